@@ -1,0 +1,76 @@
+"""Settings of a run: one object, from arguments, environment (`AGENT_*`) and `-c key=value`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ModelConfig(BaseModel):
+    """How to reach a language model. `api_key` is never written anywhere."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    base_url: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reply_format: Literal["json_object", "json_schema", "text"] = "json_object"
+    thinking: Literal["on", "off"] | None = None
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict)
+    deadline: float = Field(default=120.0, gt=0, description="seconds for one call, retries not included")
+    attempts: int = Field(default=6, ge=1, description="tries of one call on failures worth retrying")
+
+
+class PipelineConfig(BaseModel):
+    """What the pipeline does with one pair."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_try_time: int = Field(default=3, ge=0, description="stage-2 repair rounds (Algorithm 1)")
+    reasks: int = Field(default=2, ge=0, description="times an unparsable reply is asked again")
+    test_timeout: float = Field(default=15.0, gt=0, description="seconds for one execution")
+    command_timeout: float = Field(default=30.0, gt=0, description="seconds for one stage-2 command")
+    sandbox_attempts: int = Field(default=2, ge=1, description="fresh sandboxes tried when one breaks")
+    pair_timeout: float | None = Field(default=None, gt=0, description="seconds for a pair, all in all")
+    criterion: Literal["exact", "half"] = "exact"
+    seed: int = 0
+
+
+class RunnerConfig(BaseModel):
+    """How much happens at once, and when to stop."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    concurrency: int = Field(default=8, ge=1, description="pairs in progress")
+    llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
+    sandboxes: int = Field(default=4, ge=1, description="sandboxes alive")
+    sandbox_starts: int = Field(default=2, ge=1, description="sandboxes starting")
+    budget_usd: float | None = Field(default=None, gt=0, description="stop before spending more")
+
+
+class SandboxConfig(BaseModel):
+    """Limits of one sandbox."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backend: Literal["auto", "docker", "bwrap"] = "auto"
+    memory_mb: int = Field(default=1024, ge=64)
+    processes: int = Field(default=128, ge=4)
+    cpus: float = Field(default=1.0, gt=0)
+    files_mb: int = Field(default=256, ge=8)
+    output_kb: int = Field(default=64, ge=1)
+    network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
+
+
+class Config(BaseModel):
+    """All settings of a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    variant: str = "full"
+    pipeline: PipelineConfig = PipelineConfig()
+    runner: RunnerConfig = RunnerConfig()
+    sandbox: SandboxConfig = SandboxConfig()

@@ -1,0 +1,129 @@
+"""Every error the package raises, in one tree.
+
+    AgentError
+    ├── UsageError                 wrong usage or input; nothing was spent           exit 2
+    │   ├── InputError             a file of pairs is unreadable or malformed
+    │   ├── ConfigError            unknown variant, node, model form, language, option
+    │   │   ├── GraphError         a variant that cannot be built
+    │   │   └── PromptError        a template that is missing or does not render
+    │   ├── RunFolderError         the output folder is of another run, in use or unreadable
+    │   └── SandboxUnavailable     no backend works on this machine
+    ├── RunStopped                 the run ended early and can be resumed            exit 3
+    │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
+    │   ├── BudgetExceeded         the cost limit was reached
+    │   └── StorageError           evidence or annotations could not be written (disk full)
+    └── PairError                  ends one pair; becomes `annotation.error`         exit 1
+        ├── ModelError             the model gave no usable reply
+        │   ├── ModelTimeout       no full reply within the deadline
+        │   ├── ReplyError         the reply could not be parsed, after asking again
+        │   └── PromptTruncated    the server cut the prompt without saying so
+        ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
+        ├── PairTimeout            the pair used up its total time
+        └── UnsupportedLanguage    no `Language` for the pair
+
+`DependencyUnavailable` (an `AgentError`) never leaves the repair step: a dependency that cannot be had is a finding
+about the program, reported with cause `dependency`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent.types import Usage
+
+
+class AgentError(Exception):
+    """The root of the tree; `str()` of any of them is a message for the user."""
+
+
+class UsageError(AgentError):
+    """Wrong usage or input, found before anything was spent."""
+
+
+class InputError(UsageError):
+    """A file of pairs is unreadable or malformed; names file and line."""
+
+    def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
+        self.path = None if path is None else str(path)
+        self.line = line
+        self.cause = message
+        place = "" if self.path is None else f"{self.path}:{line}: " if line is not None else f"{self.path}: "
+        super().__init__(f"{place}{message}")
+
+
+class ConfigError(UsageError):
+    """An unknown variant, node, model form, language or option."""
+
+
+class GraphError(ConfigError):
+    """A variant that cannot be built: an input nobody provides, an unreachable node, an unknown name."""
+
+
+class PromptError(ConfigError):
+    """A prompt template that is missing or does not render."""
+
+
+class RunFolderError(UsageError):
+    """The output folder belongs to another run, is in use, or cannot be read."""
+
+
+class SandboxUnavailable(UsageError):
+    """No sandbox backend works here; the message says the remedy."""
+
+
+class RunStopped(AgentError):
+    """The run ended early; what was finished is kept and the same command goes on."""
+
+
+class AccountError(RunStopped):
+    """The model's server refuses every call: key, credit, model name, or it cannot be reached."""
+
+
+class BudgetExceeded(RunStopped):
+    """The cost limit given for the run was reached."""
+
+
+class StorageError(RunStopped):
+    """Annotations, evidence or cache could not be written."""
+
+
+class PairError(AgentError):
+    """Ends one pair without a label; other pairs go on."""
+
+
+class ModelError(PairError):
+    """The model gave no usable reply to a pair's question; `usage` is what the failed attempts cost."""
+
+    def __init__(self, message: str, *, usage: Usage | None = None) -> None:
+        self.usage = usage
+        super().__init__(message)
+
+
+class ModelTimeout(ModelError):
+    """No complete reply arrived within the deadline of a call."""
+
+
+class ReplyError(ModelError):
+    """A reply could not be parsed, after asking again with the cause."""
+
+
+class PromptTruncated(ModelError):
+    """The server read fewer tokens than were sent: its context is smaller than the prompt."""
+
+
+class SandboxError(PairError):
+    """The sandbox broke: runner, container or engine. Says nothing about the tested code."""
+
+
+class PairTimeout(PairError):
+    """A pair used up its total time (`pair_timeout`)."""
+
+
+class UnsupportedLanguage(PairError):
+    """No `Language` is registered for the pair's language."""
+
+
+class DependencyUnavailable(AgentError):
+    """A requirement could not be resolved, fetched or installed."""

@@ -1,0 +1,81 @@
+"""What the pipeline needs to know of a programming language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from agent.sandbox.base import Job, RunResult
+from agent.types import TestReport
+
+
+class MalformedProgram(ValueError):
+    """A generated program breaks the rules (marker, syntax, cases); the message is told to the model."""
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """What is known of a snippet before anything runs.
+
+    `problem` is why it does not parse (None when it does). `advice` are sentences for the generator, such as Python 2
+    names that need stand-ins.
+    """
+
+    code: str
+    problem: str | None = None
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
+
+    `template` is what the model wrote, marker and all; `cases` are the test cases found in it; `imports` are the
+    top-level modules it and the snippet import from outside the standard library.
+    """
+
+    template: str
+    source: str
+    first_line: int
+    last_line: int
+    cases: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Language(Protocol):
+    """One programming language. Pure: no input or output happens here."""
+
+    name: str
+    fence: str
+    marker: str
+
+    def inspect(self, code: str) -> Snippet:
+        """Say whether a snippet parses and what a test program must know of it. Never raises."""
+        ...
+
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        """Put the snippet in place of the marker, verbatim.
+
+        Raises:
+            MalformedProgram: no or several markers, no test case, or the program does not parse.
+        """
+        ...
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+        """Return what a sandbox runs for this program."""
+        ...
+
+    def report(self, program: Program, result: RunResult) -> TestReport:
+        """Read a run: per-case outcomes, status, and who failed."""
+        ...
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
+        """Return the import names that the run lacked (empty when no dependency was missing)."""
+        ...
+
+    def requirement(self, import_name: str) -> str | None:
+        """Return the requirement that provides an import name, or None when unknown."""
+        ...

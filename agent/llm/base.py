@@ -1,0 +1,79 @@
+"""What the pipeline needs of a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from agent.types import Usage
+
+ReplyKind = Literal["json", "text"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to a model.
+
+    `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
+    read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
+    the call for replays; they are not part of the cache key.
+    """
+
+    role: str
+    messages: tuple[Message, ...]
+    reply: ReplyKind = "text"
+    sample: int = 0
+    pair_id: str = ""
+    turn: int = 0
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A model's answer: its text, what it cost, and the body as received.
+
+    `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable.
+    """
+
+    text: str
+    usage: Usage = Usage()
+    model: str = ""
+    fingerprint: str | None = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    cached: bool = False
+
+
+@runtime_checkable
+class LLM(Protocol):
+    """A language model, in two methods.
+
+    Raises of `reply`:
+        ModelError: this call gave no usable reply (retries included); the pair ends in an error.
+        AccountError: no call can succeed; the run stops.
+    """
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what decides the replies: endpoint, model, parameters, extra body (JSON-serialisable)."""
+        ...
+
+    async def reply(self, call: Call) -> Reply:
+        """Answer one call."""
+        ...
+
+
+async def close(model: LLM) -> None:
+    """Close a model that holds connections (an optional `aclose` method)."""
+    closer = getattr(model, "aclose", None)
+    if closer is not None:
+        await closer()

@@ -1,0 +1,188 @@
+"""What the pipeline needs of a sandbox, and every error it may raise.
+
+A backend starts sandboxes; a sandbox belongs to one pair, runs programs one after another without network, and is
+gone after `release`. What the tested code did is a `RunResult`; what went wrong with the sandbox itself is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one sandbox may use. Sizes in bytes, `cpus` in cores."""
+
+    memory: int = 1 << 30
+    processes: int = 128
+    cpus: float = 1.0
+    files: int = 256 << 20
+    output: int = 64 << 10
+    open_files: int = 512
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution: a program and the harness that runs it inside the sandbox.
+
+    `harness` is Python source defining `main(job, emit)` (see `sandbox/inside/supervisor.py`); `program` is given to
+    it as text, `options` as strings. `environment` is the key of a built environment or None. `timeout` in seconds.
+    """
+
+    harness: str
+    program: str
+    cases: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    environment: str | None = None
+    timeout: float = 15.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One traceback entry, outermost first in a sequence."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the harness's report, authenticated by the run's nonce.
+
+    `kind`: `start` (a case began), `case` (a case ended with `outcome` passed, failed, error or skipped), `load`
+    (loading the program raised), `tamper` (the harness found its own parts changed), `end` (all was done).
+    """
+
+    kind: str
+    name: str = ""
+    outcome: str = ""
+    error_type: str = ""
+    message: str = ""
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What the sandbox's trusted side saw of one run. Text is decoded with replacement and capped.
+
+    `exit_code` is None when a signal ended the process (`signal` then tells which). `limit` names a limit that was
+    hit (`memory`, `output`, `report`). `hang` is the stack at the moment of a timeout, where it could be had.
+    """
+
+    records: tuple[Record, ...] = ()
+    exit_code: int | None = 0
+    signal: int | None = None
+    timed_out: bool = False
+    limit: str | None = None
+    hang: tuple[Frame, ...] = ()
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run ended by itself: end record, exit code 0, no limit, no time-out, no tampering."""
+        kinds = [record.kind for record in self.records]
+        return (
+            self.exit_code == 0
+            and not self.timed_out
+            and self.limit is None
+            and "tamper" not in kinds
+            and kinds.count("end") == 1
+            and kinds[-1] == "end"
+        )
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command run in a sandbox printed and how it ended."""
+
+    exit_code: int | None
+    output: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A built set of distributions: `key` names it to a `Job`, `installed` lists `name==version`, sorted."""
+
+    key: str
+    requirements: tuple[str, ...]
+    installed: tuple[str, ...]
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """One pair's sandbox: nothing in it outlives it."""
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program; its processes are gone when this returns, its files stay until `release`.
+
+        Raises:
+            SandboxError: runner, container or engine broke; the sandbox must be released and not used again.
+        """
+        ...
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command as the unprivileged user, without a shell and without network.
+
+        Raises:
+            SandboxError: as for `run`.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Destroy the sandbox and all in it. Never raises for a sandbox that is already gone."""
+        ...
+
+
+@runtime_checkable
+class EnvironmentBuilder(Protocol):
+    """Builds environments in throwaway sandboxes of their own; equal requests share one build."""
+
+    async def build(self, requirements: Sequence[str]) -> Environment:
+        """Return the environment for these requirements (PEP 508), building it on first need.
+
+        Raises:
+            DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
+            SandboxError: the builder itself broke.
+        """
+        ...
+
+
+@runtime_checkable
+class SandboxBackend(Protocol):
+    """Starts sandboxes of one kind. One per process; used from one event loop."""
+
+    name: str
+    environments: EnvironmentBuilder
+
+    async def start(self, progress: Progress) -> None:
+        """Make ready (engine, image); `progress` is given lines for the user.
+
+        Raises:
+            SandboxUnavailable: it does not work here; the message says the remedy.
+        """
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what a manifest records: backend, versions, image digest, interpreter, platform."""
+        ...
+
+    async def acquire(self) -> Sandbox:
+        """Start a fresh sandbox.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release everything this backend started."""
+        ...

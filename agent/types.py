@@ -1,0 +1,230 @@
+"""The values that pass between the parts: pairs in, annotations out."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+SCHEMA_VERSION = 1
+
+
+class Frozen(BaseModel):
+    """An immutable value; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Verdict(StrEnum):
+    """What the preliminary screener says (paper, section IV-C a)."""
+
+    MATCH = "match"
+    NON_MATCH = "non_match"
+    UNCLEAR = "unclear"
+
+
+class Status(StrEnum):
+    """How the execution of a test program ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    NOT_RUN = "not_run"
+
+
+class Cause(StrEnum):
+    """Who failed. Only `program` and `dependency` are repaired; `snippet` is evidence."""
+
+    SNIPPET = "snippet"
+    PROGRAM = "program"
+    DEPENDENCY = "dependency"
+    SANDBOX = "sandbox"
+
+
+class CaseOutcome(StrEnum):
+    """How one test case ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    NOT_RUN = "not_run"
+
+
+class Pair(Frozen):
+    """A search query and a code snippet, as read from a dataset.
+
+    `context` is the only further text that prompts may show; `meta` is carried along and never reaches a prompt.
+    """
+
+    id: str
+    query: str
+    code: str
+    language: str = "python"
+    context: str | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
+
+    def input_sha256(self) -> str:
+        """Hash of what decides the label: query, code, language and context (hex)."""
+        parts = (self.query, self.code, self.language, self.context or "")
+        encoded = b"".join(len(part).to_bytes(8, "big") + part.encode("utf-8", "surrogatepass") for part in parts)
+        return hashlib.sha256(encoded).hexdigest()
+
+
+class CaseResult(Frozen):
+    """One test case of a program. `cause` is set where the outcome is `failed` or `error`."""
+
+    name: str
+    outcome: CaseOutcome
+    message: str = ""
+    cause: Cause | None = None
+
+
+class TestReport(Frozen):
+    """What running a test program showed. `message` tells what went wrong outside of any one case."""
+
+    __test__ = False
+
+    status: Status
+    cause: Cause | None = None
+    cases: tuple[CaseResult, ...] = ()
+    message: str = ""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> int:
+        """Number of cases that passed."""
+        return sum(case.outcome is CaseOutcome.PASSED for case in self.cases)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def failed(self) -> int:
+        """Number of cases whose assertion failed."""
+        return sum(case.outcome is CaseOutcome.FAILED for case in self.cases)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def errors(self) -> int:
+        """Number of cases that raised something else."""
+        return sum(case.outcome is CaseOutcome.ERROR for case in self.cases)
+
+    @property
+    def executed(self) -> bool:
+        """Whether the program ran as a test: it reached the snippet and the outcome speaks of the snippet.
+
+        The paper's "Exec. rate" (Table II) is the share of generated programs for which this holds.
+        """
+        if self.status in (Status.PASSED, Status.FAILED):
+            return True
+        started = any(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
+        return self.cause is Cause.SNIPPET and started
+
+
+class Usage(Frozen):
+    """Calls and tokens paid for, failed replies included; `cost_usd` is None when a price is unknown."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd
+        return Usage(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost_usd=cost,
+        )
+
+
+class ErrorInfo(Frozen):
+    """Why a pair has no label: the error's class name in `agent.errors` and its message."""
+
+    type: str
+    message: str
+
+
+class Simulated(Frozen):
+    """A predicted outcome (the Simulated Executor of Table VI); never mixed with real tests."""
+
+    status: Literal["passed", "failed", "error"]
+    reason: str = ""
+
+
+class Annotation(Frozen):
+    """The label of one pair in one round and what decided it: one line of `annotations.jsonl`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
+    id: str
+    input_sha256: str
+    round: int = 0
+    label: Literal[0, 1] | None = None
+    decided_by: str | None = None
+    reason: str = ""
+    screen_verdict: Verdict | None = None
+    test: TestReport | None = None
+    simulated: Simulated | None = None
+    stand_ins: tuple[str, ...] = ()
+    repairs: int = 0
+    installed: tuple[str, ...] = ()
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    error: ErrorInfo | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
+
+
+class Exchange(Frozen):
+    """One question and its answer, as kept in evidence. `key` is the reply cache's key."""
+
+    role: str
+    key: str
+    messages: tuple[dict[str, str], ...]
+    reply: str
+    model: str = ""
+    cached: bool = False
+    usage: Usage = Usage()
+    problem: str | None = None
+    raw: dict[str, Any] = Field(default_factory=dict)
+
+
+class Execution(Frozen):
+    """One execution of a program, as kept in evidence; `installed` is the environment's lock."""
+
+    source: str
+    report: TestReport
+    environment: str | None = None
+    installed: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+
+
+class CommandRun(Frozen):
+    """One stage-2 command and what became of it."""
+
+    command: str
+    outcome: Literal["installed", "ran", "refused", "failed"]
+    output: str = ""
+
+
+class Evidence(Frozen):
+    """Everything that led to a pair's label: enough to show it and to run its test again."""
+
+    pair: Pair
+    template: str | None = None
+    reading: str = ""
+    exchanges: tuple[Exchange, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    commands: tuple[CommandRun, ...] = ()
