@@ -1,0 +1,26 @@
+"""The steps of the pipeline, one file each. A new node: a class here, its name in `BUILT_IN`, an edge in a graph."""
+
+from __future__ import annotations
+
+from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.execute import Execute
+from agent.nodes.generate_test import GenerateTest
+from agent.nodes.judge import Judge
+from agent.nodes.repair import Repair
+from agent.nodes.screen import Screen
+from agent.nodes.simulate import Simulate
+from agent.state import Node
+
+BUILT_IN: dict[str, Node] = {
+    node.name: node
+    for node in (
+        Screen(),
+        GenerateTest(),
+        Execute(),
+        Repair(),
+        Simulate(),
+        Arbitrate(),
+        ArbitrateByRule(),
+        Judge(),
+    )
+}

@@ -1,0 +1,62 @@
+"""What a run tells its listener (`on_event`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.types import Annotation, Usage
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line for the user: which sandbox was chosen, an image being built, something odd in the input."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The run is ready to annotate. `total` is None for input of unknown length; `finished` pairs were found done."""
+
+    total: int | None
+    finished: int
+    variant: str
+    sandbox: str | None
+
+
+@dataclass(frozen=True)
+class PairStarted:
+    """Work on a pair began."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A node of the pipeline concluded."""
+
+    id: str
+    node: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class ReplyReceived:
+    """A model answered; `usage` is zero for a reply found in the cache."""
+
+    role: str
+    model: str
+    usage: Usage
+    cached: bool
+
+
+@dataclass(frozen=True)
+class PairFinished:
+    """A pair has its annotation. `generated` tells whether a program was written, `rerun` is how often it was run."""
+
+    annotation: Annotation
+    generated: bool = False
+    executions: int = 0
+
+
+Event = Note | RunStarted | PairStarted | StepDone | ReplyReceived | PairFinished

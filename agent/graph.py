@@ -1,0 +1,229 @@
+"""Builds a variant's graph from `graphs/*.yaml`: checked, compiled by LangGraph, drawn as Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import ConfigError, GraphError
+from agent.nodes import BUILT_IN
+from agent.resources import data_folder
+from agent.state import Node, State, Tools
+
+END = "end"
+_FIRST = frozenset({"pair"})
+
+
+class Variant(BaseModel):
+    """A pipeline as data: where it starts and where each node's outcomes lead (`end` ends it)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str = ""
+    paper: str | None = None
+    start: str
+    nodes: dict[str, dict[str, str]] = Field(min_length=1)
+
+    def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
+        """Return this variant with a node toggled off: what led to it leads to where its bypass outcome led.
+
+        Raises:
+            GraphError: the variant has no such node, or the node cannot be bypassed.
+        """
+        if name not in self.nodes:
+            raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
+        bypass = _known(name, self.name, nodes).bypass
+        if bypass is None:
+            raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
+        target = self.nodes[name][bypass]
+        if target == name:
+            raise GraphError(f"node {name!r} cannot be left out: its bypass leads back to itself")
+        kept = {
+            other: {outcome: target if to == name else to for outcome, to in edges.items()}
+            for other, edges in self.nodes.items()
+            if other != name
+        }
+        start = target if self.start == name else self.start
+        return self.model_copy(update={"name": f"{self.name}-without-{name}", "start": start, "nodes": kept})
+
+
+def variant_names(folder: Path | None = None) -> list[str]:
+    """Return the names of the variants that ship with the package (or lie in `folder`)."""
+    return sorted(path.stem for path in (folder or data_folder("graphs")).glob("*.yaml"))
+
+
+def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
+    """Load a variant by its name, from a YAML file, or from a mapping.
+
+    Raises:
+        ConfigError: the name is unknown or the file unreadable.
+        GraphError: the description is malformed.
+    """
+    if isinstance(source, Variant):
+        return source
+    if isinstance(source, Mapping):
+        return _variant({"name": "custom", **source}, "the given mapping")
+    path = Path(source)
+    if isinstance(source, str) and path.suffix not in (".yaml", ".yml"):
+        if source not in variant_names():
+            raise ConfigError(f"unknown variant {source!r}; there are: {', '.join(variant_names())}")
+        path = data_folder("graphs") / f"{source}.yaml"
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot read the variant: {error}") from error
+    if not isinstance(loaded, dict):
+        raise GraphError(f"{path}: a variant is a mapping with start and nodes")
+    return _variant({"name": path.stem, **loaded}, str(path))
+
+
+class Pipeline:
+    """A compiled variant."""
+
+    def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
+        self.variant = variant
+        self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
+        self._compiled = _compile(variant, nodes)
+
+    async def run(self, state: State, tools: Tools) -> State:
+        """Take one pair from start to end.
+
+        Raises:
+            PairError: the pair ends without a label.
+            RunStopped: the run ends.
+        """
+        limit = 60 + 8 * tools.config.max_try_time
+        return cast(State, await self._compiled.ainvoke(state, config={"recursion_limit": limit}, context=tools))
+
+
+def build(
+    source: str | Path | Mapping[str, Any] | Variant,
+    *,
+    without: tuple[str, ...] = (),
+    nodes: Mapping[str, Node] | None = None,
+) -> Pipeline:
+    """Build a variant; `nodes` adds nodes or replaces built-in ones by name.
+
+    Raises:
+        ConfigError: the variant is unknown.
+        GraphError: a name is unknown, a node is unreachable or lacks an input, an outcome leads nowhere.
+    """
+    known = {**BUILT_IN, **(nodes or {})}
+    variant = load_variant(source)
+    for name in without:
+        variant = variant.without(name, known)
+    check(variant, known)
+    return Pipeline(variant, known)
+
+
+def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
+    """Refuse a variant that could not run to a label.
+
+    Raises:
+        GraphError: says which node or edge is wrong.
+    """
+    places = {*variant.nodes, END}
+    if variant.start not in variant.nodes:
+        raise GraphError(f"variant {variant.name!r} starts at {variant.start!r}, which is not among its nodes")
+    for name, edges in variant.nodes.items():
+        node = _known(name, variant.name, nodes)
+        if set(edges) != set(node.outcomes):
+            raise GraphError(
+                f"variant {variant.name!r}, node {name!r}: it ends in {', '.join(node.outcomes)}, "
+                f"but the variant has edges for {', '.join(edges) or 'none'}"
+            )
+        for outcome, target in edges.items():
+            if target not in places:
+                raise GraphError(f"variant {variant.name!r}: {name}.{outcome} leads to unknown node {target!r}")
+    available = _available(variant, nodes)
+    for name in variant.nodes:
+        if name not in available:
+            raise GraphError(
+                f"variant {variant.name!r}: node {name!r} cannot be reached; leave it out too (--without {name})"
+            )
+        lacking = nodes[name].requires - available[name]
+        if lacking:
+            raise GraphError(f"variant {variant.name!r}: nothing before {name!r} provides {', '.join(sorted(lacking))}")
+    if "label" not in available.get(END, frozenset()):
+        raise GraphError(f"variant {variant.name!r} can end without a label")
+
+
+def mermaid(variant: Variant) -> str:
+    """Return the variant as a Mermaid flowchart."""
+    lines = ["flowchart LR", f"    pair([pair]) --> {variant.start}"]
+    for name, edges in variant.nodes.items():
+        lines.append(f"    {name}[{name}]")
+        lines += [
+            f"    {name} -- {outcome} --> {'label([label])' if to == END else to}" for outcome, to in edges.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _variant(fields: Mapping[str, Any], place: str) -> Variant:
+    try:
+        return Variant.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise GraphError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _known(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:
+    if name not in nodes:
+        raise GraphError(f"variant {variant!r} names an unknown node {name!r}; known are: {', '.join(nodes)}")
+    return nodes[name]
+
+
+def _available(variant: Variant, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
+    """Return, for each reachable place, the state keys that every path to it provides."""
+    available = {variant.start: _FIRST}
+    pending = [variant.start]
+    while pending:
+        name = pending.pop()
+        if name == END:
+            continue
+        for outcome, target in variant.nodes[name].items():
+            arriving = available[name] | nodes[name].outcomes[outcome]
+            merged = arriving if target not in available else available[target] & arriving
+            if available.get(target) != merged:
+                available[target] = merged
+                pending.append(target)
+    return available
+
+
+def _compile(variant: Variant, nodes: Mapping[str, Node]) -> Any:
+    from langgraph.graph import END as GRAPH_END
+    from langgraph.graph import START, StateGraph
+
+    graph = StateGraph(State, context_schema=Tools)
+    for name, edges in variant.nodes.items():
+        graph.add_node(name, cast(Any, _adapter(name, nodes[name])))
+        path_map = {outcome: GRAPH_END if target == END else target for outcome, target in edges.items()}
+        graph.add_conditional_edges(name, _outcome, cast(Any, path_map))
+    graph.add_edge(START, variant.start)
+    return graph.compile()
+
+
+def _outcome(state: State) -> str:
+    return state["outcome"]
+
+
+def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
+    from langgraph.runtime import Runtime
+
+    async def run(state: State, runtime: Any) -> dict[str, Any]:
+        tools: Tools = runtime.context
+        step = await node(state, tools)
+        if step.outcome not in node.outcomes:
+            raise GraphError(f"node {name!r} ended in {step.outcome!r}, which it does not declare")
+        if tools.on_step is not None:
+            tools.on_step(name, step)
+        return {**step.update, "outcome": step.outcome}
+
+    # LangGraph injects by annotation, and is imported only when a pipeline is built
+    run.__annotations__ = {"state": State, "runtime": Runtime[Tools]}
+    return run

@@ -1,0 +1,51 @@
+"""A language that can be read but not run: for pairs that are judged without a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from agent.errors import UnsupportedLanguage
+from agent.languages.base import Program, Snippet
+from agent.sandbox.base import Job, RunResult
+from agent.types import TestReport
+
+
+@dataclass(frozen=True)
+class PlainLanguage:
+    """Gives prompts a fence; refuses everything that would run code."""
+
+    name: str
+    marker: str = ""
+
+    @property
+    def fence(self) -> str:
+        """Return the info string of a fenced block."""
+        return self.name
+
+    def inspect(self, code: str) -> Snippet:
+        """Return the snippet unread."""
+        return Snippet(code)
+
+    def insert(self, template: str, snippet: Snippet) -> Program:  # noqa: ARG002 - the Language protocol
+        """Refuse."""
+        self._refuse()
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def report(self, program: Program, result: RunResult) -> TestReport:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedLanguage(f"no support for running {self.name!r}: give a Language for it, or judge it untested")

@@ -1,0 +1,76 @@
+"""Stops a run before it spends more than it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from agent.errors import BudgetExceeded, ModelError
+from agent.llm.base import LLM, Call, Reply
+from agent.types import Usage
+
+
+class RoleModels(Protocol):
+    """Anything that knows the model of each role."""
+
+    def for_role(self, role: str) -> LLM:
+        """Return the model that answers this role's calls."""
+        ...
+
+
+class Budget:
+    """Counts what all models of a run cost; `limit_usd` None counts only."""
+
+    def __init__(self, limit_usd: float | None = None) -> None:
+        self.limit_usd = limit_usd
+        self.spent = Usage()
+
+    def check(self) -> None:
+        """Refuse another call once the limit is reached.
+
+        Raises:
+            BudgetExceeded: the limit is reached, or the cost of the replies so far is unknown.
+        """
+        if self.limit_usd is None:
+            return
+        cost = self.spent.cost_usd
+        if cost is None:
+            raise BudgetExceeded("the budget cannot be held: no price is known for the model; give one with --prices")
+        if cost >= self.limit_usd:
+            raise BudgetExceeded(f"the budget of ${self.limit_usd:g} is used up (${cost:.4f} spent)")
+
+    def add(self, usage: Usage | None) -> None:
+        """Count what a call cost."""
+        if usage is not None:
+            self.spent = self.spent + usage
+
+
+class BudgetedModels:
+    """The models of a run, each call checked against the budget and counted."""
+
+    def __init__(self, models: RoleModels, budget: Budget) -> None:
+        self._models = models
+        self._budget = budget
+
+    def for_role(self, role: str) -> LLM:
+        """Return the role's model behind the budget."""
+        return _Budgeted(self._models.for_role(role), self._budget)
+
+
+class _Budgeted:
+    def __init__(self, model: LLM, budget: Budget) -> None:
+        self._model = model
+        self._budget = budget
+
+    def identity(self) -> Mapping[str, Any]:
+        return self._model.identity()
+
+    async def reply(self, call: Call) -> Reply:
+        self._budget.check()
+        try:
+            reply = await self._model.reply(call)
+        except ModelError as error:
+            self._budget.add(error.usage)
+            raise
+        self._budget.add(reply.usage)
+        return reply

@@ -1,0 +1,50 @@
+"""Test Executor (paper, section IV-C c): runs the program in the pair's own sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from agent.state import State, Step, Tools
+from agent.types import Cause, Execution
+
+
+class Execute:
+    """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken."""
+
+    name = "execute"
+    requires = frozenset({"program"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
+        "evidence": frozenset({"report", "result"}),
+        "broken": frozenset({"report", "result"}),
+    }
+    bypass = None
+    uses_sandbox = True
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the execution report."""
+        program, environment = state["program"], state.get("environment")
+        job = tools.language.job(
+            program,
+            environment=None if environment is None else environment.key,
+            timeout=tools.config.test_timeout,
+        )
+        result = await tools.sandbox.run(job)
+        report = tools.language.report(program, result)
+        execution = Execution(
+            source=program.source,
+            report=report,
+            environment=job.environment,
+            installed=() if environment is None else environment.installed,
+            exit_code=result.exit_code,
+            signal=result.signal,
+            timed_out=result.timed_out,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            seconds=result.seconds,
+        )
+        broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
+        return Step(
+            "broken" if broken else "evidence",
+            {"report": report, "result": result, "executions": (*state.get("executions", ()), execution)},
+        )

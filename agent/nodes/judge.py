@@ -1,0 +1,25 @@
+"""Single LLM (paper, Table VI): one zero-shot chain-of-thought call with the guidelines, no test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from agent.llm import parsing
+from agent.nodes.asking import about_pair
+from agent.state import State, Step, Tools
+
+
+class Judge:
+    """Ask for the label at once."""
+
+    name = "judge"
+    requires = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
+    bypass = None
+    uses_sandbox = False
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return label and reason."""
+        reply = await tools.asker.ask("judge", about_pair(state, tools), parsing.parse_label, reply="json")
+        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})

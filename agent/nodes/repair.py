@@ -1,0 +1,112 @@
+"""Bug Fixer (paper, section IV-C c): stage 1 installs missing imports, stage 2 asks the model for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from agent.errors import DependencyUnavailable
+from agent.llm import parsing
+from agent.nodes.asking import about_execution, about_pair
+from agent.sandbox.base import Environment
+from agent.sandbox.commands import Install, Refuse, plan
+from agent.state import State, Step, Tools
+from agent.types import Cause, CommandRun
+
+_DIRECT_INSTALLS = 3
+
+
+class Repair:
+    """Make a program that could not run runnable, without touching it.
+
+    Stage 1 does not count as a round; it is tried at most three times, as a program may name ever new modules. A round
+    of stage 2 is one reply's commands and the execution that follows; at most `max_try_time` of them (Algorithm 1
+    allows one more than the name says). It ends early when the model gives no command or no command changed anything.
+    """
+
+    name = "repair"
+    requires = frozenset({"program", "report", "result"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"repaired": frozenset(), "given_up": frozenset()}
+    bypass = "given_up"
+    uses_sandbox = True
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return `repaired` when another execution may end otherwise."""
+        update: State = {}
+        direct_installs = state.get("repairs", 0) - state.get("rounds", 0)
+        if state["report"].cause is Cause.DEPENDENCY and direct_installs < _DIRECT_INSTALLS:
+            update = await self._install_missing(state, tools)
+            if "environment" in update:
+                return Step("repaired", {**update, "repairs": state.get("repairs", 0) + 1})
+        if state.get("rounds", 0) >= tools.config.max_try_time:
+            return Step("given_up", update)
+        merged: State = {**state, **update}
+        changed, stage_two = await self._run_commands(merged, tools)
+        update = {**update, **stage_two}
+        if not changed:
+            return Step("given_up", update)
+        return Step(
+            "repaired",
+            {**update, "rounds": state.get("rounds", 0) + 1, "repairs": state.get("repairs", 0) + 1},
+        )
+
+    async def _install_missing(self, state: State, tools: Tools) -> State:
+        sought = state.get("sought", frozenset())
+        names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
+        wanted = {name: tools.language.requirement(name) for name in names}
+        known = [requirement for requirement in wanted.values() if requirement is not None]
+        update: State = {"sought": sought | set(names)}
+        if known:
+            run, environment = await self._build(known, state, tools)
+            update["commands"] = (*state.get("commands", ()), run)
+            if environment is not None:
+                update["environment"] = environment
+        return update
+
+    async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
+        history = state.get("commands", ())
+        variables = {
+            **about_pair(state, tools),
+            **about_execution(state),
+            "program": state["program"].source,
+            "round": state.get("rounds", 0) + 1,
+            "history": tuple(run.model_dump() for run in history),
+        }
+        commands = await tools.asker.ask("repair", variables, parsing.parse_commands, reply="text")
+        changed, update, runs = False, State(), list(history)
+        for command in commands:
+            run, environment = await self._run_one(command, {**state, **update}, tools)
+            runs.append(run)
+            if environment is not None:
+                changed |= environment.key != _key({**state, **update})
+                update["environment"] = environment
+            changed |= run.outcome == "ran"
+        update["commands"] = tuple(runs)
+        return changed, update
+
+    async def _run_one(self, command: str, state: State, tools: Tools) -> tuple[CommandRun, Environment | None]:
+        step = plan(command)
+        if isinstance(step, Install):
+            return await self._build(step.requirements, state, tools, command=command)
+        if isinstance(step, Refuse):
+            return CommandRun(command=command, outcome="refused", output=step.reason), None
+        result = await tools.sandbox.command(step.argv, tools.config.command_timeout)
+        outcome = "ran" if result.exit_code == 0 else "failed"
+        return CommandRun(command=command, outcome=outcome, output=result.output), None
+
+    async def _build(
+        self, requirements: Iterable[str], state: State, tools: Tools, *, command: str | None = None
+    ) -> tuple[CommandRun, Environment | None]:
+        present = state.get("environment")
+        together = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
+        command = command or "pip install " + " ".join(requirements)
+        try:
+            environment = await tools.sandbox.environment(tuple(together))
+        except DependencyUnavailable as error:
+            return CommandRun(command=command, outcome="failed", output=str(error)), None
+        return CommandRun(command=command, outcome="installed", output=" ".join(environment.installed)), environment
+
+
+def _key(state: State) -> str | None:
+    environment = state.get("environment")
+    return None if environment is None else environment.key

@@ -1,0 +1,43 @@
+"""Preliminary Screener (paper, section IV-C a): decides clear cases without a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from agent.llm import parsing
+from agent.nodes.asking import about_pair
+from agent.state import State, Step, Tools
+from agent.types import Verdict
+
+_LABEL = frozenset({"label", "decided_by", "reason"})
+
+
+class Screen:
+    """Ask whether the code clearly matches, clearly does not, or needs a test."""
+
+    name = "screen"
+    requires = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
+        "match": _LABEL,
+        "non_match": _LABEL,
+        "unclear": frozenset({"screen_verdict"}),
+    }
+    bypass = "unclear"
+    uses_sandbox = False
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the verdict; a clear one is the label."""
+        reply = await tools.asker.ask("screen", about_pair(state, tools), parsing.parse_screen, reply="json")
+        verdict = Verdict(reply.verdict)
+        if verdict is Verdict.UNCLEAR:
+            return Step("unclear", {"screen_verdict": verdict})
+        return Step(
+            verdict.value,
+            {
+                "screen_verdict": verdict,
+                "label": 1 if verdict is Verdict.MATCH else 0,
+                "decided_by": self.name,
+                "reason": reply.reason,
+            },
+        )

@@ -1,0 +1,169 @@
+"""Takes pairs through a pipeline, each with its own questions and its own sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agent.config import Config
+from agent.errors import PairError, PairTimeout
+from agent.events import Event, PairFinished, PairStarted, StepDone
+from agent.graph import Pipeline
+from agent.languages.base import Language
+from agent.languages.plain import PlainLanguage
+from agent.llm.asking import Asker
+from agent.llm.gateway import Gateway
+from agent.prompts import Prompts
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.session import SandboxGates, SandboxSession
+from agent.state import State, Step, Tools
+from agent.types import Annotation, ErrorInfo, Evidence, Pair, Usage
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A pair's annotation and everything that led to it."""
+
+    annotation: Annotation
+    evidence: Evidence
+
+
+class PairRunner:
+    """Takes one pair at a time through a pipeline; safe to call concurrently."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        gateway: Gateway,
+        prompts: Prompts,
+        languages: Mapping[str, Language],
+        backend: SandboxBackend | None,
+        config: Config,
+        fallback: Pipeline | None = None,
+        listener: Listener = lambda event: None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._gateway = gateway
+        self._prompts = prompts
+        self._languages = languages
+        self._backend = backend
+        self._config = config
+        self._fallback = fallback
+        self._listener = listener
+        self._gates = SandboxGates(
+            starting=asyncio.Semaphore(config.runner.sandbox_starts),
+            running=asyncio.Semaphore(config.runner.sandboxes),
+        )
+
+    async def annotate(self, pair: Pair, round_number: int = 0) -> Finished:
+        """Annotate a pair; what goes wrong with it becomes `annotation.error`.
+
+        Raises:
+            RunStopped: nothing can go on.
+        """
+        self._listener(PairStarted(pair.id))
+        started = time.monotonic()
+        asker = Asker(
+            self._gateway,
+            self._prompts,
+            pair_id=pair.id,
+            sample=round_number,
+            reasks=self._config.pipeline.reasks,
+        )
+        progress = _Progress(pair, self._listener)
+        error: ErrorInfo | None = None
+        try:
+            await self._run(pair, asker, progress)
+        except PairError as problem:
+            error = ErrorInfo(type=type(problem).__name__, message=str(problem))
+        finished = Finished(
+            _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),
+            _evidence(pair, progress.state, asker),
+        )
+        self._listener(
+            PairFinished(
+                finished.annotation,
+                generated="program" in progress.state,
+                executions=len(finished.evidence.executions),
+            )
+        )
+        return finished
+
+    async def _run(self, pair: Pair, asker: Asker, progress: _Progress) -> None:
+        language, pipeline = self._languages.get(pair.language), self._pipeline
+        if language is None:
+            if self._fallback is None:
+                progress.state["reason"] = f"skipped: no support for language {pair.language!r}"
+                return
+            language, pipeline = PlainLanguage(pair.language), self._fallback
+        session = None
+        if self._backend is not None and pipeline.uses_sandbox:
+            session = SandboxSession(self._backend, self._gates, attempts=self._config.pipeline.sandbox_attempts)
+        tools = Tools(
+            asker=asker, language=language, config=self._config.pipeline, session=session, on_step=progress.add
+        )
+        limit = self._config.pipeline.pair_timeout
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                await pipeline.run(progress.state, tools)
+        except TimeoutError as problem:
+            if not deadline.expired():
+                raise
+            raise PairTimeout(f"the pair took longer than {limit:g} s (pair_timeout)") from problem
+        finally:
+            if session is not None:
+                await session.close()
+
+
+class _Progress:
+    """Keeps what a pair's nodes concluded, so that an error in a later one loses none of it."""
+
+    def __init__(self, pair: Pair, listener: Listener) -> None:
+        self.state = State(pair=pair)
+        self._listener = listener
+
+    def add(self, node: str, step: Step) -> None:
+        self.state = {**self.state, **step.update}
+        self._listener(StepDone(self.state["pair"].id, node, step.outcome))
+
+
+def _annotation(
+    pair: Pair, round_number: int, state: State, usage: Usage, error: ErrorInfo | None, seconds: float
+) -> Annotation:
+    environment = state.get("environment")
+    decided = error is None
+    return Annotation(
+        id=pair.id,
+        input_sha256=pair.input_sha256(),
+        round=round_number,
+        label=state.get("label") if decided else None,
+        decided_by=state.get("decided_by") if decided else None,
+        reason=state.get("reason", "") if decided else "",
+        screen_verdict=state.get("screen_verdict"),
+        test=state.get("report"),
+        simulated=state.get("simulated"),
+        stand_ins=state.get("stand_ins", ()),
+        repairs=state.get("repairs", 0),
+        installed=() if environment is None else environment.installed,
+        seconds=round(seconds, 3),
+        usage=usage,
+        error=error,
+        meta=pair.meta,
+    )
+
+
+def _evidence(pair: Pair, state: State, asker: Asker) -> Evidence:
+    program = state.get("program")
+    return Evidence(
+        pair=pair,
+        template=None if program is None else program.template,
+        reading=state.get("reading", ""),
+        exchanges=tuple(asker.exchanges),
+        executions=state.get("executions", ()),
+        commands=state.get("commands", ()),
+    )

@@ -1,0 +1,89 @@
+"""One pair's use of a sandbox: acquired on first need, replaced when it breaks, released at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+from agent.errors import SandboxError
+from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SandboxGates:
+    """Limits shared by all pairs of a run: sandboxes starting at once, and programs running at once."""
+
+    starting: asyncio.Semaphore
+    running: asyncio.Semaphore
+
+
+class SandboxSession:
+    """Gives a pair one sandbox for all its runs; a broken one is replaced, `attempts` sandboxes in all per request.
+
+    Commands that succeeded are given again to a replacement, so that a program finds what it found before.
+    """
+
+    def __init__(self, backend: SandboxBackend, gates: SandboxGates | None = None, *, attempts: int = 2) -> None:
+        self._backend = backend
+        self._gates = gates
+        self._attempts = attempts
+        self._sandbox: Sandbox | None = None
+        self._replay: list[tuple[tuple[str, ...], float]] = []
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program.
+
+        Raises:
+            SandboxError: every sandbox tried broke.
+        """
+        return await self._attempt(lambda sandbox: sandbox.run(job))
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command in the pair's sandbox.
+
+        Raises:
+            SandboxError: every sandbox tried broke.
+        """
+        result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
+        if result.exit_code == 0:
+            self._replay.append((tuple(argv), timeout))
+        return result
+
+    async def environment(self, requirements: Sequence[str]) -> Environment:
+        """Build an environment, or find it built.
+
+        Raises:
+            DependencyUnavailable: it cannot be had.
+            SandboxError: the builder broke.
+        """
+        return await self._backend.environments.build(requirements)
+
+    async def close(self) -> None:
+        """Release the pair's sandbox."""
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            await asyncio.shield(sandbox.release())
+
+    async def _attempt(self, act: Callable[[Sandbox], Awaitable[T]]) -> T:
+        for attempt in range(1, self._attempts + 1):
+            try:
+                sandbox = self._sandbox or await self._fresh()
+                async with self._gates.running if self._gates else nullcontext():
+                    return await act(sandbox)
+            except SandboxError:
+                await self.close()
+                if attempt == self._attempts:
+                    raise
+        raise AssertionError("a session makes at least one attempt")
+
+    async def _fresh(self) -> Sandbox:
+        async with self._gates.starting if self._gates else nullcontext():
+            self._sandbox = await self._backend.acquire()
+        for argv, timeout in self._replay:
+            await self._sandbox.command(argv, timeout)
+        return self._sandbox

@@ -1,0 +1,96 @@
+"""What flows through the graph, and what a node is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypedDict, runtime_checkable
+
+from agent.config import PipelineConfig
+from agent.languages.base import Language, Program, Snippet
+from agent.llm.asking import Asker
+from agent.sandbox.base import Environment, RunResult
+from agent.sandbox.session import SandboxSession
+from agent.types import CommandRun, Execution, Pair, Simulated, TestReport, Verdict
+
+
+class State(TypedDict, total=False):
+    """One pair on its way to a label. Keys appear as nodes provide them.
+
+    `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
+    `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution.
+    """
+
+    pair: Pair
+    snippet: Snippet
+    outcome: str
+    screen_verdict: Verdict
+    program: Program
+    stand_ins: tuple[str, ...]
+    reading: str
+    report: TestReport
+    result: RunResult
+    environment: Environment
+    executions: tuple[Execution, ...]
+    commands: tuple[CommandRun, ...]
+    sought: frozenset[str]
+    rounds: int
+    repairs: int
+    simulated: Simulated
+    label: Literal[0, 1] | None
+    decided_by: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a node concluded: the edge to follow and the state it changes."""
+
+    outcome: str
+    update: State
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What nodes work with, made anew for each pair. `session` is None in variants that execute nothing.
+
+    `on_step` is told each node's name and what it concluded.
+    """
+
+    asker: Asker
+    language: Language
+    config: PipelineConfig
+    session: SandboxSession | None = None
+    on_step: Callable[[str, Step], None] | None = None
+
+    @property
+    def sandbox(self) -> SandboxSession:
+        """The pair's sandbox session; a variant with an executing node always has one."""
+        if self.session is None:
+            raise RuntimeError("this variant was built without a sandbox, yet a node asks for one")
+        return self.session
+
+
+@runtime_checkable
+class Node(Protocol):
+    """One step of the pipeline.
+
+    `requires` names the state keys it reads without a default. `outcomes` maps each outcome to the state keys it then
+    provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the node is
+    toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[frozenset[str]]
+    outcomes: ClassVar[Mapping[str, frozenset[str]]]
+    bypass: ClassVar[str | None]
+    uses_sandbox: ClassVar[bool]
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Do the step.
+
+        Raises:
+            PairError: the pair ends without a label.
+            RunStopped: the run ends.
+        """
+        ...
