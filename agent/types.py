@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -180,6 +181,14 @@ class Annotation(Frozen):
     usage: Usage = Usage()
     error: ErrorInfo | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
 
 
 class Exchange(Frozen):

@@ -6,17 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from agent.types import Message as Message
 from agent.types import Usage
 
 ReplyKind = Literal["json", "text"]
-
-
-@dataclass(frozen=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 @dataclass(frozen=True)
