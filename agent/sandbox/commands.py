@@ -1,0 +1,290 @@
+"""Stage-2 commands a model wrote: read word by word, never given to a shell.
+
+An installation becomes requirements for the environment builder, any other simple command becomes the words that are
+run in the pair's sandbox, and what cannot work there is refused with a reason the model is told.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.sandbox.imports import distribution_for
+from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+
+MAX_COMMANDS = 10
+MAX_LENGTH = 2000
+_MAX_REQUIREMENTS = 20
+
+
+@dataclass(frozen=True)
+class Install:
+    """Distributions to install: names with extras and version specifiers, at least one."""
+
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command for the pair's sandbox: at least one word, none with NUL."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """A command that is not carried out; `reason` is told to the model."""
+
+    reason: str
+
+
+Plan = Install | Run | Refuse
+
+_WORD_OPERATORS = frozenset("<>[]*?~{}")  # they may stand in a requirement that nobody quoted
+_NO_SHELL = "no shell: give plain commands, one per line, without variables, pipes, redirections, globs or lists"
+_EMPTY = Refuse("there is no command here")
+_PACKAGES = "only Python packages can be installed, by `pip install NAME`"
+_NETWORK = "a sandbox has no network; Python packages are installed by `pip install NAME`"
+_PRIVILEGES = "a sandbox has one unprivileged user and no way to another; leave it out"
+_SHELL_STATE = "each command is run by itself, without a shell: nothing can be set for the next one"
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("sudo", "su", "doas", "pkexec", "chroot", "mount", "umount"), _PRIVILEGES),
+    **dict.fromkeys(("apt", "apt-get", "aptitude", "dpkg", "yum", "dnf", "rpm", "apk", "pacman", "zypper"), _PACKAGES),
+    **dict.fromkeys(("brew", "snap", "port", "choco", "npm", "yarn", "gem", "cargo", "go", "systemctl"), _PACKAGES),
+    **dict.fromkeys(
+        ("conda", "mamba", "micromamba", "poetry", "pipenv", "pdm", "pipx", "uvx", "easy_install"), _PACKAGES
+    ),
+    **dict.fromkeys(
+        ("curl", "wget", "git", "hg", "svn", "ssh", "scp", "sftp", "rsync", "ftp", "nc", "telnet"), _NETWORK
+    ),
+    **dict.fromkeys(("cd", "export", "unset", "set", "source", ".", "alias", "eval", "ulimit", "umask"), _SHELL_STATE),
+    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "csh", "fish", "busybox", "exec", "command"), _NO_SHELL),
+    **dict.fromkeys(("if", "for", "while", "until", "case", "function", "then", "do", "fi", "done", "time"), _NO_SHELL),
+}
+
+_PROMPT = re.compile(r"(?:\$|%)\s+|[!%]\s*(?=\w)|#\s+(?=(?:sudo|pip3?|python3?|uv|apt|apt-get)\s)")
+_PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)?)?|py")
+_PIP = re.compile(r"pip(?:\d+(?:\.\d+)?)?")
+_ASSIGNMENT = re.compile(r"\w+=")
+
+_IGNORED_FLAGS = frozenset(
+    {
+        "-q",
+        "-qq",
+        "-qqq",
+        "-v",
+        "-vv",
+        "-U",
+        "-I",
+        "-y",
+        "--yes",
+        "--quiet",
+        "--verbose",
+        "--upgrade",
+        "--user",
+        "--pre",
+    }
+    | {"--no-cache-dir", "--no-cache", "--no-input", "--disable-pip-version-check", "--force-reinstall", "--no-deps"}
+    | {"--ignore-installed", "--prefer-binary", "--break-system-packages", "--no-warn-script-location", "--system"}
+    | {"--no-color", "--isolated", "--no-build-isolation", "--no-python-version-warning"}
+)
+_IGNORED_WITH_VALUE = frozenset(
+    {"--progress-bar", "--upgrade-strategy", "--timeout", "--default-timeout", "--retries", "--root-user-action"}
+    | {"--only-binary", "--trusted-host", "--cache-dir"}
+)
+
+
+def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
+    """Return what is to be done, in order, each step with the text it came from.
+
+    Lines and `a && b` become steps of their own when every part is simple, else one refusal; blank lines and comments
+    are left out. After `MAX_COMMANDS` steps one refusal stands for the rest.
+    """
+    steps: list[tuple[str, Plan]] = []
+    for text in commands:
+        for part in _parts(text):
+            if len(steps) == MAX_COMMANDS:
+                return (*steps, (part, Refuse(f"only the first {MAX_COMMANDS} commands of a reply are carried out")))
+            steps.append((part, plan(part)))
+    return tuple(steps)
+
+
+def plan(command: str) -> Plan:
+    """Say what is to be done for one command. Never raises, whatever the text."""
+    if len(command) > MAX_LENGTH:
+        return Refuse(f"a command may have {MAX_LENGTH} characters; this one has {len(command)}")
+    command = _without_prompt(command)
+    if not command or command.startswith("#"):
+        return _EMPTY
+    try:
+        scan = _scan(command)
+        words = shlex.split(scan.text, posix=True)
+    except ValueError as error:
+        return Refuse(f"the command cannot be read: {str(error).lower()}")
+    if scan.breaks or not scan.operators <= _WORD_OPERATORS:
+        return Refuse(_NO_SHELL)
+    if not words or not words[0]:
+        return _EMPTY
+    if any(not word.isprintable() and not _is_program_text(word) for word in words):
+        return Refuse("the command holds characters that no command has")
+    installer = _after_installer(words)
+    if installer is not None:
+        return _plan_pip(installer, scan.operators)
+    return _plan_run(words, scan.operators)
+
+
+def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
+    if _ASSIGNMENT.match(words[0]):
+        return Refuse(_SHELL_STATE)
+    program = words[0].rpartition("/")[2]
+    if program in _REFUSED:
+        return Refuse(f"{program}: {_REFUSED[program]}")
+    if program == "uv":
+        return Refuse(f"uv: {_PACKAGES}")
+    if operators:
+        return Refuse(_NO_SHELL)
+    return Run(tuple(words))
+
+
+def _after_installer(words: list[str]) -> list[str] | None:
+    program = words[0].rpartition("/")[2]
+    if _PIP.fullmatch(program):
+        return words[1:]
+    if program == "uv" and words[1:2] == ["pip"]:
+        return words[2:]
+    if _PYTHON.fullmatch(program) and words[1:2] == ["-m"] and words[2:3] in (["pip"], ["pip3"]):
+        return words[3:]
+    return None
+
+
+def _plan_pip(words: list[str], operators: frozenset[str]) -> Plan:
+    names: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-"):
+            reason = _refused_option(word, rest)
+            if reason is not None:
+                return Refuse(reason)
+        else:
+            names.append(word)
+    if not names or names[0] != "install":
+        return Refuse("pip: only `pip install NAME ...` is understood; what is installed stays as it is")
+    if len(names) == 1:
+        return Refuse("pip install: name the packages")
+    if len(names) > _MAX_REQUIREMENTS + 1:
+        return Refuse(f"pip install: at most {_MAX_REQUIREMENTS} packages at once")
+    try:
+        return Install(tuple(dict.fromkeys(_requirement(name) for name in names[1:])))
+    except MalformedRequirement as error:
+        return Refuse(_NO_SHELL if operators & {"<", ">"} else f"pip install: {error}")
+
+
+def _refused_option(word: str, rest: Iterator[str]) -> str | None:
+    option, equals, _value = word.partition("=")
+    if option in _IGNORED_WITH_VALUE:
+        if not equals:
+            next(rest, None)
+        return None
+    if word in _IGNORED_FLAGS:
+        return None
+    return f"pip install: the option {option[:40]!r} is not available; name packages of the package index"
+
+
+def _requirement(word: str) -> str:
+    requirement = parse_requirement(word)
+    if requirement.marker is not None:
+        raise MalformedRequirement(f"{word[:80]!r} has a condition: name the package itself")
+    requirement.name = distribution_for(requirement.name)
+    return canonical(requirement)
+
+
+def _without_prompt(command: str) -> str:
+    command = command.strip()
+    found = _PROMPT.match(command)
+    return command[found.end() :].strip() if found else command
+
+
+def _is_program_text(word: str) -> bool:
+    # `python -c` takes a program of several lines; nothing else unprintable has a place in a word.
+    return word.replace("\n", "").replace("\t", "").isprintable()
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """`text` without a trailing comment; `operators` are the characters in it that a shell would act on.
+
+    `breaks` are the (start, end) places of unquoted newlines and `&&`.
+    """
+
+    text: str
+    operators: frozenset[str]
+    breaks: tuple[tuple[int, int], ...]
+
+
+_TOKEN = re.compile(
+    r"""(?P<quoted>'[^']*')"""
+    r"""|(?P<double>"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<escaped>\\.)"""
+    r"""|(?P<comment>(?<!\S)\#[^\n]*)"""
+    r"""|(?P<break>&&|\n)"""
+    r"""|(?P<operator>[|&;<>()`$*?\[\]{}~])"""
+    r"""|(?P<plain>[^'"\\])""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def _scan(command: str) -> _Scan:
+    """Tell what a shell would act on.
+
+    Raises:
+        ValueError: a quotation is not closed.
+    """
+    kept: list[str] = []
+    operators: set[str] = set()
+    breaks: list[tuple[int, int]] = []
+    place = length = 0
+    while place < len(command):
+        found = _TOKEN.match(command, place)
+        if found is None:
+            raise ValueError("No closing quotation")
+        text, kind = found.group(), found.lastgroup
+        line_start = place == 0 or command[place - 1] == "\n"
+        place = found.end()
+        if kind == "comment" and not (line_start and _PROMPT.match(text)):
+            continue
+        if kind == "break":
+            breaks.append((length, length + len(text)))
+        elif kind == "operator":
+            operators.add(text)
+        elif kind == "double":
+            operators.update(re.findall(r"[$`]", re.sub(r"\\.", "", text, flags=re.DOTALL)))
+        kept.append(text)
+        length += len(text)
+    return _Scan("".join(kept), frozenset(operators), tuple(breaks))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at unquoted newlines, and at `&&` when every part is simple; leave out blanks and comments."""
+    text = text.replace("\r\n", "\n").replace("\\\n", " ").strip()
+    if len(text) > MAX_LENGTH * MAX_COMMANDS:
+        yield text
+        return
+    for line in _split(text, "\n"):
+        parts = _split(line, "&&")
+        simple = all(not isinstance(plan(part), Refuse) for part in parts)
+        yield from parts if simple else [line]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    try:
+        scan = _scan(text)
+    except ValueError:
+        parts = text.split(separator)
+    else:
+        places = [(start, end) for start, end in scan.breaks if scan.text[start:end] == separator]
+        starts = [0, *(end for _start, end in places)]
+        ends = [*(start for start, _end in places), len(scan.text)]
+        parts = [scan.text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [part.strip() for part in parts if part.strip()]
