@@ -1,1 +1,80 @@
-"""Decides whether code exactly matches a search query, and proves it by running a test in a sandbox."""
+"""Decides whether code exactly matches a search query, and proves it by running a test in a sandbox.
+
+from agent import Annotator, Pair
+
+async with Annotator(model="gpt-4o-mini") as annotator:
+    async for annotation in annotator.annotate([Pair(id="1", query="reverse a string", code="...")]):
+        print(annotation.label, annotation.reason)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent import errors, events
+    from agent.annotator import Annotator
+    from agent.config import Config
+    from agent.datasets import read_pairs
+    from agent.graph import Variant
+    from agent.languages.base import Language
+    from agent.llm.base import LLM
+    from agent.llm.scripted import ScriptedLLM
+    from agent.sandbox.base import SandboxBackend
+    from agent.sandbox.scripted import ScriptedSandbox
+    from agent.state import Node
+    from agent.sync import annotate
+    from agent.types import Annotation, Evidence, Pair, TestReport, Usage
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Annotation": "agent.types",
+    "Annotator": "agent.annotator",
+    "Config": "agent.config",
+    "Evidence": "agent.types",
+    "LLM": "agent.llm.base",
+    "Language": "agent.languages.base",
+    "Node": "agent.state",
+    "Pair": "agent.types",
+    "SandboxBackend": "agent.sandbox.base",
+    "ScriptedLLM": "agent.llm.scripted",
+    "ScriptedSandbox": "agent.sandbox.scripted",
+    "TestReport": "agent.types",
+    "Usage": "agent.types",
+    "Variant": "agent.graph",
+    "annotate": "agent.sync",
+    "errors": "agent.errors",
+    "events": "agent.events",
+    "read_pairs": "agent.datasets",
+}
+
+__all__ = [
+    "LLM",
+    "Annotation",
+    "Annotator",
+    "Config",
+    "Evidence",
+    "Language",
+    "Node",
+    "Pair",
+    "SandboxBackend",
+    "ScriptedLLM",
+    "ScriptedSandbox",
+    "TestReport",
+    "Usage",
+    "Variant",
+    "annotate",
+    "errors",
+    "events",
+    "read_pairs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: importing the package costs next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agent' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    return home if _HOMES[name] == f"agent.{name}" else getattr(home, name)

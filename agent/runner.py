@@ -45,7 +45,7 @@ class PairRunner:
         backend: SandboxBackend | None,
         config: Config,
         fallback: Pipeline | None = None,
-        listener: Listener = lambda event: None,
+        listener: Listener,
     ) -> None:
         self._pipeline = pipeline
         self._gateway = gateway

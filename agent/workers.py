@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 Item = TypeVar("Item")
@@ -17,7 +17,7 @@ async def completed(
     *,
     concurrency: int,
     ordered: bool = False,
-) -> AsyncIterator[Result]:
+) -> AsyncGenerator[Result, None]:
     """Yield `work(item)` for each item, in completion order or (`ordered`) in input order.
 
     At most `concurrency` items are in progress, and as many again wait for their turn to be yielded in order. The first
@@ -54,6 +54,7 @@ async def completed(
                 raise failed
     finally:
         await _cancel([*running, *([] if pull is None else [pull])])
+        await source.aclose()
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
@@ -62,7 +63,7 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _aiter(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:
+async def _aiter(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

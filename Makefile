@@ -1,0 +1,33 @@
+# Two commands: `make demo` shows the main job, `make test` runs every test this machine can run.
+AGENT := .venv/bin/agent
+DEMO_RUN := runs/demo
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.ready-run
+	@scripts/ensure-sandbox
+	$(AGENT) annotate examples/pairs.jsonl --model replay:examples/replies.jsonl --out $(DEMO_RUN)
+
+test: .venv/.ready-dev
+	@scripts/ensure-sandbox || true
+	.venv/bin/ruff check agent tests examples
+	.venv/bin/ruff format --check agent tests examples
+	.venv/bin/mypy
+	.venv/bin/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+
+lint: .venv/.ready-dev
+	.venv/bin/ruff check --fix agent tests examples
+	.venv/bin/ruff format agent tests examples
+	.venv/bin/mypy
+
+bench: .venv/.ready-dev
+	.venv/bin/python -m tests.benchmarks
+
+clean:
+	rm -rf .venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+
+.venv/.ready-run: pyproject.toml uv.lock scripts/set-up
+	@scripts/set-up run
+
+.venv/.ready-dev: pyproject.toml uv.lock scripts/set-up
+	@scripts/set-up dev

@@ -1,0 +1,259 @@
+"""The Python interface: annotate pairs as they come, in a running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from agent.config import Config
+from agent.datasets import group_by_query
+from agent.errors import ConfigError, InputError, UsageError
+from agent.events import Event, Note, ReplyReceived, RunStarted
+from agent.graph import Pipeline, Variant, build
+from agent.languages import Language, built_in_languages
+from agent.llm.base import Reply, close
+from agent.llm.budget import Budget, BudgetedModels
+from agent.llm.gateway import Gateway, ReplyCache
+from agent.llm.models import Models, ModelSource
+from agent.prompts import Prompts
+from agent.runner import Finished, PairRunner
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.select import choose
+from agent.state import Node
+from agent.store.cache import SqliteReplyCache
+from agent.store.run_folder import RunFolder
+from agent.types import Annotation, Pair
+from agent.workers import completed
+
+Pairs = Iterable[Pair] | AsyncIterable[Pair]
+
+
+class Annotator:
+    """Annotates pairs; an asynchronous context manager that owns models, sandboxes and files while it is open.
+
+    One `Annotator` belongs to one event loop. Nothing is written, printed or logged unless `run_dir`, `cache` or
+    `on_event` ask for it. What goes wrong with a pair is `annotation.error`; what ends the run is raised.
+
+    Args:
+        model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, anything with the two
+            methods of `agent.llm.base.LLM`, a mapping of roles to those (key `default` for the rest), or a `Models`.
+        sandbox: `auto`, `docker`, `bwrap`, or a `SandboxBackend` of your own (which you close yourself).
+        variant: a name, a YAML file, a mapping or a `Variant`; `without` toggles nodes off.
+        nodes: nodes to add, or to put in place of built-in ones, by name.
+        prompts: a folder whose templates replace the built-in ones of the same name.
+        languages: languages to add, or to put in place of built-in ones.
+        unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
+        run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
+        cache: a file that keeps model replies over runs, or a `ReplyCache`.
+        on_event: called with each event of `agent.events`.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ModelSource,
+        sandbox: str | SandboxBackend | None = None,
+        variant: str | Path | Mapping[str, Any] | Variant | None = None,
+        without: Sequence[str] = (),
+        nodes: Mapping[str, Node] | None = None,
+        prompts: Path | str | None = None,
+        languages: Sequence[Language] = (),
+        unsupported: Literal["fail", "judge", "skip"] = "fail",
+        run_dir: Path | str | None = None,
+        cache: Path | str | ReplyCache | None = None,
+        retry_errors: bool = False,
+        concurrency: int | None = None,
+        pair_timeout: float | None = None,
+        config: Config | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        **model_options: Any,
+    ) -> None:
+        self._config = _with(config or Config(), concurrency=concurrency, pair_timeout=pair_timeout, sandbox=sandbox)
+        self._models = Models.of(model, **model_options)
+        self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
+        self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
+        self._prompts = Prompts(None if prompts is None else Path(prompts))
+        self._languages = {**built_in_languages(), **{language.name: language for language in languages}}
+        self._unsupported = unsupported
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        self._cache = cache
+        self._retry_errors = retry_errors
+        self._tell = on_event or (lambda _event: None)
+        self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
+        self._backend: SandboxBackend | None = self._given_backend
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: set[AsyncGenerator[Annotation, None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Make the sandbox ready.
+
+        Raises:
+            UsageError: it is open already.
+            SandboxUnavailable: no sandbox can be had and the variant needs one.
+        """
+        if self._loop is not None:
+            raise UsageError("this Annotator is open already; use one per event loop")
+        self._loop = asyncio.get_running_loop()
+        self._open_cache = SqliteReplyCache(Path(self._cache)) if isinstance(self._cache, str | Path) else self._cache
+        if self._pipeline.uses_sandbox and self._backend is None:
+            self._backend = await choose(self._config.sandbox, self._note)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """End all work in progress and close what this Annotator opened."""
+        for stream in tuple(self._streams):
+            await stream.aclose()
+        if self._backend is not None and self._given_backend is None:
+            await self._backend.close()
+            self._backend = None
+        for model in self._models.all():
+            await close(model)
+        if isinstance(self._open_cache, SqliteReplyCache):
+            self._open_cache.close()
+        self._loop = None
+
+    async def annotate(
+        self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[Annotation, None]:
+        """Yield an annotation for each pair, as they are ready or (`ordered`) in the order of the input.
+
+        With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
+        `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
+        with the same query are taken one after another where the order is free: providers then reuse the prompt's
+        beginning. Leaving the loop early, closing the iterator or cancelling the task ends the calls and sandboxes in
+        progress.
+
+        Raises:
+            UsageError: the Annotator is not open, or was opened in another event loop.
+            InputError: two pairs have the same id (with `run_dir`), or a language is unsupported.
+            RunStopped: the run cannot go on (account, budget, disk); what is finished is kept.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
+        stream = self._stream(pairs, ordered, limit)
+        self._streams.add(stream)
+        try:
+            async with aclosing(stream):
+                async for annotation in stream:
+                    yield annotation
+        finally:
+            self._streams.discard(stream)
+
+    async def _stream(self, pairs: Pairs, ordered: bool, limit: int | None) -> AsyncGenerator[Annotation, None]:
+        folder: RunFolder | None = None
+        if isinstance(pairs, Sequence) or self._run_dir is not None:
+            everything = [pair async for pair in _each(pairs)]
+            for pair in everything:
+                self._check(pair)
+            if self._run_dir is not None:
+                folder = self._open_folder(self._run_dir, everything)
+            pairs = everything[:limit] if ordered else group_by_query(everything[:limit])
+        try:
+            finished = {} if folder is None else folder.finished(retry_errors=self._retry_errors)
+            self._tell(self._started(pairs, finished))
+            runner = self._runner(Budget(self._config.runner.budget_usd), folder)
+
+            async def work(pair: Pair) -> Annotation:
+                if pair.id in finished:
+                    return finished[pair.id]
+                self._check(pair)
+                done = await runner.annotate(pair)
+                if folder is not None:
+                    folder.commit(done.annotation, done.evidence)
+                return done.annotation
+
+            concurrency = self._config.runner.concurrency
+            async with aclosing(completed(pairs, work, concurrency=concurrency, ordered=ordered)) as annotations:
+                async for annotation in annotations:
+                    yield annotation
+        finally:
+            if folder is not None:
+                folder.close()
+
+    def _runner(self, budget: Budget, folder: RunFolder | None) -> PairRunner:
+        def on_reply(role: str, reply: Reply) -> None:
+            if folder is not None and not reply.cached:
+                folder.served(reply.model, reply.fingerprint)
+            self._tell(ReplyReceived(role, reply.model, reply.usage, reply.cached))
+
+        gateway = Gateway(
+            BudgetedModels(self._models, budget),
+            cache=self._open_cache,
+            limit=asyncio.Semaphore(self._config.runner.llm_calls),
+            on_reply=on_reply,
+        )
+        return PairRunner(
+            self._pipeline,
+            gateway=gateway,
+            prompts=self._prompts,
+            languages=self._languages,
+            backend=self._backend,
+            config=self._config,
+            fallback=self._fallback,
+            listener=self._tell,
+        )
+
+    def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
+        folder = RunFolder.create_or_resume(path, identity=self.identity(), pairs=pairs, environment=self.environment())
+        for note in folder.notes:
+            self._note(note)
+        return folder
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a run folder is compared by: everything that decides labels, besides the input."""
+        variant, pipeline = self._pipeline.variant, self._config.pipeline
+        return {
+            "variant": variant.model_dump(mode="json", exclude={"title", "paper"}),
+            "model": self._models.identity(),
+            "prompts": self._prompts.hashes(),
+            "pipeline": pipeline.model_dump(mode="json", exclude={"pair_timeout", "sandbox_attempts"}),
+            "unsupported": self._unsupported,
+        }
+
+    def environment(self) -> dict[str, Any]:
+        """Return what a run folder records of this machine: versions and sandbox."""
+        return {"sandbox": None if self._backend is None else dict(self._backend.describe())}
+
+    def _started(self, pairs: Pairs, finished: Mapping[str, Annotation]) -> RunStarted:
+        total, before = None, 0
+        if isinstance(pairs, Sequence):
+            total, before = len(pairs), sum(pair.id in finished for pair in pairs)
+        sandbox = None if self._backend is None else self._backend.name
+        return RunStarted(total, before, self._pipeline.variant.name, sandbox)
+
+    def _check(self, pair: Pair) -> None:
+        if self._unsupported == "fail" and pair.language not in self._languages:
+            known = ", ".join(sorted(self._languages))
+            raise InputError(
+                f"pair {pair.id!r}: no support for language {pair.language!r} (there is: {known}); "
+                "judge such pairs without a test (--unsupported judge) or leave them out (--unsupported skip)"
+            )
+
+    def _note(self, message: str) -> None:
+        self._tell(Note(message))
+
+
+async def _each(pairs: Pairs) -> AsyncGenerator[Pair, None]:
+    if isinstance(pairs, AsyncIterable):
+        async for pair in pairs:
+            yield pair
+    else:
+        for pair in pairs:
+            yield pair
+
+
+def _with(config: Config, *, concurrency: int | None, pair_timeout: float | None, sandbox: object) -> Config:
+    changes: dict[str, Any] = {}
+    if concurrency is not None:
+        changes["runner"] = {**config.runner.model_dump(), "concurrency": concurrency}
+    if pair_timeout is not None:
+        changes["pipeline"] = {**config.pipeline.model_dump(), "pair_timeout": pair_timeout}
+    if isinstance(sandbox, str):
+        changes["sandbox"] = {**config.sandbox.model_dump(), "backend": sandbox}
+    try:
+        return Config.model_validate({**config.model_dump(), **changes})
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

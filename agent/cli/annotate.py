@@ -1,0 +1,141 @@
+"""`agent annotate`: labels a file of pairs into a run folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+from rich.console import Console
+
+from agent.annotator import Annotator
+from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.progress import Display
+from agent.cli.settings import read_config
+from agent.cli.summary import Summary, as_json, as_table, summarise
+from agent.cli.text import plain
+from agent.datasets import Dataset, parse_mapping, read_pairs
+from agent.errors import RunStopped
+from agent.graph import load_variant
+from agent.llm.models import Models
+from agent.types import Annotation
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    pairs: Path
+    out: Path | None
+    models: tuple[str, ...]
+    model_options: Mapping[str, Any]
+    variant: str
+    without: tuple[str, ...]
+    limit: int | None
+    field_map: str | None
+    on_bad_line: Literal["fail", "skip"]
+    unsupported: Literal["fail", "judge", "skip"]
+    retry_errors: bool
+    cache: Path
+    prompts: Path | None
+    settings: Mapping[str, Any]
+    more_settings: tuple[str, ...]
+    as_json: bool
+
+
+def run(request: Request) -> None:
+    """Annotate, show progress, and close with a summary.
+
+    Raises:
+        UsageError: wrong usage or input.
+        RunStopped: the run cannot go on; the message is followed by how to resume.
+        typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
+    """
+    console = Console(stderr=True)
+    config = read_config(request.settings, request.more_settings)
+    dataset = _read(request, console)
+    models = Models.from_options(request.models, **{k: v for k, v in request.model_options.items() if v is not None})
+    out = request.out or _default_folder(request, models)
+    with Display(console) as display:
+        annotator = Annotator(
+            model=models,
+            variant=request.variant,
+            without=request.without,
+            prompts=request.prompts,
+            unsupported=request.unsupported,
+            run_dir=out,
+            cache=request.cache,
+            retry_errors=request.retry_errors,
+            config=config,
+            on_event=display,
+        )
+        try:
+            annotations = asyncio.run(_annotate(annotator, dataset, request.limit))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _tell_how_to_resume(console, "Interrupted.", display, out)
+            raise typer.Exit(STOPPED) from None
+        except RunStopped as error:
+            _tell_how_to_resume(console, f"Stopped: {error}", display, out)
+            raise typer.Exit(STOPPED) from error
+    _close(request, console, summarise(annotations), display, out)
+
+
+async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -> list[Annotation]:
+    task = asyncio.current_task()
+    assert task is not None
+    # Ctrl-C is handled by asyncio.run; a terminate signal ends the run in the same way
+    with suppress(NotImplementedError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with annotator:
+        return [annotation async for annotation in annotator.annotate(dataset.all_pairs, limit=limit)]
+
+
+def _read(request: Request, console: Console) -> Dataset:
+    mapping = None if request.field_map is None else parse_mapping(request.field_map)
+    dataset = read_pairs(request.pairs, mapping=mapping, on_bad_line=request.on_bad_line, limit=request.limit)
+    for note in dataset.notes:
+        console.print(f"note: {plain(note)}", markup=False, highlight=False)
+    if dataset.bad_lines:
+        console.print(f"skipped {len(dataset.bad_lines)} bad lines, the first: ", end="", highlight=False)
+        console.print(plain(f"line {dataset.bad_lines[0].line}: {dataset.bad_lines[0].cause}"), markup=False)
+    return dataset
+
+
+def _default_folder(request: Request, models: Models) -> Path:
+    variant = load_variant(request.variant).name
+    for node in request.without:
+        variant += f"-without-{node}"
+    stem = request.pairs.name.split(".")[0]
+    name = f"{stem}-{variant}-{models.label()}"
+    return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
+
+
+def _tell_how_to_resume(console: Console, what: str, display: Display, out: Path) -> None:
+    total = "" if display.total is None else f" of {display.total}"
+    finished = display.finished_before + display.done
+    console.print(plain(what), markup=False, highlight=False)
+    if finished:
+        console.print(f"{finished}{total} pairs are finished and kept in {plain(str(out))}.", markup=False)
+    command = shlex.join(["agent", *sys.argv[1:]])
+    console.print(f"The same command goes on from there:\n  {plain(command)}", markup=False, soft_wrap=True)
+
+
+def _close(request: Request, console: Console, summary: Summary, display: Display, out: Path) -> None:
+    if request.as_json:
+        more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
+        typer.echo(json.dumps(as_json(summary, **more)))
+    else:
+        Console().print(as_table(summary, display.seconds()))
+        Console(soft_wrap=True).print(f"\n{plain(str(out / 'annotations.jsonl'))}", markup=False, highlight=False)
+    if summary.errors:
+        console.print("Pairs with errors are tried again with --retry-errors.", markup=False, highlight=False)
+    raise typer.Exit(SOME_ERRORS if summary.errors else DONE)

@@ -1,0 +1,171 @@
+"""Declares the commands and their options; what they do is imported when they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+app = typer.Typer(
+    name="agent",
+    help="Decide whether code exactly matches a search query, and prove it by running a test in a sandbox.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[ROLE=]NAME",
+        help="A model's name at --base-url, `heuristic`, or `replay:FILE`; per role as `screen=NAME`. Repeatable.",
+    ),
+]
+BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
+SandboxName = Annotated[Literal["auto", "docker", "bwrap"], typer.Option("--sandbox", help="Where programs run.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="Any setting, such as sandbox.memory_mb=512. Repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Options before the command."""
+    if version:
+        from agent import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def annotate(
+    pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The run's folder [default: runs/<file>-<variant>-<model>].")
+    ] = None,
+    model: Models = None,
+    base_url: BaseUrl = None,
+    variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
+    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+    sandbox: SandboxName = "auto",
+    concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
+    pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None,
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="Stop before spending more.")] = None,
+    field_map: Annotated[
+        str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
+    ] = None,
+    on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail",
+    unsupported: Annotated[
+        Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
+    ] = "fail",
+    retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False,
+    cache: Annotated[Path, typer.Option(help="Keeps the model's replies over runs.")] = Path("runs/cache.sqlite"),
+    prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None,
+    reply_format: Annotated[
+        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
+    ] = "json_object",
+    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None,
+    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Label pairs; each label comes with the test that decided it. The same command again goes on where it stopped."""
+    from agent.cli.annotate import Request, run
+
+    run(
+        Request(
+            pairs=pairs,
+            out=out,
+            models=tuple(model or ()),
+            model_options={
+                "base_url": base_url,
+                "prices": prices,
+                "reply_format": reply_format,
+                "thinking": thinking,
+                "temperature": temperature,
+                "max_tokens": max_tokens,
+                "extra_body": extra_body,
+            },
+            variant=variant,
+            without=tuple(without or ()),
+            limit=limit,
+            field_map=field_map,
+            on_bad_line=on_bad_line,
+            unsupported=unsupported,
+            retry_errors=retry_errors,
+            cache=cache,
+            prompts=prompts,
+            settings={
+                "sandbox.backend": sandbox,
+                "runner.concurrency": concurrency,
+                "runner.budget_usd": budget,
+                "pipeline.test_timeout": timeout,
+                "pipeline.pair_timeout": pair_timeout,
+            },
+            more_settings=tuple(settings or ()),
+            as_json=as_json,
+        )
+    )
+
+
+@app.command("exec")
+def execute(
+    program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
+    code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
+    sandbox: SandboxName = "auto",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for the execution.")] = 15.0,
+    install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a test program in a sandbox and print the report. Exit code 0: every case passed; 1: not so."""
+    from agent.cli.execute import run
+
+    run(program, code, sandbox=sandbox, timeout=timeout, install=install, settings=settings or [], as_json=as_json)
+
+
+@app.command()
+def show(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary.")] = None,
+    prompts: Annotated[bool, typer.Option(help="Print the prompts too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell one pair's story: query, code, replies, program, cases, repairs, label."""
+    from agent.cli.show import run
+
+    run(run_folder, pair_id, prompts=prompts, as_json=as_json)
+
+
+@app.command()
+def doctor(
+    model: Models = None,
+    base_url: BaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what works on this machine and what to do about the rest. Exit code 1: something needed is missing."""
+    from agent.cli.doctor import run
+
+    run(tuple(model or ()), base_url=base_url, as_json=as_json)
+
+
+@app.command()
+def graph(
+    variant: Annotated[str | None, typer.Argument(help="A pipeline's name or YAML file; none: list them.")] = None,
+    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+) -> None:
+    """Draw a pipeline as a Mermaid flowchart."""
+    from agent.cli.graph import run
+
+    run(variant, tuple(without or ()))

@@ -1,0 +1,109 @@
+"""Shows a run while it goes on: a progress bar on a terminal, plain lines elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from agent.cli.summary import money
+from agent.cli.text import one_line, plain
+from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted
+from agent.types import Annotation, Usage
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Display:
+    """Listens to a run's events. `clock` gives seconds."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._started = clock()
+        self._printed = self._started
+        self.outcomes: Counter[str] = Counter()
+        self.spent = Usage()
+        self.total: int | None = None
+        self.finished_before = 0
+        self.done = 0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, Note):
+            self._console.print(plain(event.message), markup=False, highlight=False)
+        elif isinstance(event, RunStarted):
+            self._start(event)
+        elif isinstance(event, ReplyReceived):
+            self.spent += event.usage
+        elif isinstance(event, PairFinished):
+            self._count(event.annotation)
+
+    def seconds(self) -> float:
+        """Return the seconds since the display was made."""
+        return self._clock() - self._started
+
+    def _start(self, event: RunStarted) -> None:
+        self.total, self.finished_before = event.total, event.finished
+        self._started = self._printed = self._clock()
+        where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
+        found = f", {event.finished} finished before" if event.finished else ""
+        pairs = "pairs" if event.total is None else f"{event.total} pairs{found}"
+        self._console.print(f"{pairs} · variant {event.variant} · {where}", markup=False, highlight=False)
+        if self._console.is_terminal:
+            self._bar = Progress(
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[counts]}", markup=False),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=event.total, completed=event.finished, counts="")
+            self._bar.start()
+
+    def _count(self, annotation: Annotation) -> None:
+        self.done += 1
+        self.outcomes[_outcome(annotation)] += 1
+        if annotation.error is not None:
+            message = (
+                f"{one_line(annotation.id, 40)}: {annotation.error.type}: {one_line(annotation.error.message, 160)}"
+            )
+            self._console.print(message, markup=False, highlight=False)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, advance=1, counts=self.line())
+        elif self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
+            self._printed = self._clock()
+            self._console.print(f"{self._position()} {self.line()}", markup=False, highlight=False)
+
+    def line(self) -> str:
+        """Return counts by outcome, rate and cost so far."""
+        counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
+        rate = self.done / max(self.seconds(), 1e-9)
+        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}"
+
+    def _position(self) -> str:
+        done = self.finished_before + self.done
+        if self.total is None:
+            return f"{done} pairs"
+        left = (self.total - done) * self.seconds() / self.done
+        return f"{done}/{self.total} pairs, about {left:.0f} s left ·"
+
+
+def _outcome(annotation: Annotation) -> str:
+    if annotation.error is not None:
+        return "error"
+    return {1: "match", 0: "no", None: "undecided"}[annotation.label]

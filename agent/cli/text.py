@@ -1,0 +1,25 @@
+"""Makes text of models and datasets safe to print: no escape reaches the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_KEPT = frozenset("\n\t")
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def plain(text: str, *, limit: int | None = None) -> str:
+    """Return text with control, format and surrogate characters as visible escapes, cut to `limit` characters."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(
+        character
+        if character in _KEPT or unicodedata.category(character) not in _UNSAFE
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def one_line(text: str, limit: int = 100) -> str:
+    """Return text on one line, white space folded."""
+    return plain(" ".join(text.split()), limit=limit)

@@ -1,0 +1,96 @@
+"""What this machine can run decides which tests run; the closing lines say what was skipped and why.
+
+`AGENT_TEST_REQUIRE=docker,bwrap` turns a missing ability into a failure of the whole session.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ABILITIES = ("docker", "bwrap", "real_data", "network")
+
+
+def required() -> list[str]:
+    """Return the abilities this session may not lack."""
+    return [ability for ability in os.environ.get("AGENT_TEST_REQUIRE", "").split(",") if ability]
+
+
+@cache
+def lacking(ability: str) -> str | None:
+    """Say why tests with this marker cannot run here; None when they can."""
+    checks = {"docker": _no_docker, "bwrap": _no_bwrap, "real_data": _no_real_data, "network": _no_network}
+    return checks[ability]()
+
+
+def _no_docker() -> str | None:
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env(timeout=5)
+        client.ping()
+        client.close()
+    except DockerException as error:
+        return f"no Docker engine answers ({type(error).__name__})"
+    return None
+
+
+def _no_bwrap() -> str | None:
+    unprivileged = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    try:
+        done = subprocess.run(
+            ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, cwd="/", **unprivileged
+        )
+    except OSError:
+        return "bubblewrap (bwrap) is not installed"
+    return None if done.returncode == 0 else f"bubblewrap does not work here: {done.stderr.decode().strip()[:200]}"
+
+
+def _no_real_data() -> str | None:
+    folder = os.environ.get("AGENT_REAL_DATA")
+    if not folder:
+        return "AGENT_REAL_DATA names no folder of real pairs"
+    return None if Path(folder, "cosqa_dev.jsonl").is_file() else f"no cosqa_dev.jsonl in {folder}"
+
+
+def _no_network() -> str | None:
+    command = [sys.executable, "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
+    done = subprocess.run(command, capture_output=True)
+    return None if done.returncode == 0 else "no package index answers"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose machine lacks what its marker names."""
+    for ability in ABILITIES:
+        if item.get_closest_marker(ability) and (why := lacking(ability)):
+            pytest.skip(f"needs {ability}: {why}")
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to start when a required ability is missing."""
+    for ability in required():
+        if why := lacking(ability):
+            pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {why}", returncode=1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count what was skipped, by reason."""
+    skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    terminalreporter.section("skipped, and why")
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason.removeprefix('Skipped: ')}")
+    if not skipped:
+        terminalreporter.write_line("nothing")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real pairs (tests that ask for it are marked `real_data`)."""
+    return Path(os.environ["AGENT_REAL_DATA"])
