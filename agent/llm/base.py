@@ -18,7 +18,8 @@ class Call:
 
     `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
-    the call for replays; they are not part of the cache key.
+    the call for replays; they are not part of the cache key. `schema` is the JSON Schema of a `json` reply, sent to
+    servers that are asked for `json_schema`.
     """
 
     role: str
@@ -28,6 +29,7 @@ class Call:
     pair_id: str = ""
     turn: int = 0
     variables: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
