@@ -1,0 +1,19 @@
+"""Pairs from files, and the normalised form that a run keeps of them."""
+
+from __future__ import annotations
+
+from agent.datasets.fields import parse_mapping
+from agent.datasets.normalised import group_by_query, iter_normalised, normalised_sha256, write_normalised
+from agent.datasets.reading import Dataset, read_pairs
+from agent.datasets.sources import BadLine
+
+__all__ = [
+    "BadLine",
+    "Dataset",
+    "group_by_query",
+    "iter_normalised",
+    "normalised_sha256",
+    "parse_mapping",
+    "read_pairs",
+    "write_normalised",
+]

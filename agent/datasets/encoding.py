@@ -1,0 +1,89 @@
+"""JSON that survives hostile text: orjson where it can, the standard library where orjson refuses or loses digits."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+import orjson
+
+# orjson reads whole numbers beyond 64 bits as floats, which would change ids.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def dumps(value: Any) -> bytes:
+    """Encode a value as one line of JSON (UTF-8, no newline), lone surrogates as escapes.
+
+    Raises:
+        TypeError: a value that JSON has no form for.
+        ValueError: NaN or infinity among numbers beyond 64 bits, or a value nested too deeply.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # Lone surrogates, long numbers, keys that are not text: the standard library has a form for each.
+        try:
+            return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
+def loads(data: bytes) -> Any:
+    """Decode one JSON value from UTF-8.
+
+    Raises:
+        ValueError: the cause, in words for the user.
+    """
+    if _LONG_NUMBER.search(data) is None:
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            pass
+    return _loads_slowly(data)
+
+
+def decode(data: bytes) -> str:
+    """Decode UTF-8.
+
+    Raises:
+        ValueError: names the byte and its column.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(bad_byte(data, error.start)) from None
+
+
+def bad_byte(data: bytes, position: int) -> str:
+    """Say which byte of its line is not UTF-8."""
+    column = position - data.rfind(b"\n", 0, position)
+    return f"byte 0x{data[position]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse `NaN` and `Infinity`, which Python writes but JSON does not have."""
+    raise ValueError(f"{name} is not JSON (null is)")
+
+
+def finite_float(text: str) -> float:
+    """Read a number that fits a float.
+
+    Raises:
+        ValueError: the number is too large.
+    """
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+def _loads_slowly(data: bytes) -> Any:
+    text = decode(data)
+    try:
+        return json.loads(text, parse_constant=refuse_constant, parse_float=finite_float)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"invalid JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("invalid JSON: nested too deeply") from None

@@ -1,0 +1,156 @@
+"""Reads a whole file of pairs and finds everything wrong with it before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.datasets.fields import Fields, check_mapping
+from agent.datasets.sources import BadLine, Record, records
+from agent.errors import ConfigError, InputError
+from agent.types import Pair
+
+_SHOWN_BAD_LINES = 5
+# Of 6,500 real snippets none longer than this is a single line.
+_LONG_ONE_LINER = 80
+_LOST_NEWLINES_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The pairs of a file.
+
+    `pairs` are those to annotate, `all_pairs` what the whole file holds: they differ under a limit, so that a run
+    begun with one can go on without it. `bad_lines` were skipped; `notes` are warnings for the user.
+    """
+
+    path: Path
+    pairs: list[Pair]
+    all_pairs: list[Pair]
+    bad_lines: tuple[BadLine, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_pairs(
+    path: str | Path,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    on_bad_line: Literal["fail", "skip"] = "fail",
+    limit: int | None = None,
+) -> Dataset:
+    """Read `.jsonl`, `.jsonl.gz` or a `.json` array; the whole file is checked, also under a `limit`.
+
+    `mapping` names the fields of query, code, id, language and context where they are not ours or a known dataset's.
+
+    Raises:
+        InputError: the file cannot be read, holds no pairs, or (unless skipped) has bad lines.
+        ConfigError: the mapping names something a pair does not have, or the limit is below 1.
+    """
+    path = Path(path)
+    if limit is not None and limit < 1:
+        raise ConfigError(f"--limit {limit}: at least 1 pair is needed")
+    check_mapping(mapping or {})
+    reader = _Reader(path, mapping or {})
+    for record in records(path):
+        reader.add(record)
+    reader.check(skip=on_bad_line == "skip")
+    pairs = reader.pairs
+    return Dataset(
+        path=path,
+        pairs=pairs if limit is None else pairs[:limit],
+        all_pairs=pairs,
+        bad_lines=tuple(reader.bad_lines),
+        notes=tuple(_notes(pairs)),
+    )
+
+
+class _Reader:
+    """Collects pairs and bad lines of one file."""
+
+    def __init__(self, path: Path, mapping: Mapping[str, str]) -> None:
+        self.pairs: list[Pair] = []
+        self.bad_lines: list[BadLine] = []
+        self._path = path
+        self._fields = Fields(mapping)
+        self._unseen = dict(mapping)
+        self._first_fields: list[str] = []
+        self._lines_of_ids: dict[str, int] = {}
+
+    def add(self, record: Record | BadLine) -> None:
+        if isinstance(record, BadLine):
+            self.bad_lines.append(record)
+            return
+        if isinstance(record.value, dict):
+            self._note_fields(record.value)
+        try:
+            pair = self._fields.pair(record.value, record.number)
+            self._claim_id(pair.id, record.line)
+        except ValueError as error:
+            self.bad_lines.append(BadLine(record.line, record.prefix + str(error)))
+        else:
+            self.pairs.append(pair)
+
+    def check(self, *, skip: bool) -> None:
+        """Fail on what makes the file unusable.
+
+        Raises:
+            InputError: no pairs, a mapping to fields that no line has, bad lines that are not to be skipped.
+        """
+        if self._first_fields and self._unseen:
+            name, field = next(iter(self._unseen.items()))
+            fields = ", ".join(map(repr, self._first_fields[:20]))
+            raise InputError(
+                f"--map {name}={field}: no line has a field {field!r}; there are {fields}", path=self._path
+            )
+        if self.bad_lines and not (skip and self.pairs):
+            raise InputError(self._complaint(), path=self._path, line=self.bad_lines[0].line)
+        if not self.pairs:
+            if self._path.stat().st_size == 0:
+                raise InputError("the file is empty", path=self._path)
+            raise InputError("holds no pairs; one JSON object per line is expected", path=self._path)
+
+    def _note_fields(self, record: Mapping[str, object]) -> None:
+        if self._unseen:
+            self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
+        if not self._first_fields:
+            self._first_fields = list(record)
+
+    def _claim_id(self, identifier: str, line: int) -> None:
+        if identifier in self._lines_of_ids:
+            earlier = self._lines_of_ids[identifier]
+            raise ValueError(f"the id {_shown(identifier)} is that of line {earlier} too; ids must differ")
+        self._lines_of_ids[identifier] = line
+
+    def _complaint(self) -> str:
+        first, *others = self.bad_lines
+        lines = [first.cause]
+        lines += [f"  line {bad.line}: {bad.cause}" for bad in others[: _SHOWN_BAD_LINES - 1]]
+        hidden = len(self.bad_lines) - _SHOWN_BAD_LINES
+        if hidden > 0:
+            lines.append(f"  and {hidden} more bad lines")
+        total = len(self.bad_lines) + len(self.pairs)
+        remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "no line holds a pair"
+        lines.append(f"{len(self.bad_lines)} of {total} lines are bad: {remedy}")
+        return "\n".join(lines)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")
+
+
+def _is_long_one_liner(code: str) -> bool:
+    code = code.strip()
+    return len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
+
+
+def _notes(pairs: list[Pair]) -> list[str]:
+    python = [pair for pair in pairs if pair.language == "python"]
+    lost = sum(_is_long_one_liner(pair.code) for pair in python)
+    if not python or lost / len(python) < _LOST_NEWLINES_SHARE:
+        return []
+    return [
+        f"{lost / len(python):.0%} of the snippets ({lost} of {len(python)}) are a single line of more than "
+        f"{_LONG_ONE_LINER} characters: their newlines were probably lost, and most of them will not parse"
+    ]

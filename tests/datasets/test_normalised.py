@@ -1,0 +1,97 @@
+"""The normalised input: the same pairs come back, and equal pairs give equal bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.datasets import iter_normalised, normalised_sha256, read_pairs, write_normalised
+from agent.datasets.encoding import dumps, loads
+from agent.errors import InputError
+from agent.types import Pair
+
+# All code points, lone surrogates and NUL included.
+hostile_text = st.text(st.characters(), max_size=40)
+filled_text = hostile_text.filter(lambda text: bool(text.strip()))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | hostile_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hostile_text, inner, max_size=3),
+    max_leaves=6,
+)
+pair_lists = st.lists(
+    st.builds(
+        Pair,
+        id=hostile_text.filter(bool),
+        query=filled_text,
+        code=filled_text,
+        language=st.sampled_from(["python", "sql"]),
+        context=st.none() | hostile_text,
+        meta=st.dictionaries(hostile_text, json_values, max_size=3),
+    ),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda pair: pair.id,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=pair_lists)
+def test_pairs_come_back_equal_and_in_order(tmp_path: Path, pairs: list[Pair]) -> None:
+    path = tmp_path / "input.jsonl.gz"
+    write_normalised(path, pairs)
+    assert list(iter_normalised(path)) == pairs
+    assert read_pairs(path).pairs == pairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=json_values)
+def test_any_json_value_survives_as_one_line(value: object) -> None:
+    line = dumps(value)
+    assert b"\n" not in line
+    assert loads(line) == value
+
+
+def test_the_same_pairs_give_the_same_bytes_whatever_the_name_and_time(tmp_path: Path) -> None:
+    pairs = [Pair(id="ä", query="q", code="c\ud800", meta={"b": 1, "a": 2})]
+    first, second = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
+    assert write_normalised(first, pairs) == write_normalised(second, iter(pairs))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_hash_is_that_of_the_uncompressed_lines(tmp_path: Path) -> None:
+    pairs = [Pair(id=str(n), query="q", code="c") for n in range(3)]
+    path = tmp_path / "input.jsonl.gz"
+    written = write_normalised(path, pairs)
+    assert written == normalised_sha256(pairs) == hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest()
+
+
+def test_the_hash_tells_order_and_meta() -> None:
+    one, two = Pair(id="1", query="q", code="c"), Pair(id="2", query="q", code="c")
+    marked = one.model_copy(update={"meta": {"label": 1}})
+    assert len({normalised_sha256(pairs) for pairs in ([one, two], [two, one], [marked, two])}) == 3
+
+
+def test_repeated_ids_are_refused() -> None:
+    pair = Pair(id="a", query="q", code="c")
+    with pytest.raises(InputError, match="'a' comes twice"):
+        normalised_sha256([pair, pair])
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}])
+def test_meta_that_is_not_json_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="meta of pair 'a' cannot be written as JSON"):
+        normalised_sha256([Pair(id="a", query="q", code="c", meta={"x": value})])
+
+
+def test_a_damaged_file_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "input.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"id":"a","query":"q","code":"c"}\n{"id":1}\n'))
+    pairs = iter_normalised(path)
+    assert next(pairs).id == "a"
+    with pytest.raises(InputError, match=":2: is not a normalised pair"):
+        next(pairs)

@@ -1,0 +1,342 @@
+"""Files of pairs: what is read, and what is said of files that cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.datasets import Dataset, group_by_query, parse_mapping, read_pairs
+from agent.errors import ConfigError, InputError
+from agent.types import Pair
+
+GOOD = {"id": "a", "query": "reverse a list", "code": "def f(x):\n    return x[::-1]"}
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_bytes(b"".join(r if isinstance(r, bytes) else json.dumps(r).encode() + b"\n" for r in records))
+    return path
+
+
+def read(tmp_path: Path, *records: object, **options: object) -> Dataset:
+    return read_pairs(write(tmp_path / "pairs.jsonl", *records), **options)  # type: ignore[arg-type]
+
+
+def complaint(tmp_path: Path, *records: object, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, *records, **options)
+    return str(caught.value)
+
+
+class TestFields:
+    def test_our_own_fields(self, tmp_path: Path) -> None:
+        record = {**GOOD, "language": "sql", "context": "table t(x)", "meta": {"year": 2020}}
+        assert read(tmp_path, record).pairs == [
+            Pair(**GOOD, language="sql", context="table t(x)", meta={"year": 2020}),
+        ]
+
+    def test_everything_else_goes_to_meta_and_nowhere_else(self, tmp_path: Path) -> None:
+        pair = read(tmp_path, {**GOOD, "label": 1, "votes": [1, 0], "why": ["x"], "meta": {"k": 2}}).pairs[0]
+        assert pair == Pair(**GOOD, meta={"label": 1, "votes": [1, 0], "why": ["x"], "k": 2})
+
+    def test_cosqa(self, tmp_path: Path) -> None:
+        pair = read(tmp_path, {"idx": "cosqa-dev-3", "doc": "q", "code": "c", "label": 1}).pairs[0]
+        assert pair == Pair(id="cosqa-dev-3", query="q", code="c", meta={"label": 1})
+
+    @pytest.mark.parametrize("name", ["pair-idx", "pair-index"])
+    def test_cosqa_plus(self, tmp_path: Path, name: str) -> None:
+        record = {name: 7, "query-idx": 1, "code-idx": 2, "query": "q", "code": "c", "label": "yes"}
+        pair = read(tmp_path, record).pairs[0]
+        assert pair == Pair(id="7", query="q", code="c", meta={"query-idx": 1, "code-idx": 2, "label": "yes"})
+
+    def test_a_mapping_names_the_fields_of_other_datasets(self, tmp_path: Path) -> None:
+        mapping = parse_mapping("query=question, code=snippet, id=key, language=lang, context=schema")
+        record = {"question": "q", "snippet": "c", "key": 5, "lang": "sql", "schema": "s", "query": "other"}
+        pair = read(tmp_path, record, mapping=mapping).pairs[0]
+        assert pair == Pair(id="5", query="q", code="c", language="sql", context="s", meta={"query": "other"})
+
+    def test_a_pair_without_id_takes_its_line_number_blank_lines_counted(self, tmp_path: Path) -> None:
+        bare = {"query": "q", "code": "c"}
+        assert [pair.id for pair in read(tmp_path, bare, b"\n  \r\n", bare).pairs] == ["1", "4"]
+
+    def test_ids_of_more_than_64_bits_keep_their_digits(self, tmp_path: Path) -> None:
+        assert read(tmp_path, {**GOOD, "id": 2**100}).pairs[0].id == str(2**100)
+
+    def test_the_same_field_beside_and_inside_meta_must_agree(self, tmp_path: Path) -> None:
+        assert read(tmp_path, {**GOOD, "label": 1, "meta": {"label": 1}}).pairs[0].meta == {"label": 1}
+        assert "'label' stands both" in complaint(tmp_path, {**GOOD, "label": 1, "meta": {"label": 0}})
+
+
+class TestMapping:
+    @pytest.mark.parametrize(
+        ("text", "cause"),
+        [
+            ("query", "is not NAME=FIELD"),
+            ("query=", "is not NAME=FIELD"),
+            ("query=a,query=b", "given twice"),
+            ("label=a", "a pair has no 'label'"),
+            ("", "is not NAME=FIELD"),
+        ],
+    )
+    def test_what_is_not_a_mapping_is_refused(self, text: str, cause: str) -> None:
+        with pytest.raises(ConfigError, match=cause):
+            parse_mapping(text)
+
+    def test_a_field_that_no_line_has_is_named_with_those_there_are(self, tmp_path: Path) -> None:
+        message = complaint(tmp_path, GOOD, mapping={"query": "question"})
+        assert "no line has a field 'question'" in message
+        assert "'id', 'query', 'code'" in message
+
+    def test_a_field_that_some_lines_lack_is_a_bad_line(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "p.jsonl", {"q": "x", "code": "c"}, {"query": "x", "code": "c"})
+        with pytest.raises(InputError, match="field 'q' is missing") as caught:
+            read_pairs(path, mapping={"query": "q"})
+        assert caught.value.line == 2
+
+
+class TestContainers:
+    def test_order_is_that_of_the_file(self, tmp_path: Path) -> None:
+        dataset = read(tmp_path, *({**GOOD, "id": n} for n in (3, 1, 2)))
+        assert [pair.id for pair in dataset.pairs] == ["3", "1", "2"]
+
+    def test_gzipped_lines(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl.gz"
+        path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+        assert read_pairs(path).pairs == [Pair(**GOOD)]
+
+    @pytest.mark.parametrize("indent", [None, 1])
+    def test_an_array_numbers_its_elements(self, tmp_path: Path, indent: int | None) -> None:
+        path = tmp_path / "p.json"
+        path.write_text(json.dumps([GOOD, {"query": "q", "code": "c\ud800"}], indent=indent))
+        assert read_pairs(path).pairs == [Pair(**GOOD), Pair(id="2", query="q", code="c\ud800")]
+
+    def test_json_lines_in_a_file_called_json(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "p.json", GOOD, {**GOOD, "id": "b"})
+        assert [pair.id for pair in read_pairs(path).pairs] == ["a", "b"]
+
+    def test_a_bad_element_of_an_array_is_found_by_line_and_number(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.json"
+        path.write_text(json.dumps([GOOD, {"query": "q"}], indent=1))
+        with pytest.raises(InputError, match=r"p\.json:7: element 2: no code") as caught:
+            read_pairs(path)
+        assert caught.value.line == 7
+
+    def test_equal_ids_on_one_line_of_an_array(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.json"
+        path.write_text(json.dumps([GOOD, GOOD]))
+        with pytest.raises(InputError, match="element 2: the id 'a'"):
+            read_pairs(path)
+
+    @pytest.mark.parametrize(
+        ("text", "cause"),
+        [
+            ('[\n{"query": "q", "code": "c"}', ":2: invalid JSON: the array is cut off after element 1"),
+            ('[{"query": "q"', "invalid JSON: Expecting ',' delimiter"),
+            ('[{"query": "q", "code": "c"},\n\n{"code": tru}]', ":3: invalid JSON"),
+            ('[{"query": "q", "code": "c"}\n "x"]', ":2: invalid JSON: a comma or ] expected after element 1"),
+            ('[{"query": "q", "code": "c"}]\n]', ":2: invalid JSON: text after the end"),
+            ('[{"query": "q", "code": "c", "n": NaN}]', ":1: invalid JSON: NaN is not JSON"),
+            ("[" * 100_000, "nested too deeply"),
+            ("[]", "holds no pairs"),
+            ("  ", "holds no pairs"),
+        ],
+    )
+    def test_a_broken_array_is_refused_with_its_line(self, tmp_path: Path, text: str, cause: str) -> None:
+        path = tmp_path / "p.json"
+        path.write_text(text)
+        with pytest.raises(InputError) as caught:
+            read_pairs(path, on_bad_line="skip")
+        assert cause in str(caught.value)
+
+    def test_invalid_utf8_in_an_array_is_found_by_line_and_column(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.json"
+        path.write_bytes(b'[\n{"query": "\xff"}]')
+        with pytest.raises(InputError, match=r":2: byte 0xff \(column 12\) is not UTF-8"):
+            read_pairs(path)
+
+    def test_a_limit_takes_the_first_pairs_but_checks_and_keeps_the_whole_file(self, tmp_path: Path) -> None:
+        dataset = read(tmp_path, *({**GOOD, "id": n} for n in range(5)), limit=2)
+        assert [pair.id for pair in dataset.pairs] == ["0", "1"]
+        assert len(dataset.all_pairs) == 5
+        assert ":3:" in complaint(tmp_path, GOOD, {**GOOD, "id": 2}, b"{\n", limit=1)
+
+    def test_a_limit_below_one_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="--limit 0"):
+            read(tmp_path, GOOD, limit=0)
+
+
+class TestBadFiles:
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
+            read_pairs(tmp_path / "none.jsonl")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="is a folder"):
+            read_pairs(tmp_path)
+
+    def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = write(tmp_path / "p.jsonl", GOOD)
+        if os.geteuid() == 0:  # root may read everything: let the system's answer come from a stand-in
+
+            def refuse(*_: object, **__: object) -> None:
+                raise PermissionError(13, "Permission denied")
+
+            monkeypatch.setattr(Path, "open", refuse)
+        else:
+            path.chmod(0)
+        with pytest.raises(InputError, match="may not be read by this user"):
+            read_pairs(path)
+
+    def test_empty(self, tmp_path: Path) -> None:
+        assert "the file is empty" in complaint(tmp_path)
+
+    def test_only_blank_lines(self, tmp_path: Path) -> None:
+        assert "holds no pairs" in complaint(tmp_path, b"\n\n")
+
+    def test_an_unknown_suffix(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"ends in none of \.jsonl"):
+            read_pairs(write(tmp_path / "p.csv", GOOD))
+
+    def test_a_path_with_nul(self) -> None:
+        with pytest.raises(InputError, match="NUL"):
+            read_pairs("p\0.jsonl")
+
+    def test_gzip_that_is_not(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="is not a gzip file"):
+            read_pairs(write(tmp_path / "p.jsonl.gz", GOOD))
+
+    def test_gzip_under_a_plain_name(self, tmp_path: Path) -> None:
+        assert "name it pairs.jsonl.gz" in complaint(tmp_path, gzip.compress(b"{}"))
+
+    @pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
+    def test_gzip_that_is_cut_off(self, tmp_path: Path, kept: float) -> None:
+        body = b"".join(json.dumps({**GOOD, "id": os.urandom(8).hex()}).encode() + b"\n" for _ in range(500))
+        compressed = gzip.compress(body)
+        path = tmp_path / "p.jsonl.gz"
+        path.write_bytes(compressed[: int(len(compressed) * kept)])
+        with pytest.raises(InputError, match="cut off or damaged"):
+            read_pairs(path, on_bad_line="skip")
+
+    def test_utf16(self, tmp_path: Path) -> None:
+        assert "UTF-16" in complaint(tmp_path, json.dumps(GOOD).encode("utf-16"))
+
+
+class TestBadLines:
+    @pytest.mark.parametrize(
+        ("line", "cause"),
+        [
+            (b"{\n", "invalid JSON"),
+            (b"[1]\n", "a list, where one object per line"),
+            (b'"text"\n', "an object with query and code expected, not text"),
+            (b"null\n", "not null"),
+            (b'{"query": "\xe9", "code": "c"}\n', "byte 0xe9 (column 12) is not UTF-8"),
+            (b'{"query": "q", "code": "c", "x": NaN}\n', "NaN is not JSON"),
+            (b'{"query": "q", "code": "c", "x": 1e999}\n', "too large"),
+            (b'{"query": "q", "code": "c", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}\n", "nested too deeply"),
+            (b'{"query": "q", "code": "c", "x": ' + b"[" * 200 + b"]" * 200 + b"}\n", "nested more than"),
+            (b'{"query": "q", "code": "c", "id": ' + b"9" * 5000 + b"}\n", "limit"),
+            ({"query": ["q"], "code": "c"}, "'query' is a list; the query must be text"),
+            ({"query": "q", "code": 3}, "'code' is a number; the code must be text"),
+            ({"code": "c"}, "no query: field 'query' or 'doc' is missing (fields here: 'code')"),
+            ({"query": None, "code": "c"}, "no query"),
+            ({"query": " \n", "code": "c"}, "the query is empty"),
+            ({"query": "q"}, "no code"),
+            ({"query": "q", "code": ""}, "the code is empty"),
+            ({"query": "q", "code": "c", "language": 3}, "'language' is a number"),
+            ({"query": "q", "code": "c", "context": {}}, "'context' is an object"),
+            ({"query": "q", "code": "c", "meta": []}, "'meta' is a list"),
+            ({"query": "q", "code": "c", "id": 1.5}, "'id' is a number; an id must be text or a whole number"),
+            ({"query": "q", "code": "c", "id": True}, "'id' is true or false"),
+            ({"query": "q", "code": "c", "id": ""}, "the id is empty"),
+            (GOOD, "the id 'a' is that of line 1 too"),
+        ],
+    )
+    def test_each_is_named_with_file_line_and_cause(self, tmp_path: Path, line: object, cause: str) -> None:
+        message = complaint(tmp_path, GOOD, line)
+        assert message.startswith(f"{tmp_path / 'pairs.jsonl'}:2: ")
+        assert cause in message
+
+    def test_five_are_shown_and_all_are_counted(self, tmp_path: Path) -> None:
+        message = complaint(tmp_path, GOOD, *[b"{\n"] * 8)
+        assert message.count("invalid JSON") == 5
+        assert "and 3 more bad lines" in message
+        assert "8 of 9 lines are bad" in message
+        assert "--on-bad-line skip" in message
+
+    def test_skipping_keeps_the_good_lines_and_tells_the_bad(self, tmp_path: Path) -> None:
+        dataset = read(tmp_path, b"{\n", GOOD, {"query": "q"}, GOOD, on_bad_line="skip")
+        assert dataset.pairs == [Pair(**GOOD)]
+        assert [bad.line for bad in dataset.bad_lines] == [1, 3, 4]
+        assert "line 2 too" in dataset.bad_lines[2].cause
+
+    def test_skipping_everything_is_an_error_all_the_same(self, tmp_path: Path) -> None:
+        assert "no line holds a pair" in complaint(tmp_path, b"{\n", {"query": "q"}, on_bad_line="skip")
+
+    def test_hostile_text_in_a_message_is_escaped(self, tmp_path: Path) -> None:
+        hostile = {**GOOD, "id": "\x1b[31m\ud800" + "x" * 1000}
+        message = complaint(tmp_path, hostile, hostile)
+        assert "\x1b" not in message
+        assert len(message) < 500
+        message.encode()
+
+
+class TestHostileData:
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "def f(:",
+            "x = 1\n" * 200_000,
+            "a\0b",
+            "'\ud800'",
+            "a\r\nb\r\n",
+            "\ufeffx = 1",
+            "a\u2028b\x0bc\x0c",
+            "\x1b[2J",
+        ],
+        ids=["does not parse", "1 MB", "NUL", "surrogate", "CRLF", "BOM", "odd line ends", "ANSI"],
+    )
+    def test_odd_code_is_data(self, tmp_path: Path, code: str) -> None:
+        assert read(tmp_path, {**GOOD, "code": code}).pairs[0].code == code
+
+    def test_raw_odd_line_ends_do_not_end_a_line(self, tmp_path: Path) -> None:
+        record = json.dumps({**GOOD, "code": "a\u2028b\x85c"}, ensure_ascii=False).encode()
+        assert read(tmp_path, record).pairs[0].code == "a\u2028b\x85c"
+
+    @pytest.mark.parametrize("name", ["p.jsonl", "p.json"])
+    def test_a_bom_and_crlf_around_the_json_are_no_part_of_it(self, tmp_path: Path, name: str) -> None:
+        text = json.dumps(GOOD) if name == "p.jsonl" else json.dumps([GOOD], indent=1)
+        path = tmp_path / name
+        path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\r\n")
+        assert read_pairs(path).pairs == [Pair(**GOOD)]
+
+
+class TestLostNewlines:
+    LOST = "def f ( x ) : y = x + 1 ; return y " + "; z = 1" * 10
+
+    def test_the_share_is_told(self, tmp_path: Path) -> None:
+        dataset = read(tmp_path, *({**GOOD, "id": n, "code": self.LOST if n < 3 else "x\ny"} for n in range(10)))
+        (note,) = dataset.notes
+        assert "30% of the snippets (3 of 10)" in note
+
+    def test_short_one_liners_and_other_languages_are_fine(self, tmp_path: Path) -> None:
+        sql = {**GOOD, "id": "s", "language": "sql", "code": "select " + "a, " * 50 + "b from t"}
+        assert read(tmp_path, {**GOOD, "code": "lambda x: x"}, sql).notes == ()
+
+
+def test_grouping_brings_equal_queries_together_in_their_order() -> None:
+    pairs = [Pair(id=str(n), query=q, code="c") for n, q in enumerate("abacb")]
+    assert [pair.id for pair in group_by_query(pairs)] == ["0", "2", "1", "4", "3"]
+
+
+@pytest.mark.real_data
+def test_real_datasets_are_read_without_flags() -> None:
+    folder = Path(os.environ["AGENT_REAL_DATA"])
+    dev = read_pairs(folder / "cosqa_dev.jsonl")
+    assert (len(dev.pairs), dev.bad_lines, dev.notes) == (277, (), ())
+    assert dev.pairs[0].id.startswith("cosqa-dev-")
+    gold = read_pairs(folder / "gold_40.jsonl")
+    assert len(gold.pairs) == 40
+    assert set(gold.pairs[0].meta) == {"label", "votes", "why"}
