@@ -1,0 +1,110 @@
+"""What tokens cost: a dated table that users add to. A price that is not in it is unknown, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from agent.errors import ConfigError
+from agent.types import Frozen, Usage
+
+_TABLE = Path(__file__).with_name("prices.yaml")
+_MILLION = 1_000_000
+
+
+class Price(Frozen):
+    """US dollars per million tokens; `cached_input` None: cached input costs as much as other input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+
+    def cost(self, usage: Usage) -> float:
+        """Return the cost of these tokens in US dollars (reasoning tokens are among the output tokens)."""
+        cached = min(usage.cached_input_tokens, usage.input_tokens)
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        fresh = usage.input_tokens - cached
+        return (fresh * self.input + cached * cached_price + usage.output_tokens * self.output) / _MILLION
+
+
+_PRICES = TypeAdapter(dict[str, Price])
+
+
+class Prices:
+    """Prices by model name; a name that ends in `*` stands for all names that begin so."""
+
+    def __init__(self, prices: Mapping[str, Price]) -> None:
+        self._exact = {name: price for name, price in prices.items() if not name.endswith("*")}
+        patterns = [(name[:-1], price) for name, price in prices.items() if name.endswith("*")]
+        self._prefixes = sorted(patterns, key=lambda item: len(item[0]), reverse=True)
+
+    @classmethod
+    def of(cls, source: Prices | Path | str | Mapping[str, Any] | None = None) -> Prices:
+        """Return the table that ships with the package, with the source's prices added or put in place.
+
+        A source is a YAML or JSON file, or a mapping, of model names to `input`, `output` and `cached_input`, on its
+        own or under the key `models`.
+
+        Raises:
+            ConfigError: the file cannot be read, or is no table of prices.
+        """
+        if isinstance(source, Prices):
+            return source
+        shipped = _shipped()
+        if source is None:
+            return cls(shipped)
+        if isinstance(source, Mapping):
+            return cls({**shipped, **_validated(source, "the prices given")})
+        return cls({**shipped, **_read(Path(source))})
+
+    def find(self, model: str) -> Price | None:
+        """Return the price of a model, by its exact name or the longest pattern; None when unknown."""
+        if model in self._exact:
+            return self._exact[model]
+        return next((price for prefix, price in self._prefixes if model.startswith(prefix)), None)
+
+    def cost(self, usage: Usage, *models: str) -> float | None:
+        """Return what the tokens cost in US dollars, by the first name with a price; None when none has one."""
+        for model in models:
+            if (price := self.find(model)) is not None:
+                return price.cost(usage)
+        return None
+
+    def priced(self, usage: Usage, *models: str) -> Usage:
+        """Return the usage with its cost filled in."""
+        return usage.model_copy(update={"cost_usd": self.cost(usage, *models)})
+
+
+@cache
+def _shipped() -> dict[str, Price]:
+    return _read(_TABLE)
+
+
+def _read(path: Path) -> dict[str, Price]:
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the prices in {path}: {error}") from error
+    return _validated(found, str(path))
+
+
+def _validated(found: Any, where: str) -> dict[str, Price]:
+    if isinstance(found, Mapping) and isinstance(found.get("models"), Mapping):
+        found = found["models"]
+    try:
+        return _PRICES.validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the table"
+        raise ConfigError(
+            f"{where} is no table of prices: {place}: {first['msg']}. "
+            "It maps model names to `input`, `output` and, where known, `cached_input`, in dollars per million tokens."
+        ) from error

@@ -1,0 +1,101 @@
+"""Answers from a file of replies: runs without a model, the same each time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from agent.errors import InputError, ModelError
+from agent.llm.base import Call, Reply
+from agent.types import Frozen, Usage
+
+_Key = tuple[str, str, int]
+
+
+class _Line(Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pair: str
+    role: str
+    turn: int | None = Field(default=None, ge=0)
+    reply: str
+    usage: Usage = Usage()
+
+
+class ReplayModel:
+    """Gives the replies of a JSON Lines file.
+
+    Each line is `{"pair": ID, "role": ROLE, "reply": TEXT}`, with `turn` (how many replies of this role the pair got
+    before; else the order in the file counts) and `usage` where wanted. Lines `{"about": TEXT}` are comments.
+
+    Raises:
+        InputError: the file cannot be read, or a line is malformed or given twice.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        try:
+            content = self._path.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read the replies: {error.strerror or error}", path=path) from error
+        self._sha256 = hashlib.sha256(content).hexdigest()
+        self._replies = self._read(content)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the hash of the file's content; where it lies does not matter."""
+        return {"kind": "replay", "sha256": self._sha256}
+
+    async def reply(self, call: Call) -> Reply:
+        """Give the reply recorded for the call's pair, role and turn.
+
+        Raises:
+            ModelError: the file has none.
+        """
+        line = self._replies.get((call.pair_id, call.role, call.turn))
+        if line is None:
+            raise ModelError(
+                f"{self._path} has no reply for pair {call.pair_id!r}, role {call.role!r}, turn {call.turn}"
+            )
+        return Reply(line.reply, usage=line.usage, model="replay")
+
+    def _read(self, content: bytes) -> dict[_Key, _Line]:
+        replies: dict[_Key, _Line] = {}
+        seen: Counter[tuple[str, str]] = Counter()
+        for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+            if not raw.strip():
+                continue
+            line = self._parse(raw, number)
+            if line is None:
+                continue
+            turn = seen[line.pair, line.role] if line.turn is None else line.turn
+            seen[line.pair, line.role] += 1
+            key = (line.pair, line.role, turn)
+            if key in replies:
+                raise self._wrong(f"a second reply for pair {line.pair!r}, role {line.role!r}, turn {turn}", number)
+            replies[key] = line
+        if not replies:
+            raise InputError("there are no replies in it", path=self._path)
+        return replies
+
+    def _parse(self, raw: bytes, number: int) -> _Line | None:
+        try:
+            found = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"no JSON: {error}", number) from error
+        if isinstance(found, dict) and found.keys() == {"about"}:
+            return None
+        try:
+            return _Line.model_validate(found)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise self._wrong(f"{place + ': ' if place else ''}{first['msg']}", number) from error
+
+    def _wrong(self, cause: str, number: int) -> InputError:
+        return InputError(cause, path=self._path, line=number)
