@@ -1,0 +1,163 @@
+"""The attached stream of a container as an asyncio byte stream: stdin raw, stdout and stderr taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+STDOUT, STDERR = 1, 2
+_HEADER = 8
+_BUFFER = 1 << 18
+_STDERR_KEPT = 4096
+
+
+class MalformedStream(ConnectionError):
+    """The bytes are not the engine's multiplexed format: the connection is of no use any more."""
+
+
+class Demultiplexer:
+    """Takes apart the engine's frames: stream number, three zero bytes, length (4 bytes, big endian), payload.
+
+    Chunks come with arbitrary boundaries; payload is handed on as it comes, nothing but a header is ever kept.
+    """
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._stream = 0
+        self._left = 0
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield `(stream, payload)` for each part of a payload in these bytes.
+
+        Raises:
+            MalformedStream: a header is not one.
+        """
+        position = 0
+        while position < len(data):
+            if self._left == 0:
+                taken = data[position : position + _HEADER - len(self._header)]
+                self._header += taken
+                position += len(taken)
+                if len(self._header) == _HEADER:
+                    self._open(self._header)
+                    self._header = b""
+                continue
+            payload = data[position : position + self._left]
+            position += len(payload)
+            self._left -= len(payload)
+            yield self._stream, payload
+
+    def _open(self, header: bytes) -> None:
+        if header[0] > STDERR or header[1:4] != b"\0\0\0":
+            raise MalformedStream(f"the engine sent {header!r} where a frame of the attached stream begins")
+        self._stream = header[0]
+        self._left = int.from_bytes(header[4:], "big")
+
+
+class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):
+    """Feeds the reader with stdout alone; keeps the end of stderr for messages."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.stderr = b""
+        self._target = reader
+        self._demultiplexer = Demultiplexer()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for stream, payload in self._demultiplexer.feed(data):
+                if stream == STDOUT:
+                    super().data_received(payload)
+                elif stream == STDERR:
+                    self.stderr = (self.stderr + payload)[-_STDERR_KEPT:]
+        except MalformedStream as error:
+            self._target.set_exception(error)
+
+
+class AttachedStream:
+    """A container's standard streams: `reader` gives its stdout, `writer` is its stdin."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: Any) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._protocol: _DemultiplexingProtocol = protocol
+
+    @classmethod
+    async def open(cls, connection: socket.socket) -> AttachedStream:
+        """Wrap a connected socket of an attach request; the stream owns it from now on."""
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_BUFFER, loop=loop)
+        protocol = _DemultiplexingProtocol(reader)
+        transport, _ = await loop.create_connection(lambda: protocol, sock=connection)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), protocol)
+
+    @property
+    def stderr(self) -> str:
+        """The end of what the container's first process printed on stderr."""
+        return self._protocol.stderr.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Drop the connection at once; with `StdinOnce` the container sees the end of its input."""
+        self.writer.transport.abort()
+
+
+def plain_socket(connection: Any) -> socket.socket:
+    """Return a socket that asyncio can own for what docker-py's `attach_socket` gave: Unix, TCP, TLS or SSH.
+
+    asyncio takes no socket that speaks TLS already, nor a channel: those are relayed by a thread of their own.
+    """
+    inner = getattr(connection, "_sock", connection)
+    if type(inner) is socket.socket:
+        duplicate = inner.dup()
+        connection._response.close()
+        return duplicate
+    ours, theirs = socket.socketpair()
+    threading.Thread(target=_relay, args=(connection, inner, theirs), name="agent-attach", daemon=True).start()
+    return ours
+
+
+def _relay(keep: Any, remote: Any, local: socket.socket) -> None:
+    """Carry bytes both ways until either side ends. `keep` holds the response that owns the connection."""
+    remote.setblocking(False)
+    local.setblocking(False)
+    with selectors.DefaultSelector() as selector, local, suppress(OSError):
+        selector.register(remote, selectors.EVENT_READ)
+        selector.register(local, selectors.EVENT_READ)
+        open_ends = True
+        while open_ends:
+            ready = {key.fileobj for key, _ in selector.select()}
+            for source, target in ((remote, local), (local, remote)):
+                if source in ready:
+                    open_ends = _carry(source, target) and open_ends
+    remote.close()
+    getattr(keep, "close", remote.close)()
+
+
+def _carry(source: Any, target: Any) -> bool:
+    """Move what can be read now; say whether the source is still open."""
+    while True:
+        try:
+            data = source.recv(1 << 16)
+        except (BlockingIOError, ssl.SSLWantReadError, TimeoutError):
+            return True
+        if not data:
+            return False
+        _send_all(target, data)
+
+
+def _send_all(target: Any, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[target.send(view) :]
+        except (BlockingIOError, ssl.SSLWantWriteError, TimeoutError):
+            with selectors.DefaultSelector() as selector:
+                selector.register(target, selectors.EVENT_WRITE)
+                selector.select()

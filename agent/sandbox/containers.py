@@ -1,0 +1,253 @@
+"""The life of containers: what they are given, and how none is left behind.
+
+Engine calls block, so they run in threads. A launch cancelled half-way is finished and undone by its own thread:
+nothing depends on the event loop still being there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from agent.errors import SandboxError
+from agent.sandbox.base import Limits
+from agent.sandbox.owner import KIND, PREFIX
+
+T = TypeVar("T")
+Prepare = Callable[[str], None]
+
+STORE = "/envs"
+WORK = "/work"
+_OWN_PROCESSES = 8
+_PERIOD = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """How the engine says a container is: `exit_code` counts only when it is not running."""
+
+    running: bool
+    exit_code: int
+    oom_killed: bool
+
+
+class ContainerEngine(Protocol):
+    """The blocking calls of an engine that a container's life needs; each raises `SandboxError`."""
+
+    def create(self, config: Mapping[str, Any], name: str) -> None:
+        """Create a container."""
+        ...
+
+    def attach(self, name: str) -> socket.socket:
+        """Connect to a created container's standard streams, before it starts."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Start a created container."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Kill and remove a container; one that is gone already is fine."""
+        ...
+
+
+def sandbox_config(
+    image: str, command: Sequence[str], limits: Limits, store: str, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the engine's settings for a pair's container: no network, read-only, limited, no host folders.
+
+    Root inside keeps only what its trusted first process needs: to become another user and to end that user's
+    processes. The environment store is mounted read-only.
+    """
+    config = _config(image, command, limits, {**labels, KIND: "sandbox"})
+    config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
+    config["HostConfig"]["Mounts"] = [_mount(store, read_only=True)]
+    return config
+
+
+def builder_config(
+    image: str, command: Sequence[str], limits: Limits, store: str, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the settings for a container that may write to the environment store, and has no capability at all."""
+    config = _config(image, command, limits, {**labels, KIND: "builder"})
+    config["HostConfig"]["Mounts"] = [_mount(store, read_only=False)]
+    return config
+
+
+def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
+    folder = f"rw,exec,nosuid,nodev,size={limits.files},mode=1777"
+    return {
+        "Image": image,
+        "Entrypoint": list(command),
+        "Cmd": [],
+        "User": "0:0",
+        "Hostname": "sandbox",
+        "WorkingDir": WORK,
+        "NetworkDisabled": True,
+        "Tty": False,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Labels": dict(labels),
+        "HostConfig": {
+            "NetworkMode": "none",
+            "ReadonlyRootfs": True,
+            "Tmpfs": {"/tmp": folder, WORK: folder},
+            "ShmSize": limits.files,
+            "IpcMode": "private",
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "Init": False,
+            "Memory": limits.memory,
+            "MemorySwap": limits.memory,
+            "NanoCpus": int(limits.cpus * _PERIOD),
+            "PidsLimit": limits.processes + _OWN_PROCESSES,
+            "Ulimits": [
+                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
+            ],
+            "LogConfig": {"Type": "none"},
+        },
+    }
+
+
+def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
+    options = {"NoCopy": True}
+    return {"Type": "volume", "Source": store, "Target": STORE, "ReadOnly": read_only, "VolumeOptions": options}
+
+
+def fresh_name() -> str:
+    """Return a name that no container has."""
+    return f"{PREFIX}-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A container that was started; `connection` is its attached stream."""
+
+    name: str
+    connection: socket.socket
+
+
+class _Launch:
+    """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
+
+    def __init__(self, engine: ContainerEngine, config: Mapping[str, Any], prepare: Prepare | None) -> None:
+        self.name = fresh_name()
+        self._engine = engine
+        self._config = config
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._done: Launched | None = None
+
+    def __call__(self) -> Launched:
+        connection: socket.socket | None = None
+        try:
+            self._go_on()
+            self._engine.create(self._config, self.name)
+            if self._prepare is not None:
+                self._prepare(self.name)
+            connection = self._engine.attach(self.name)
+            self._go_on()
+            self._engine.start(self.name)
+            with self._lock:
+                self._go_on()
+                self._done = Launched(self.name, connection)
+                return self._done
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            self._undo(error)
+            raise
+
+    def _go_on(self) -> None:
+        if self._given_up:
+            raise SandboxError(f"the start of container {self.name} was given up")
+
+    def _undo(self, error: BaseException) -> None:
+        try:
+            self._engine.remove(self.name)
+        except SandboxError as leftover:
+            raise SandboxError(f"{error}; and it could not be undone: {leftover}") from error
+
+    def give_up(self) -> Launched | None:
+        """Have the thread undo the launch; return the container when it is too late for that."""
+        with self._lock:
+            self._given_up = True
+            return self._done
+
+
+class ContainerCrew:
+    """Launches and removes the containers of one backend in threads of its own."""
+
+    def __init__(self, engine: ContainerEngine, *, threads: int = 16) -> None:
+        self._engine = engine
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
+        self._launches: set[_Launch] = set()
+        self._removals: set[Future[None]] = set()
+        self._failures: list[str] = []
+        self._closing = False
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a blocking engine call in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def launch(self, config: Mapping[str, Any], prepare: Prepare | None = None) -> Launched:
+        """Create, attach to and start a container; cancelling this leaves none.
+
+        `prepare` is called with the created container's name, in the launching thread, before anything runs in it.
+
+        Raises:
+            SandboxError: the engine refused or broke.
+        """
+        if self._closing:
+            raise SandboxError("the sandbox backend is closed")
+        launch = _Launch(self._engine, config, prepare)
+        self._launches.add(launch)
+        try:
+            launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
+            if self._closing:
+                raise SandboxError("the sandbox backend was closed while a container started")
+            return launched
+        except asyncio.CancelledError:
+            self._abandon(launch)
+            raise
+        finally:
+            self._launches.discard(launch)
+
+    def discard(self, name: str) -> None:
+        """Have a container removed by force, without waiting for it."""
+        removal = self._pool.submit(self._engine.remove, name)
+        self._removals.add(removal)
+        removal.add_done_callback(lambda done: self._removed(name, done))
+
+    async def close(self) -> tuple[str, ...]:
+        """Wait until every container is gone; return what could not be removed, with the reasons."""
+        self._closing = True
+        for launch in self._launches:
+            self._abandon(launch)
+        while self._removals:
+            await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)), return_exceptions=True)
+        await asyncio.to_thread(self._pool.shutdown)
+        return tuple(self._failures)
+
+    def _abandon(self, launch: _Launch) -> None:
+        launched = launch.give_up()
+        if launched is not None:
+            launched.connection.close()
+            self.discard(launched.name)
+
+    def _removed(self, name: str, removal: Future[None]) -> None:
+        self._removals.discard(removal)
+        error = removal.exception()
+        if error is not None:
+            self._failures.append(f"{name}: {error}")

@@ -1,0 +1,146 @@
+"""A sandbox that reports what it was told to: for tests, and for trying out nodes without running anything."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from agent.errors import SandboxError
+from agent.sandbox.base import CommandResult, Environment, Job, Progress, RunResult
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+Script = Sequence[Answer | BaseException] | Callable[[Asked], Answer | BaseException | Awaitable[Answer]]
+
+
+class ScriptExhausted(SandboxError, AssertionError):
+    """The script has no answer left: more was asked of the sandbox than the script foresaw."""
+
+
+class ScriptedSandbox:
+    """A backend whose sandboxes answer from a script and keep what they were asked.
+
+    Args:
+        runs: answers to `run` in the order asked, or a function of the `Job`. An answer is a `RunResult` or an
+            exception to raise; a function may be async.
+        commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
+        environments: the same for environments, by `Environment`; a function is given the requirements.
+
+    `jobs`, `commands` and `requirements` list what was asked; `acquired` and `released` count sandboxes.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        runs: Script[RunResult, Job] = (),
+        *,
+        commands: Script[CommandResult, tuple[str, ...]] = (),
+        environments: Script[Environment, tuple[str, ...]] = (),
+    ) -> None:
+        self._runs = _Answers(runs, "run")
+        self._commands = _Answers(commands, "command")
+        self.environments = _ScriptedEnvironments(_Answers(environments, "environment"))
+        self.acquired = 0
+        self.released = 0
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that were run, in order."""
+        return self._runs.asked
+
+    @property
+    def commands(self) -> list[tuple[str, ...]]:
+        """The commands that were run, in order."""
+        return self._commands.asked
+
+    @property
+    def requirements(self) -> list[tuple[str, ...]]:
+        """The requirements that environments were asked for, in order."""
+        return self.environments.answers.asked
+
+    async def start(self, progress: Progress) -> None:
+        """Do nothing: a script is ready."""
+
+    def describe(self) -> Mapping[str, str]:
+        """Return the backend's name; nothing of this kind is ever run."""
+        return {"backend": self.name}
+
+    async def acquire(self) -> _ScriptedSandbox:
+        """Give a sandbox that goes on with the script."""
+        self.acquired += 1
+        return _ScriptedSandbox(self, self._runs, self._commands)
+
+    async def close(self) -> None:
+        """Do nothing: no sandbox is real."""
+
+
+class _Answers(Generic[Answer, Asked]):
+    """Answers in the order asked, or by function; keeps what was asked."""
+
+    def __init__(self, script: Script[Answer, Asked], what: str) -> None:
+        self._by_function = script if callable(script) else None
+        self._left = [] if callable(script) else list(script)
+        self._what = what
+        self.asked: list[Asked] = []
+
+    async def to(self, asked: Asked) -> Answer:
+        """Give the next answer, or raise it.
+
+        Raises:
+            ScriptExhausted: there is none left.
+        """
+        self.asked.append(asked)
+        if self._by_function is not None:
+            given = self._by_function(asked)
+            answer = await given if inspect.isawaitable(given) else given
+        elif self._left:
+            answer = self._left.pop(0)
+        else:
+            raise ScriptExhausted(f"the script has no answer left for {self._what} {len(self.asked)}: {asked!r:.500}")
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class _ScriptedEnvironments:
+    def __init__(self, answers: _Answers[Environment, tuple[str, ...]]) -> None:
+        self.answers = answers
+
+    async def build(self, requirements: Sequence[str]) -> Environment:
+        """Give the script's next environment."""
+        return await self.answers.to(tuple(requirements))
+
+
+class _ScriptedSandbox:
+    def __init__(
+        self,
+        backend: ScriptedSandbox,
+        runs: _Answers[RunResult, Job],
+        commands: _Answers[CommandResult, tuple[str, ...]],
+    ) -> None:
+        self._backend = backend
+        self._runs = runs
+        self._commands = commands
+        self._released = False
+
+    async def run(self, job: Job) -> RunResult:
+        """Give the script's next result."""
+        self._check()
+        return await self._runs.to(job)
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
+        """Give the script's next command result."""
+        self._check()
+        return await self._commands.to(tuple(argv))
+
+    async def release(self) -> None:
+        """Count the release, once."""
+        if not self._released:
+            self._released = True
+            self._backend.released += 1
+
+    def _check(self) -> None:
+        if self._released:
+            raise SandboxError("this scripted sandbox was released already")
