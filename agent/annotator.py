@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -12,14 +12,14 @@ from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import ConfigError, InputError, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted
-from agent.graph import Pipeline, Variant, build
+from agent.graph import Variant, build
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Reply, close
 from agent.llm.budget import Budget, BudgetedModels
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource
 from agent.prompts import Prompts
-from agent.runner import Finished, PairRunner
+from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import choose
 from agent.state import Node
@@ -152,19 +152,15 @@ class Annotator:
                 folder = self._open_folder(self._run_dir, everything)
             pairs = everything[:limit] if ordered else group_by_query(everything[:limit])
         try:
-            finished = {} if folder is None else folder.finished(retry_errors=self._retry_errors)
-            self._tell(self._started(pairs, finished))
-            runner = self._runner(Budget(self._config.runner.budget_usd), folder)
-
-            async def work(pair: Pair) -> Annotation:
-                if pair.id in finished:
-                    return finished[pair.id]
-                self._check(pair)
-                done = await runner.annotate(pair)
-                if folder is not None:
-                    folder.commit(done.annotation, done.evidence)
-                return done.annotation
-
+            done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
+            self._tell(self._started(pairs, done))
+            if folder is not None and isinstance(pairs, Sequence):
+                wanted = {pair.id for pair in pairs}
+                for annotation in folder.annotations():
+                    if annotation.id in wanted and (annotation.id, annotation.round) in done:
+                        yield annotation
+                pairs = [pair for pair in pairs if (pair.id, 0) not in done]
+            work = self._work(folder)
             concurrency = self._config.runner.concurrency
             async with aclosing(completed(pairs, work, concurrency=concurrency, ordered=ordered)) as annotations:
                 async for annotation in annotations:
@@ -173,14 +169,26 @@ class Annotator:
             if folder is not None:
                 folder.close()
 
-    def _runner(self, budget: Budget, folder: RunFolder | None) -> PairRunner:
+    def _work(self, folder: RunFolder | None) -> Callable[[Pair], Awaitable[Annotation]]:
+        runner = self._runner(folder)
+
+        async def work(pair: Pair) -> Annotation:
+            self._check(pair)
+            finished = await runner.annotate(pair)
+            if folder is not None:
+                folder.commit(finished.annotation, finished.evidence)
+            return finished.annotation
+
+        return work
+
+    def _runner(self, folder: RunFolder | None) -> PairRunner:
         def on_reply(role: str, reply: Reply) -> None:
             if folder is not None and not reply.cached:
                 folder.served(reply.model, reply.fingerprint)
             self._tell(ReplyReceived(role, reply.model, reply.usage, reply.cached))
 
         gateway = Gateway(
-            BudgetedModels(self._models, budget),
+            BudgetedModels(self._models, Budget(self._config.runner.budget_usd)),
             cache=self._open_cache,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
@@ -217,10 +225,10 @@ class Annotator:
         """Return what a run folder records of this machine: versions and sandbox."""
         return {"sandbox": None if self._backend is None else dict(self._backend.describe())}
 
-    def _started(self, pairs: Pairs, finished: Mapping[str, Annotation]) -> RunStarted:
+    def _started(self, pairs: Pairs, done: Set[tuple[str, int]]) -> RunStarted:
         total, before = None, 0
         if isinstance(pairs, Sequence):
-            total, before = len(pairs), sum(pair.id in finished for pair in pairs)
+            total, before = len(pairs), sum((pair.id, 0) in done for pair in pairs)
         sandbox = None if self._backend is None else self._backend.name
         return RunStarted(total, before, self._pipeline.variant.name, sandbox)
 

@@ -21,13 +21,12 @@ from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.progress import Display
 from agent.cli.settings import read_config
-from agent.cli.summary import Summary, as_json, as_table, summarise
+from agent.cli.summary import Summary, Tally, as_json, as_table
 from agent.cli.text import plain
 from agent.datasets import Dataset, parse_mapping, read_pairs
 from agent.errors import RunStopped
 from agent.graph import load_variant
 from agent.llm.models import Models
-from agent.types import Annotation
 
 
 @dataclass(frozen=True)
@@ -79,24 +78,27 @@ def run(request: Request) -> None:
             on_event=display,
         )
         try:
-            annotations = asyncio.run(_annotate(annotator, dataset, request.limit))
+            summary = asyncio.run(_annotate(annotator, dataset, request.limit))
         except (KeyboardInterrupt, asyncio.CancelledError):
             _tell_how_to_resume(console, "Interrupted.", display, out)
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
             _tell_how_to_resume(console, f"Stopped: {error}", display, out)
             raise typer.Exit(STOPPED) from error
-    _close(request, console, summarise(annotations), display, out)
+    _close(request, console, summary, display, out)
 
 
-async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -> list[Annotation]:
+async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -> Summary:
+    tally = Tally()
     task = asyncio.current_task()
     assert task is not None
     # Ctrl-C is handled by asyncio.run; a terminate signal ends the run in the same way
     with suppress(NotImplementedError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with annotator:
-        return [annotation async for annotation in annotator.annotate(dataset.all_pairs, limit=limit)]
+        async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
+            tally.add(annotation)
+    return tally.summary()
 
 
 def _read(request: Request, console: Console) -> Dataset:

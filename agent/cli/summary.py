@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
 from rich.table import Table
 
-from agent.types import Annotation, Usage
+from agent.types import Annotation, TestReport, Usage
 
 
 class Summary(BaseModel):
@@ -37,53 +36,57 @@ class Summary(BaseModel):
         return self.programs_executed / self.programs if self.programs else None
 
 
-def summarise(annotations: Iterable[Annotation]) -> Summary:
-    """Count what the annotations say."""
-    labels: Counter[str] = Counter({"1": 0, "0": 0, "null": 0})
-    counts: dict[str, Counter[str]] = {
-        "errors": Counter(),
-        "decided_by": Counter(),
-        "statuses": Counter(),
-        "causes": Counter(),
-    }
-    numbers: Counter[str] = Counter()
-    usage, seconds = Usage(), 0.0
-    for annotation in annotations:
-        numbers["pairs"] += 1
-        labels["null" if annotation.label is None else str(annotation.label)] += 1
+class Tally:
+    """Counts annotations one by one; holds none of them."""
+
+    def __init__(self) -> None:
+        self._labels: Counter[str] = Counter({"1": 0, "0": 0, "null": 0})
+        self._names: dict[str, Counter[str]] = {
+            name: Counter() for name in ("errors", "decided_by", "statuses", "causes")
+        }
+        self._numbers: Counter[str] = Counter()
+        self._usage = Usage()
+        self._seconds = 0.0
+
+    def add(self, annotation: Annotation) -> None:
+        """Count one annotation."""
+        numbers = self._numbers
+        self._labels["null" if annotation.label is None else str(annotation.label)] += 1
         if annotation.error is not None:
-            counts["errors"][annotation.error.type] += 1
+            self._names["errors"][annotation.error.type] += 1
         elif annotation.decided_by is not None:
-            counts["decided_by"][annotation.decided_by] += 1
+            self._names["decided_by"][annotation.decided_by] += 1
         if annotation.test is not None:
-            _count_test(annotation, counts, numbers)
+            self._add_test(annotation.test)
+        numbers["pairs"] += 1
         numbers["repairs"] += annotation.repairs
         numbers["pairs_repaired"] += annotation.repairs > 0
         numbers["stand_ins"] += len(annotation.stand_ins)
         numbers["pairs_with_stand_ins"] += bool(annotation.stand_ins)
-        usage += annotation.usage
-        seconds += annotation.seconds
-    cases, programs = numbers.pop("cases", 0), numbers["programs"]
-    return Summary(
-        **numbers,
-        labels=dict(labels),
-        **{name: dict(counter.most_common()) for name, counter in counts.items()},
-        cases_per_program=round(cases / programs, 2) if programs else None,
-        usage=usage,
-        seconds=round(seconds, 1),
-    )
+        self._usage += annotation.usage
+        self._seconds += annotation.seconds
 
+    def _add_test(self, test: TestReport) -> None:
+        self._names["statuses"][test.status.value] += 1
+        if test.cause is not None:
+            self._names["causes"][f"{test.status.value}: {test.cause.value}"] += 1
+        if test.cases:
+            self._numbers["programs"] += 1
+            self._numbers["cases"] += len(test.cases)
+            self._numbers["programs_executed"] += test.executed
 
-def _count_test(annotation: Annotation, counts: dict[str, Counter[str]], numbers: Counter[str]) -> None:
-    test = annotation.test
-    assert test is not None
-    counts["statuses"][test.status.value] += 1
-    if test.cause is not None:
-        counts["causes"][f"{test.status.value}: {test.cause.value}"] += 1
-    if test.cases:
-        numbers["programs"] += 1
-        numbers["cases"] += len(test.cases)
-        numbers["programs_executed"] += test.executed
+    def summary(self) -> Summary:
+        """Return the counts so far."""
+        numbers = {name: count for name, count in self._numbers.items() if name != "cases"}
+        programs = self._numbers["programs"]
+        return Summary(
+            **numbers,
+            labels=dict(self._labels),
+            **{name: dict(counter.most_common()) for name, counter in self._names.items()},
+            cases_per_program=round(self._numbers["cases"] / programs, 2) if programs else None,
+            usage=self._usage,
+            seconds=round(self._seconds, 1),
+        )
 
 
 def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:

@@ -1,0 +1,124 @@
+"""`agent exec`: runs one test program in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from agent.cli.settings import read_config
+from agent.cli.text import plain
+from agent.errors import DependencyUnavailable, InputError
+from agent.languages import Language, built_in_languages
+from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.sandbox.base import Environment, RunResult
+from agent.sandbox.select import choose
+from agent.sandbox.session import SandboxSession
+from agent.types import Cause, Status, TestReport
+
+
+def run(
+    program: Path, code: Path | None, *, sandbox: str, timeout: float, install: bool, settings: list[str], as_json: bool
+) -> None:
+    """Run the program, print its report, exit with 0 when every case passed, else 1.
+
+    Raises:
+        InputError: a file cannot be read, or the program breaks the rules.
+        SandboxUnavailable: there is no sandbox here.
+    """
+    language = built_in_languages()["python"]
+    parsed = _program(language, program, code)
+    config = read_config({"sandbox.backend": sandbox, "pipeline.test_timeout": timeout}, settings)
+    told = Console(stderr=True)
+
+    async def execute() -> tuple[RunResult, TestReport, Environment | None]:
+        backend = await choose(config.sandbox, lambda line: told.print(plain(line), markup=False, highlight=False))
+        session = SandboxSession(backend)
+        try:
+            return await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+        finally:
+            await session.close()
+            await backend.close()
+
+    result, report, environment = asyncio.run(execute())
+    if as_json:
+        typer.echo(json.dumps(_as_json(report, result, environment)))
+    else:
+        _print(report, result)
+    raise typer.Exit(0 if report.status is Status.PASSED else 1)
+
+
+async def _run(
+    language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, told: Console
+) -> tuple[RunResult, TestReport, Environment | None]:
+    result = await session.run(language.job(program, environment=None, timeout=timeout))
+    report = language.report(program, result)
+    names = language.missing(program, result) if install and report.cause is Cause.DEPENDENCY else ()
+    requirements = [found for found in map(language.requirement, names) if found is not None]
+    if not requirements:
+        return result, report, None
+    told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
+    try:
+        environment = await session.environment(requirements)
+    except DependencyUnavailable as error:
+        told.print(plain(str(error)), markup=False, highlight=False)
+        return result, report, None
+    result = await session.run(language.job(program, environment=environment.key, timeout=timeout))
+    return result, language.report(program, result), environment
+
+
+def _program(language: Language, program: Path, code: Path | None) -> Program:
+    template = _text(program)
+    if code is None and language.marker not in (line.strip() for line in template.split("\n")):
+        template = f"{template}\n{language.marker}\n"
+    snippet = Snippet("") if code is None else language.inspect(_text(code))
+    if snippet.problem is not None:
+        raise InputError(snippet.problem, path=code)
+    try:
+        return language.insert(template, snippet)
+    except MalformedProgram as error:
+        raise InputError(str(error), path=program) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error
+
+
+def _as_json(report: TestReport, result: RunResult, environment: Environment | None) -> dict[str, Any]:
+    return {
+        **report.model_dump(mode="json"),
+        "executed": report.executed,
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "timed_out": result.timed_out,
+        "limit": result.limit,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "installed": [] if environment is None else list(environment.installed),
+        "seconds": round(result.seconds, 4),
+    }
+
+
+def _print(report: TestReport, result: RunResult) -> None:
+    console = Console(soft_wrap=True)
+    for case in report.cases:
+        console.print(plain(f"{case.outcome.value:<8} {case.name}"), markup=False, highlight=False)
+        if case.message:
+            console.print(plain("         " + case.message.replace("\n", "\n         ")), markup=False, highlight=False)
+    if report.message:
+        console.print(plain(report.message), markup=False, highlight=False)
+    for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
+        if text.strip():
+            console.print(f"--- {name}\n{plain(text.rstrip())}", markup=False, highlight=False)
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    counts = f"{report.passed} passed, {report.failed} failed, {report.errors} errors of {len(report.cases)} cases"
+    console.print(f"{report.status.value}{cause}: {counts} in {result.seconds:.2f} s", markup=False, highlight=False)
