@@ -14,7 +14,7 @@ from agent.errors import ConfigError, InputError, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted
 from agent.graph import Variant, build
 from agent.languages import Language, built_in_languages
-from agent.llm.base import Reply, close
+from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget, BudgetedModels
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource
@@ -182,10 +182,10 @@ class Annotator:
         return work
 
     def _runner(self, folder: RunFolder | None) -> PairRunner:
-        def on_reply(role: str, reply: Reply) -> None:
+        def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None and not reply.cached:
-                folder.served(reply.model, reply.fingerprint)
-            self._tell(ReplyReceived(role, reply.model, reply.usage, reply.cached))
+                folder.served(reply.model, reply.fingerprint, role=call.role)
+            self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         gateway = Gateway(
             BudgetedModels(self._models, Budget(self._config.runner.budget_usd)),

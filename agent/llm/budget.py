@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from agent.errors import BudgetExceeded, ModelError
 from agent.llm.base import LLM, Call, Reply
+from agent.llm.gateway import RoleModels
 from agent.types import Usage
-
-
-class RoleModels(Protocol):
-    """Anything that knows the model of each role."""
-
-    def for_role(self, role: str) -> LLM:
-        """Return the model that answers this role's calls."""
-        ...
 
 
 class Budget:

@@ -1,0 +1,126 @@
+"""`agent doctor`: what works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import typer
+from rich.console import Console
+
+from agent import __version__
+from agent.cli.text import plain
+from agent.errors import AgentError
+from agent.llm.base import Call, Message, close
+from agent.llm.models import Models
+from agent.sandbox.select import probe
+
+_QUESTION = (
+    Message("system", 'Answer with a JSON object such as {"reason": "…", "verdict": "match"}.'),
+    Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `needed` ones make the command fail when they do not work."""
+
+    part: str
+    name: str
+    works: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool) -> None:
+    """Print the findings; exit code 1 when no sandbox works or a model that was named does not answer."""
+    findings = asyncio.run(_examine(models, base_url))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        _print(findings)
+    raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
+
+
+async def _examine(models: tuple[str, ...], base_url: str | None) -> list[Finding]:
+    findings = [_python()]
+    sandboxes = [
+        Finding("sandbox", status.name, status.works, status.detail, status.remedy) for status in await probe()
+    ]
+    findings += sandboxes
+    works = [finding.name for finding in sandboxes if finding.works]
+    chosen = f"--sandbox auto takes {works[0]}" if works else "no backend works here"
+    remedy = (
+        "" if works else "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
+    )
+    findings.append(Finding("sandbox", "auto", bool(works), chosen, remedy, needed=True))
+    findings.append(await asyncio.to_thread(_index))
+    findings += await _models(models, base_url)
+    return findings
+
+
+def _python() -> Finding:
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    return Finding("python", platform.python_version(), True, f"test-driven-annotator {__version__} on {system}")
+
+
+def _index() -> Finding:
+    command = [sys.executable, "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode == 0:
+        return Finding("index", "pip", True, "the package index answers: missing imports can be installed")
+    return Finding(
+        "index",
+        "pip",
+        False,
+        "no package index answers: programs with missing imports will be reported with cause `dependency`",
+        "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before are found again",
+    )
+
+
+async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]:
+    if not names:
+        key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
+        detail = f"none named; OPENAI_API_KEY is {key}"
+        remedy = (
+            "agent doctor --model NAME [--base-url URL] asks it one question; "
+            "without a key: --model heuristic, --model replay:FILE"
+        )
+        return [Finding("model", "-", key == "set", detail, remedy)]
+    models = Models.from_options(names, **({} if base_url is None else {"base_url": base_url}))
+    findings = []
+    for model in models.all():
+        name = str(model.identity().get("model", type(model).__name__))
+        if name in ("heuristic", "replay"):
+            findings.append(Finding("model", name, True, "embedded: needs no network", needed=True))
+            continue
+        started = time.monotonic()
+        try:
+            reply = await model.reply(Call("screen", _QUESTION, reply="json"))
+        except AgentError as error:
+            findings.append(Finding("model", name, False, str(error), "check --model, --base-url and the key", True))
+        else:
+            seconds = time.monotonic() - started
+            told = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+            findings.append(Finding("model", name, True, told, needed=True))
+        finally:
+            await close(model)
+    return findings
+
+
+def _print(findings: list[Finding]) -> None:
+    console = Console(soft_wrap=True)
+    for finding in findings:
+        mark = "ok  " if finding.works else "no  "
+        console.print(
+            plain(f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}"), markup=False, highlight=False
+        )
+        if finding.remedy and not finding.works:
+            console.print(plain(f"             → {finding.remedy}"), markup=False, highlight=False)
