@@ -126,4 +126,8 @@ class UnsupportedLanguage(PairError):
 
 
 class DependencyUnavailable(AgentError):
-    """A requirement could not be resolved, fetched or installed."""
+    """A requirement could not be resolved, fetched or installed; `temporary` when asking later may end otherwise."""
+
+    def __init__(self, message: str, *, temporary: bool = False) -> None:
+        self.temporary = temporary
+        super().__init__(message)
