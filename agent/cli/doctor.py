@@ -81,7 +81,7 @@ def _index() -> Finding:
         "pip",
         False,
         "no package index answers: programs with missing imports will be reported with cause `dependency`",
-        "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before are found again",
+        "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before go on working",
     )
 
 

@@ -1,0 +1,84 @@
+"""The architecture is what CONTRIBUTING.md says: imports point one way, one owner per third-party library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "agent"
+ORDER = (
+    ("errors", "types", "resources", "workers"),
+    ("config", "events"),
+    ("prompt_text",),
+    ("prompts",),
+    ("llm",),
+    ("sandbox",),
+    ("languages",),
+    ("datasets",),
+    ("store",),
+    ("state",),
+    ("nodes",),
+    ("graph",),
+    ("runner",),
+    ("annotator",),
+    ("sync",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+OWNERS = {
+    "langgraph": {"graph.py"},
+    "langchain_openai": {"llm/openai.py"},
+    "openai": {"llm/openai.py"},
+    "tenacity": {"llm/openai.py", "llm/retries.py"},
+    "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
+    "jinja2": {"prompts.py"},
+    "docker": {"sandbox/docker.py", "sandbox/docker_engine.py", "sandbox/containers.py"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that are imported when the code runs, `if TYPE_CHECKING` left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ([f"agent.{alias.name}" for alias in node.names] if node.module == "agent" else [node.module])
+        yield from _imports(node)
+
+
+def _part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    if path == PACKAGE / "__init__.py":
+        return
+    part = _part(path)
+    imported = {name.split(".")[1] for name in _imports(ast.parse(path.read_text())) if name.startswith("agent.")}
+    wrong = {name for name in imported if name in RANK and name != part and RANK[name] > RANK[part]}
+    assert not wrong, f"{part} may not import {wrong}"
+
+
+def test_every_part_has_a_place_in_the_order() -> None:
+    assert {_part(path) for path in FILES} - {"__init__"} == set(RANK)
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_a_third_party_library_has_one_owner(library: str) -> None:
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if any(name.split(".")[0] == library for name in _imports(ast.parse(path.read_text())))
+    }
+    foreign = {user for user in users if user not in OWNERS[library] and user.split("/")[0] not in OWNERS[library]}
+    assert not foreign, f"{library} belongs to {OWNERS[library]}, but {foreign} import it too"
