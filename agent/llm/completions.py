@@ -1,0 +1,161 @@
+"""Reads the body of a chat completion as it came, whatever a server made of the protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.llm.base import Message
+from agent.prompt_text import sound
+from agent.types import Usage
+
+_CHARACTERS_PER_TOKEN = 8
+_WORD = re.compile(r"\w+")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_MAX_TOKENS = 10**12
+_DEEPEST = 100
+_LONGEST_INTEGER = 18
+
+
+class UnusableBody(ValueError):
+    """A body that holds no completion; `usage` is what it says it cost, `error` the error object it carries."""
+
+    def __init__(self, message: str, *, usage: Usage | None = None, error: Mapping[str, Any] | None = None) -> None:
+        self.usage = usage or Usage(calls=1)
+        self.error = error
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a body says. `usage` has no cost; `text` is empty when the model wrote nothing."""
+
+    text: str
+    usage: Usage
+    model: str
+    fingerprint: str | None
+    finish_reason: str | None
+    reasoning: str | None
+    raw: Mapping[str, Any]
+
+
+def read_completion(body: bytes) -> Completion:
+    """Read a body.
+
+    Raises:
+        UnusableBody: it is no JSON object with a choice that has a message.
+    """
+    raw = _parse(body)
+    usage = read_usage(raw.get("usage"))
+    error = raw.get("error")
+    if error:
+        details = error if isinstance(error, Mapping) else {"message": str(error)}
+        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
+    choices = raw.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise UnusableBody("a body without a reply in it", usage=usage)
+    return Completion(
+        text=_text(message.get("content")) or _text(message.get("refusal")),
+        usage=usage,
+        model=_name(raw.get("model")) or "",
+        fingerprint=_name(raw.get("system_fingerprint")),
+        finish_reason=_name(choice.get("finish_reason")),
+        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")) or None,
+        raw=raw,
+    )
+
+
+def read_usage(found: Any) -> Usage:
+    """Return one call's tokens from a `usage` object; what cannot be read counts as 0."""
+    usage = found if isinstance(found, Mapping) else {}
+    cached = _count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
+    return Usage(
+        calls=1,
+        input_tokens=_count(usage.get("prompt_tokens")),
+        cached_input_tokens=cached or _count(usage.get("prompt_cache_hit_tokens")),
+        output_tokens=_count(usage.get("completion_tokens")),
+        reasoning_tokens=_count(_details(usage, "completion_tokens_details").get("reasoning_tokens")),
+    )
+
+
+def fewest_tokens(messages: Iterable[Message]) -> int:
+    """Return a number of tokens that no tokenizer goes below for these messages, with a wide margin.
+
+    Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
+    blanks do not count, and there are never more than words.
+    """
+    words = characters = 0
+    for message in messages:
+        words += sum(1 for _ in _WORD.finditer(message.content))
+        characters += sum(len(part) for part in message.content.split())
+    return min(words, characters // _CHARACTERS_PER_TOKEN)
+
+
+def truncated(messages: Iterable[Message], usage: Usage) -> bool:
+    """Say whether the server read so few tokens that it cannot have read all messages.
+
+    Servers that count no tokens, or none of those in their cache, are given the benefit of the doubt.
+    """
+    read = usage.input_tokens
+    if usage.cached_input_tokens > read:
+        read += usage.cached_input_tokens
+    return 0 < read < fewest_tokens(messages)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        raw = _storable(json.loads(body, parse_constant=_refuse, parse_int=_integer))
+    except (ValueError, RecursionError) as error:
+        start = sound(body[:60].decode("utf-8", "replace"))
+        what = f"no JSON ({start!r}...)" if body.strip() else "an empty body"
+        raise UnusableBody(what) from error
+    if not isinstance(raw, dict):
+        raise UnusableBody("JSON that is no object")
+    return raw
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """Return the value such that every JSON writer takes it: no lone surrogates, not nested without end."""
+    if depth > _DEEPEST:
+        raise RecursionError("nested too deeply")
+    if isinstance(value, str):
+        return sound(value) if _SURROGATE.search(value) else value
+    if isinstance(value, list):
+        return [_storable(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item, depth + 1) for key, item in value.items()}
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _text(found: Any) -> str:
+    if isinstance(found, list):
+        return "".join(_text(part.get("text")) for part in found if isinstance(part, dict))
+    return found if isinstance(found, str) else ""
+
+
+def _name(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
+
+
+def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = usage.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _count(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MAX_TOKENS:
+        return 0
+    return int(found)

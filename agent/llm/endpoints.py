@@ -1,0 +1,116 @@
+"""What is known of OpenAI-compatible servers: where they are, and how they take what the protocol leaves open."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+from agent.errors import ConfigError
+
+OPENAI_URL = "https://api.openai.com/v1"
+_URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+_LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
+_OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".api.openai.com")
+_OPENAI_REASONING = ("gpt-5", "gpt-6", "o1", "o3", "o4")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server: its URL without credentials, and the headers that carry the credentials the URL had."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def host(self) -> str:
+        """The host's name in lower case."""
+        return (urlsplit(self.url).hostname or "").lower()
+
+    @property
+    def local(self) -> bool:
+        """Whether the server is on this machine or in its own network, where keys are seldom asked for."""
+        host = self.host
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return "." not in host or host.endswith(_LOCAL_SUFFIXES)
+        return address.is_private or address.is_loopback or address.is_link_local
+
+
+def endpoint(base_url: str | None) -> Endpoint:
+    """Return the server named by the option, else by `OPENAI_BASE_URL`, else OpenAI's own.
+
+    Raises:
+        ConfigError: it is no HTTP URL.
+    """
+    from_environment = next((value for name in _URL_VARIABLES if (value := os.environ.get(name))), OPENAI_URL)
+    text = (base_url or from_environment).strip()
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and not parts.query and not parts.fragment
+    except ValueError:
+        usable = False
+    if not usable:
+        shown = text.rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"the base URL must be like http://localhost:11434/v1, without `?` and `#`, not {shown!r}")
+    return Endpoint(_plain(parts), _credentials(parts))
+
+
+def max_tokens_field(model: str, server: Endpoint) -> str:
+    """Return what the server calls the limit of a reply's length.
+
+    OpenAI renamed `max_tokens`, and its reasoning models refuse the old name; other servers know the old name, and
+    some know no other.
+    """
+    name = model.rpartition("/")[2].lower()
+    if server.host.endswith(_OPENAI_HOSTS) or name.startswith(_OPENAI_REASONING):
+        return "max_completion_tokens"
+    return "max_tokens"
+
+
+def thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) -> dict[str, Any]:
+    """Return the fields of the request that turn a model's reasoning on or off.
+
+    By server first: OpenRouter takes `reasoning.enabled`, OpenAI and Ollama take `reasoning_effort`. Then by model:
+    Qwen's chat template (vLLM, SGLang, llama.cpp) takes `enable_thinking`. Else DeepSeek's form, which other hosted
+    models took over. `--extra-body` is merged over it.
+    """
+    on, name = switch == "on", model.lower()
+    if server.host.endswith("openrouter.ai"):
+        return {"reasoning": {"enabled": on}}
+    if server.host.endswith(_OPENAI_HOSTS) or server.url.endswith(":11434/v1"):
+        return {"reasoning_effort": "medium" if on else "none"}
+    if server.host.endswith("dashscope.aliyuncs.com"):
+        return {"enable_thinking": on}
+    if "qwen" in name or (server.local and "deepseek" not in name):
+        return {"chat_template_kwargs": {"enable_thinking": on}}
+    return {"thinking": {"type": "enabled" if on else "disabled"}}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both mappings as one, the second winning, nested mappings merged too."""
+    result = dict(base)
+    for key, value in over.items():
+        known = result.get(key)
+        result[key] = merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _plain(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    port = "" if parts.port is None else f":{parts.port}"
+    return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
+
+
+def _credentials(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None and parts.password is None:
+        return {}
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode("ascii")}

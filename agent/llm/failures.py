@@ -1,0 +1,113 @@
+"""What a failed call means: worth another try, the end of the pair, or the end of the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+from agent.prompt_text import printable
+from agent.types import Usage
+
+Meaning = Literal["retry", "pair", "run"]
+
+_RETRIED = frozenset({408, 409, 429})
+_RUN_ENDS = frozenset({401, 402, 403, 404})
+_NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"})
+_NO_MODEL = frozenset({"model_not_found", "invalid_model"})
+_NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
+_ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
+_LONGEST_MESSAGE = 300
+_SHORTEST_SECRET = 4
+
+
+@dataclass(eq=False)
+class Failure(Exception):
+    """One attempt that gave no reply.
+
+    `why` completes "the model server at URL ...". `wait` is what the server asked to wait, in seconds. `usage` is what
+    the attempt cost. `timeout` and `unreachable` tell the two kinds apart that the last attempt is judged by.
+    """
+
+    why: str
+    meaning: Meaning = "retry"
+    wait: float | None = None
+    usage: Usage = Usage()
+    timeout: bool = False
+    unreachable: bool = False
+
+    def __str__(self) -> str:
+        return self.why
+
+
+def meaning_of(status: int, error: Mapping[str, Any]) -> Meaning:
+    """Judge an error status with its error object (`message`, `code`, `type`)."""
+    codes = {str(error.get("code")), str(error.get("type"))}
+    message = str(error.get("message") or "")
+    if codes & _NO_QUOTA:
+        return "run"
+    if status in _RETRIED or status >= 500:
+        return "retry"
+    if status == 403 and _ABOUT_THE_TEXT.search(message):
+        return "pair"
+    if status in _RUN_ENDS or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
+        return "run"
+    return "pair"
+
+
+def remedy(status: int, error: Mapping[str, Any]) -> str:
+    """Return what the user can do about an error, as a sentence; empty when nothing is known."""
+    if status == 401:
+        return "Check the key (OPENAI_API_KEY, or `api_key`)."
+    if status == 402 or {str(error.get("code")), str(error.get("type"))} & _NO_QUOTA:
+        return "Top up the account, then run the same command again: it goes on where it stopped."
+    if status == 403:
+        return "Check that the key may use this model."
+    if status == 404 or meaning_of(status, error) == "run":
+        return "Check the model's name (--model) and the server's address (--base-url)."
+    if "response_format" in str(error.get("message")):
+        return "Ask for JSON in another way: --reply-format text (or json_object, json_schema)."
+    return ""
+
+
+def error_object(body: Any) -> Mapping[str, Any]:
+    """Return the error object of a parsed body, whichever of the usual forms it has."""
+    found = body.get("error", body) if isinstance(body, Mapping) else body
+    if isinstance(found, Mapping):
+        return found if found.get("message") else {**found, "message": found.get("detail") or ""}
+    return {"message": found if isinstance(found, str) else ""}
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds a server asks to wait (`Retry-After` in seconds or as a date); None when it does not say."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None or (seconds := _number(value)) is not None:
+        return None if value is None else seconds
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())
+
+
+def shown(text: str, secrets: Iterable[str]) -> str:
+    """Return a server's text fit for a message: short, on one line, without control characters and secrets."""
+    for secret in secrets:
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    text = " ".join(printable(text).split())
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None

@@ -1,0 +1,278 @@
+"""A real HTTP server that speaks OpenAI's chat protocol and misbehaves as told.
+
+    with ChatServer([rate_limited(), says("fine")]) as server:
+        ...  # base_url=server.url
+    server.requests[0].body["model"]
+
+A script is a list of answers (the last one is repeated, unless `strict`), or a function of the request. The server runs
+on threads, so that synchronous tests and other processes can use it. Head and body of an answer go out in one write.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Literal, Self
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: its number from 0, path, headers in lower case, and parsed body."""
+
+    number: int
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        """The contents of all messages."""
+        return "\n".join(message["content"] for message in self.body["messages"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer. `ending`: `whole`; `cut` closes before the body's end; `keep_alive` sends blank lines for ever.
+
+    `wait` is in seconds, before anything is sent.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    wait: float = 0.0
+    ending: Literal["whole", "cut", "keep_alive", "hang_up"] = "whole"
+
+
+Respond = Callable[[Request], Answer]
+
+
+def says(
+    text: str | None,
+    *,
+    prompt_tokens: int = 100,
+    completion_tokens: int = 10,
+    cached_tokens: int = 0,
+    reasoning_tokens: int = 0,
+    reasoning: str | None = None,
+    finish_reason: str = "stop",
+    model: str = "served-model",
+    **fields: Any,
+) -> Answer:
+    """A chat completion; `fields` are added to the body, or replace parts of it."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if reasoning is not None:
+        message["reasoning_content"] = reasoning
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "system_fingerprint": "fp_1",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+        },
+        **fields,
+    }
+    return Answer(json.dumps(body).encode())
+
+
+def fails(
+    status: int, message: str = "no", *, code: Any = None, type: str | None = None, headers: Any = None
+) -> Answer:
+    """An error in OpenAI's form."""
+    error = {"error": {"message": message, "code": code, "type": type, "param": None}}
+    return Answer(json.dumps(error).encode(), status=status, headers=headers or {})
+
+
+def rate_limited(retry_after: str | None = None) -> Answer:
+    """429, to be tried again."""
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return fails(429, "Rate limit reached", code="rate_limit_exceeded", headers=headers)
+
+
+def broken(status: int = 500) -> Answer:
+    """An error of the server."""
+    return fails(status, "The server had an error", type="server_error")
+
+
+def unauthorized(message: str = "Incorrect API key provided") -> Answer:
+    """401."""
+    return fails(401, message, code="invalid_api_key", type="invalid_request_error")
+
+
+def no_credit() -> Answer:
+    """402, as DeepSeek puts it."""
+    return fails(402, "Insufficient Balance", code="invalid_request_error")
+
+
+def no_quota() -> Answer:
+    """429 that no waiting mends."""
+    return fails(429, "You exceeded your current quota", code="insufficient_quota", type="insufficient_quota")
+
+
+def unknown_model() -> Answer:
+    """404."""
+    return fails(404, "The model `x` does not exist", code="model_not_found", type="invalid_request_error")
+
+
+def garbage() -> Answer:
+    """200 with a page in place of a completion."""
+    return Answer(b"<html><body>Bad gateway</body></html>", headers={"Content-Type": "text/html"})
+
+
+def blank() -> Answer:
+    """A completion without text, billed."""
+    return says("   \n", completion_tokens=3)
+
+
+def half_body() -> Answer:
+    """Half of a JSON object, with a length that fits."""
+    whole = says("lost").body
+    return Answer(whole[: len(whole) // 2])
+
+
+def half_content() -> Answer:
+    """A whole body whose content is half of a JSON object."""
+    return says('{"reason": "it sor', finish_reason="length", completion_tokens=7)
+
+
+def keep_alives() -> Answer:
+    """200, then blank lines without end."""
+    return Answer(ending="keep_alive")
+
+
+def slow(seconds: float, answer: Answer | None = None) -> Answer:
+    """An answer after a while."""
+    given = answer or says("late")
+    return Answer(given.body, given.status, given.headers, seconds, given.ending)
+
+
+def cut() -> Answer:
+    """200 and part of the body, then the connection is closed."""
+    return Answer(says("lost").body, ending="cut")
+
+
+def hang_up() -> Answer:
+    """The connection is closed without an answer."""
+    return Answer(ending="hang_up")
+
+
+class ChatServer:
+    """The server; `requests` are those that came, in the order of their arrival."""
+
+    def __init__(self, script: Sequence[Answer] | Answer | Respond, *, strict: bool = False) -> None:
+        answers = [script] if isinstance(script, Answer) else script
+        self._respond: Respond = answers if callable(answers) else self._in_order(answers, strict)
+        self._lock = threading.Lock()
+        self.stopping = threading.Event()
+        self.requests: list[Request] = []
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL, with `/v1`."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Note a request and choose its answer."""
+        parsed = json.loads(body) if body else {}
+        with self._lock:
+            request = Request(len(self.requests), path, headers, parsed)
+            self.requests.append(request)
+        return self._respond(request)
+
+    @staticmethod
+    def _in_order(answers: Sequence[Answer], strict: bool) -> Respond:
+        def respond(request: Request) -> Answer:
+            if strict and request.number >= len(answers):
+                return Answer(b"the script is at its end", status=418)
+            return answers[min(request.number, len(answers) - 1)]
+
+        return respond
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, owner: ChatServer) -> None:
+        self.owner = owner
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in mid-answer is what some tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def do_POST(self) -> None:
+        owner = self.server.owner
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer = owner.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+        if answer.wait and owner.stopping.wait(answer.wait):
+            return
+        self._send(answer)
+
+    def _send(self, answer: Answer) -> None:
+        if answer.ending == "hang_up":
+            self.close_connection = True
+            return
+        length = len(answer.body)
+        headers = {"Content-Type": "application/json", **answer.headers}
+        if answer.ending == "keep_alive":
+            headers["Transfer-Encoding"] = "chunked"
+        else:
+            headers["Content-Length"] = str(length)
+        head = [
+            f"HTTP/1.1 {answer.status} {_phrase(answer.status)}",
+            *(f"{n}: {v}" for n, v in headers.items()),
+            "",
+            "",
+        ]
+        body = answer.body[: length // 2] if answer.ending == "cut" else answer.body
+        self.wfile.write("\r\n".join(head).encode() + body)
+        if answer.ending == "cut":
+            self.close_connection = True
+        while answer.ending == "keep_alive" and not self.server.owner.stopping.wait(0.02):
+            self.wfile.write(b"1\r\n\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet."""
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"

@@ -1,0 +1,555 @@
+"""Models behind OpenAI-compatible servers, against a real HTTP server that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from agent.config import ModelConfig
+from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
+from agent.llm.base import LLM, Call
+from agent.llm.openai import OpenAIModel
+from agent.llm.prices import Prices
+from agent.types import Message
+from tests.llm.server import (
+    Answer,
+    ChatServer,
+    Request,
+    blank,
+    broken,
+    cut,
+    fails,
+    free_port,
+    garbage,
+    half_body,
+    half_content,
+    hang_up,
+    keep_alives,
+    no_credit,
+    no_quota,
+    rate_limited,
+    says,
+    slow,
+    unauthorized,
+    unknown_model,
+)
+
+KEY = "sk-very-secret-key"
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PRICES = Prices.of({"test-model": {"input": 1.0, "output": 10.0}})
+
+
+def call(text: str = "Is it a match?", *, reply: Any = "text", **fields: Any) -> Call:
+    return Call(role="screen", messages=(Message("system", "Judge."), Message("user", text)), reply=reply, **fields)
+
+
+class Stage:
+    """Starts servers, makes models for them and notes the waits in place of sleeping."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self.servers: list[ChatServer] = []
+
+    def __call__(
+        self, script: Sequence[Answer] | Answer | Callable[[Request], Answer], api_key: Any = KEY, **settings: Any
+    ) -> OpenAIModel:
+        server = ChatServer(script).__enter__()
+        self.servers.append(server)
+        return self.model(server.url, api_key, **settings)
+
+    def model(self, url: str, api_key: Any = KEY, *, http_client: Any = None, **settings: Any) -> OpenAIModel:
+        config = ModelConfig(**{"name": "test-model", "base_url": url, "deadline": 5.0, **settings})
+        return OpenAIModel(
+            config, api_key=api_key, http_client=http_client, prices=PRICES, sleep=self.sleep, now=lambda: NOW
+        )
+
+    @property
+    def requests(self) -> list[Request]:
+        return self.servers[-1].requests
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    for server in stage.servers:
+        server.__exit__()
+
+
+class TestReplies:
+    async def test_a_reply_carries_text_usage_cost_and_what_served_it(self, stage: Stage) -> None:
+        model = stage(says("yes", prompt_tokens=100, completion_tokens=20, cached_tokens=64, reasoning_tokens=12))
+        reply = await model.reply(call())
+        assert (reply.text, reply.model, reply.fingerprint, reply.finish_reason) == (
+            "yes",
+            "served-model",
+            "fp_1",
+            "stop",
+        )
+        usage = reply.usage
+        assert (usage.calls, usage.input_tokens, usage.cached_input_tokens) == (1, 100, 64)
+        assert (usage.output_tokens, usage.reasoning_tokens) == (20, 12)
+        assert usage.cost_usd == pytest.approx((100 * 1.0 + 20 * 10.0) / 1_000_000)
+        assert isinstance(model, LLM)
+
+    async def test_the_body_is_kept_as_it_came_reasoning_included(self, stage: Stage) -> None:
+        answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
+        reply = await stage(answer).reply(call())
+        assert reply.reasoning == "because"
+        assert reply.raw == json.loads(answer.body)
+
+    async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
+        model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
+        assert (await model.reply(call())).usage.cached_input_tokens == 8
+
+    @pytest.mark.parametrize(
+        "usage", [None, [], "many", {"prompt_tokens": "7", "completion_tokens": -1}, {"prompt_tokens": 1e300}]
+    )
+    async def test_a_usage_that_cannot_be_read_counts_as_a_call_without_tokens(self, stage: Stage, usage: Any) -> None:
+        reply = await stage(says("yes", usage=usage)).reply(call())
+        assert reply.text == "yes"
+        assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (1, 0, 0)
+
+    async def test_a_blank_reply_is_a_reply_and_billed(self, stage: Stage) -> None:
+        reply = await stage(blank()).reply(call(reply="json"))
+        assert reply.text.strip() == ""
+        assert reply.usage.output_tokens == 3
+        assert stage.waits == []
+
+    async def test_no_content_at_all_is_an_empty_text(self, stage: Stage) -> None:
+        assert (await stage(says(None)).reply(call())).text == ""
+
+    @pytest.mark.parametrize("kind", ["json", "text"])
+    async def test_a_reply_cut_off_at_its_limit_is_handed_out_as_it_is(self, stage: Stage, kind: Any) -> None:
+        reply = await stage(half_content()).reply(call(reply=kind))
+        assert (reply.text, reply.finish_reason) == ('{"reason": "it sor', "length")
+        assert (reply.usage.calls, reply.usage.output_tokens) == (1, 7)
+
+    async def test_content_in_parts_is_joined(self, stage: Stage) -> None:
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
+        }
+        assert (await stage(says(None, choices=[choice])).reply(call())).text == "ab"
+
+    async def test_lone_surrogates_survive_neither_the_prompt_nor_the_reply(self, stage: Stage) -> None:
+        reply = await stage(says("a\ud800b")).reply(call("x\udfffy"))
+        assert reply.text == "a\ufffdb"
+        assert stage.requests[0].body["messages"][1]["content"] == "x\ufffdy"
+        json.dumps(reply.raw, ensure_ascii=False).encode()
+
+    async def test_replies_are_never_taken_from_langchains_own_cache(self, stage: Stage) -> None:
+        from langchain_core.caches import InMemoryCache
+        from langchain_core.globals import set_llm_cache
+
+        set_llm_cache(InMemoryCache())
+        try:
+            model = stage([says("1"), says("2")])
+            assert [(await model.reply(call())).text for _ in range(2)] == ["1", "2"]
+        finally:
+            set_llm_cache(None)
+
+
+class TestRequests:
+    async def body(self, stage: Stage, asked: Call | None = None, **settings: Any) -> dict[str, Any]:
+        await stage(says("{}"), **settings).reply(asked or call())
+        return stage.requests[-1].body
+
+    async def test_messages_and_model_are_sent_and_nothing_that_was_not_asked_for(self, stage: Stage) -> None:
+        body = await self.body(stage)
+        assert body.pop("messages") == [
+            {"role": "system", "content": "Judge."},
+            {"role": "user", "content": "Is it a match?"},
+        ]
+        assert {name: value for name, value in body.items() if value not in (None, False)} == {"model": "test-model"}
+
+    @pytest.mark.parametrize("name", ["test-model", "gpt-5-mini", "o1", "gpt-5-pro", "codex-mini"])
+    async def test_temperature_is_sent_exactly_when_given(self, stage: Stage, name: str) -> None:
+        assert "temperature" not in await self.body(stage, name=name)
+        assert (await self.body(stage, name=name, temperature=0.0))["temperature"] == 0.0
+        assert stage.requests[-1].path == "/v1/chat/completions"
+
+    @pytest.mark.parametrize(
+        ("reply_format", "reply", "schema", "sent"),
+        [
+            ("json_object", "json", None, {"type": "json_object"}),
+            ("json_object", "json", {"type": "object"}, {"type": "json_object"}),
+            ("json_object", "text", None, None),
+            ("text", "json", None, None),
+            ("json_schema", "json", None, {"type": "json_object"}),
+            (
+                "json_schema",
+                "json",
+                {"type": "object"},
+                {"type": "json_schema", "json_schema": {"name": "screen", "schema": {"type": "object"}}},
+            ),
+        ],
+    )
+    async def test_json_is_asked_for_as_configured(
+        self, stage: Stage, reply_format: str, reply: Any, schema: Any, sent: Any
+    ) -> None:
+        body = await self.body(stage, call(reply=reply, schema=schema), reply_format=reply_format)
+        assert body.get("response_format") == sent
+
+    @pytest.mark.parametrize(("name", "field"), [("test-model", "max_tokens"), ("gpt-5-mini", "max_completion_tokens")])
+    async def test_the_limit_of_a_reply_has_the_name_that_the_server_knows(
+        self, stage: Stage, name: str, field: str
+    ) -> None:
+        body = await self.body(stage, name=name, max_tokens=77)
+        limits = {key: value for key, value in body.items() if key.startswith("max_")}
+        assert limits == {field: 77}
+
+    async def test_thinking_and_the_extra_body_are_merged_the_users_winning(self, stage: Stage) -> None:
+        body = await self.body(
+            stage,
+            name="Qwen/Qwen3-8B",
+            thinking="off",
+            extra_body={"chat_template_kwargs": {"style": "brief"}, "seed": 3},
+        )
+        assert body["chat_template_kwargs"] == {"enable_thinking": False, "style": "brief"}
+        assert body["seed"] == 3
+
+    async def test_headers_pass_through(self, stage: Stage) -> None:
+        await self.body(stage, headers={"X-Team": "search"})
+        assert stage.requests[-1].headers["x-team"] == "search"
+
+    async def test_credentials_in_the_url_become_a_header_and_are_shown_nowhere(self, stage: Stage) -> None:
+        with ChatServer(says("yes")) as server:
+            model = stage.model(server.url.replace("http://", "http://me:p%40ss@"), api_key=None)
+            await model.reply(call())
+            assert server.requests[0].headers["authorization"] == "Basic bWU6cEBzcw=="
+            assert model.identity()["endpoint"] == server.url
+            assert "p@ss" not in repr(model)
+
+
+class TestKeys:
+    async def test_a_key_is_sent_as_bearer_and_without_one_a_dummy(self, stage: Stage) -> None:
+        await stage(says("x")).reply(call())
+        assert stage.requests[-1].headers["authorization"] == f"Bearer {KEY}"
+        await stage(says("x"), api_key=None).reply(call())
+        assert stage.requests[-1].headers["authorization"] == "Bearer none"
+
+    async def test_a_function_is_asked_at_every_attempt(self, stage: Stage) -> None:
+        keys = iter(["first-key", "second-key"])
+        await stage([rate_limited(), says("x")], api_key=lambda: next(keys)).reply(call())
+        assert [request.headers["authorization"] for request in stage.requests] == [
+            "Bearer first-key",
+            "Bearer second-key",
+        ]
+
+    async def test_the_function_may_be_async(self, stage: Stage) -> None:
+        async def key() -> str:
+            await asyncio.sleep(0)
+            return "async-key"
+
+        await stage(says("x"), api_key=key).reply(call())
+        assert stage.requests[-1].headers["authorization"] == "Bearer async-key"
+
+    @pytest.mark.parametrize("answer", [RuntimeError("vault sealed: hunter2"), None, ""])
+    async def test_a_function_that_gives_no_key_stops_the_run(self, stage: Stage, answer: Any) -> None:
+        def key() -> str:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+
+        with pytest.raises(AccountError, match="api_key") as caught:
+            await stage(says("x"), api_key=key).reply(call())
+        assert "hunter2" not in str(caught.value)
+        assert stage.requests == []
+
+    async def test_the_key_is_in_no_identity_repr_error_or_log(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        model = stage(
+            unauthorized(f"Incorrect API key {KEY}; header X-Token: token-in-header"),
+            headers={"X-Token": "token-in-header", "Authorization": "Bearer other-secret"},
+        )
+        with pytest.raises(AccountError) as caught:
+            await model.reply(call())
+        shown = "\n".join(
+            [repr(model), json.dumps(model.identity()), str(caught.value), caplog.text]
+            + traceback.format_exception(caught.value)
+        )
+        for secret in (KEY, "token-in-header", "other-secret"):
+            assert secret not in shown
+
+
+class TestRetries:
+    @pytest.mark.parametrize(
+        "failure",
+        [
+            fails(408),
+            fails(409),
+            rate_limited(),
+            broken(500),
+            broken(503),
+            broken(529),
+            garbage(),
+            half_body(),
+            cut(),
+            hang_up(),
+            Answer(b""),
+            Answer(b"[]"),
+            Answer(b"[" * 100_000),
+            Answer(b'{"choices": NaN}'),
+            says("x", choices=[]),
+            says("x", choices=None),
+            says("x", choices=[{"message": None}]),
+            says("x", choices=None, error={"message": "Provider returned error", "code": 502}),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["json", "text"])
+    async def test_what_may_pass_is_tried_again(self, stage: Stage, failure: Answer, kind: Any) -> None:
+        reply = await stage([failure, failure, says("at last")]).reply(call(reply=kind))
+        assert reply.text == "at last"
+        assert len(stage.requests) == 3
+        assert len(stage.waits) == 2
+
+    async def test_waits_grow_and_have_a_limit(self, stage: Stage) -> None:
+        with pytest.raises(ModelError, match="given up after 9 attempts"):
+            await stage(broken(), attempts=9).reply(call())
+        bases = [1, 2, 4, 8, 16, 30, 30, 30]
+        assert all(base <= wait <= base + 1 for base, wait in zip(bases, stage.waits, strict=True))
+
+    @pytest.mark.parametrize(
+        ("header", "least"),
+        [
+            ("7", 7.0),
+            ("0.5", 0.5),
+            (format_datetime(NOW.replace(second=20), usegmt=True), 20.0),
+            ("86400", 60.0),
+            ("0", 0),
+        ],
+    )
+    async def test_retry_after_is_honoured_up_to_a_minute(self, stage: Stage, header: str, least: float) -> None:
+        await stage([rate_limited(header), says("x")]).reply(call())
+        assert least <= stage.waits[0] <= least + 1
+
+    @pytest.mark.parametrize("header", ["soon", "-3", "nan", ""])
+    async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:
+        await stage([rate_limited(header), says("x")]).reply(call())
+        assert 1 <= stage.waits[0] <= 2
+
+    @pytest.mark.parametrize("status", [400, 405, 413, 422])
+    async def test_other_errors_of_the_request_are_not_tried_again(self, stage: Stage, status: int) -> None:
+        with pytest.raises(ModelError, match=f"HTTP {status}: too long"):
+            await stage(fails(status, "too long")).reply(call())
+        assert len(stage.requests) == 1
+
+    async def test_a_refused_reply_format_says_what_to_try(self, stage: Stage) -> None:
+        with pytest.raises(ModelError, match="--reply-format text"):
+            await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
+
+    async def test_only_our_own_retries_happen(self, stage: Stage) -> None:
+        with pytest.raises(ModelError):
+            await stage(broken(), attempts=1).reply(call())
+        assert len(stage.requests) == 1
+
+    async def test_messages_of_a_server_are_shown_short_and_harmless(self, stage: Stage) -> None:
+        with pytest.raises(ModelError) as caught:
+            await stage(fails(400, "\x1b[31mred\x00\n" + "long " * 1000)).reply(call())
+        message = str(caught.value)
+        assert message.isprintable()
+        assert len(message) < 600
+
+
+class TestUsageOfFailures:
+    async def test_billed_attempts_count_into_the_reply(self, stage: Stage) -> None:
+        wasted = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
+        reply = await stage([rate_limited(), garbage(), wasted, cut(), says("yes")]).reply(call())
+        assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (4, 150, 15)
+        assert reply.usage.cost_usd == pytest.approx((150 * 1.0 + 15 * 10.0) / 1_000_000)
+
+    async def test_billed_attempts_count_into_the_error(self, stage: Stage) -> None:
+        wasted = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
+        with pytest.raises(ModelError) as caught:
+            await stage([wasted, wasted, fails(400)]).reply(call())
+        assert caught.value.usage is not None
+        assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (2, 100)
+
+    async def test_refused_attempts_cost_nothing(self, stage: Stage) -> None:
+        with pytest.raises(ModelError) as caught:
+            await stage(broken(), attempts=2).reply(call())
+        assert caught.value.usage is not None
+        assert (caught.value.usage.calls, caught.value.usage.cost_usd) == (0, 0.0)
+
+    async def test_without_a_price_the_cost_is_unknown(self, stage: Stage) -> None:
+        assert (await stage(says("x"), name="unheard-of").reply(call())).usage.cost_usd is None
+
+
+class TestDeadlines:
+    @pytest.mark.parametrize(("answer", "calls"), [(keep_alives(), 2), (slow(30), 0)])
+    async def test_an_answer_without_end_runs_into_the_deadline(self, stage: Stage, answer: Answer, calls: int) -> None:
+        with pytest.raises(ModelTimeout, match=r"within 0\.2 s; given up after 2 attempts") as caught:
+            await stage(answer, deadline=0.2, attempts=2).reply(call())
+        assert len(stage.requests) == 2
+        assert caught.value.usage is not None
+        assert caught.value.usage.calls == calls
+
+    async def test_each_attempt_has_the_whole_deadline(self, stage: Stage) -> None:
+        reply = await stage([keep_alives(), keep_alives(), says("x")], deadline=0.3).reply(call())
+        assert (reply.text, reply.usage.calls) == ("x", 3)
+
+    async def test_cancelling_ends_the_call_at_once(self, stage: Stage) -> None:
+        model = stage(keep_alives(), deadline=60)
+        task = asyncio.create_task(model.reply(call()))
+        while not stage.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(stage.requests) == 1
+
+
+class TestTheRunStops:
+    @pytest.mark.parametrize(
+        ("answer", "says_what"),
+        [
+            (unauthorized(), "HTTP 401.*OPENAI_API_KEY"),
+            (no_credit(), "HTTP 402.*Top up"),
+            (fails(403, "Country not supported"), "HTTP 403"),
+            (unknown_model(), "HTTP 404.*--model.*'test-model'"),
+            (Answer(b"<html>404</html>", 404), "HTTP 404.*--base-url"),
+            (fails(400, "Model Not Exist", type="invalid_request_error"), "Model Not Exist.*--model"),
+            (fails(400, "xyz is not a valid model ID", code=400), "not a valid model ID"),
+            (no_quota(), "HTTP 429.*Top up"),
+            (says("x", choices=None, error={"message": "Insufficient credits", "code": 402}), "HTTP 402"),
+        ],
+    )
+    async def test_when_no_call_can_succeed(self, stage: Stage, answer: Answer, says_what: str) -> None:
+        with pytest.raises(AccountError, match=says_what):
+            await stage(answer).reply(call())
+        assert len(stage.requests) == 1
+
+    async def test_but_not_when_one_text_is_refused(self, stage: Stage) -> None:
+        with pytest.raises(ModelError, match="HTTP 403"):
+            await stage(fails(403, "your input was flagged by moderation")).reply(call())
+
+    async def test_when_the_server_was_never_reached_and_it_is_named(self, stage: Stage) -> None:
+        url = f"http://127.0.0.1:{free_port()}/v1"
+        with pytest.raises(AccountError) as caught:
+            await stage.model(url, attempts=3).reply(call())
+        assert url in str(caught.value)
+        assert "--base-url" in str(caught.value)
+        assert len(stage.waits) == 2
+
+    async def test_but_a_server_that_went_away_later_ends_the_pair_only(self, stage: Stage) -> None:
+        model = stage(says("x"), attempts=2)
+        await model.reply(call())
+        await model.aclose()
+        stage.servers[-1].__exit__()
+        with pytest.raises(ModelError, match="cannot be reached"):
+            await model.reply(call())
+
+
+class TestTruncatedPrompts:
+    PROMPT = "def add(left, right):  # add two numbers\n    return left + right\n" * 600
+
+    async def test_a_prompt_read_only_in_part_is_an_error_that_is_billed(self, stage: Stage) -> None:
+        assert len(self.PROMPT) > 38_000
+        with pytest.raises(PromptTruncated, match="2,048 tokens") as caught:
+            await stage(says("match", prompt_tokens=2048)).reply(call(self.PROMPT))
+        assert caught.value.usage is not None
+        assert caught.value.usage.input_tokens == 2048
+        assert len(stage.requests) == 1
+
+    @pytest.mark.parametrize(
+        ("prompt", "tokens"),
+        [
+            (PROMPT, 9_000),
+            (PROMPT, 0),
+            ("short", 1),
+            (" " * 100_000, 800),
+            ("=" * 100_000, 1_600),
+            ("internationalization " * 2_000, 2_100),
+        ],
+    )
+    async def test_a_prompt_read_in_full_is_not(self, stage: Stage, prompt: str, tokens: int) -> None:
+        assert (await stage(says("x", prompt_tokens=tokens)).reply(call(prompt))).text == "x"
+
+    async def test_servers_that_count_cached_tokens_apart_are_understood(self, stage: Stage) -> None:
+        answer = says("x", prompt_tokens=40, cached_tokens=9_000)
+        assert (await stage(answer).reply(call(self.PROMPT))).text == "x"
+
+
+class TestClients:
+    def test_each_event_loop_has_a_client_of_its_own(self, stage: Stage) -> None:
+        model = stage(says("x"))
+
+        async def ask() -> str:
+            try:
+                return (await model.reply(call())).text
+            finally:
+                await model.aclose()
+
+        assert [asyncio.run(ask()) for _ in range(2)] == ["x", "x"]
+
+    async def test_connections_are_reused_and_closed(self, stage: Stage) -> None:
+        model = stage(says("x"))
+        await model.reply(call())
+        client = model._client().http
+        await model.reply(call())
+        assert model._client().http is client
+        await model.aclose()
+        assert client.is_closed
+        assert (await model.reply(call())).text == "x"
+        await model.aclose()
+
+    @pytest.mark.parametrize("library", ["httpx", "httpx2"])
+    async def test_a_client_of_the_users_is_used_and_left_open(self, stage: Stage, library: str) -> None:
+        seen: list[str] = []
+
+        async def note(response: Any) -> None:
+            seen.append(str(response.request.url))
+
+        httpx = pytest.importorskip(library)
+        async with httpx.AsyncClient(event_hooks={"response": [note]}) as client:
+            model = stage([garbage(), says("x")], http_client=client)
+            reply = await model.reply(call())
+            await model.aclose()
+            assert (reply.text, reply.usage.calls, len(seen)) == ("x", 2, 2)
+            assert not client.is_closed
+
+    async def test_calls_in_flight_do_not_mix(self, stage: Stage) -> None:
+        def respond(request: Request) -> Answer:
+            number = int(request.prompt.rsplit(" ", 1)[1])
+            return slow(0.03 * (number % 3), says(f"answer {number}", prompt_tokens=number + 1))
+
+        model = stage(respond)
+        replies = await asyncio.gather(*(model.reply(call(f"question {number}")) for number in range(12)))
+        assert [reply.text for reply in replies] == [f"answer {number}" for number in range(12)]
+        assert [reply.usage.input_tokens for reply in replies] == [number + 1 for number in range(12)]
+
+
+class TestIdentity:
+    def test_everything_that_decides_the_replies_is_in_it(self, stage: Stage) -> None:
+        def identity(**settings: Any) -> str:
+            return json.dumps(stage.model("http://127.0.0.1:9/v1", **settings).identity(), sort_keys=True)
+
+        changes: list[dict[str, Any]] = [
+            {"name": "other"},
+            {"temperature": 0.0},
+            {"max_tokens": 5},
+            {"thinking": "on"},
+            {"thinking": "off"},
+            {"extra_body": {"seed": 1}},
+            {"reply_format": "text"},
+        ]
+        assert len({identity(), *(identity(**change) for change in changes)}) == len(changes) + 1
+
+    def test_how_long_and_how_often_is_not(self, stage: Stage) -> None:
+        url = "http://127.0.0.1:9/v1"
+        patient = stage.model(url, attempts=9, deadline=99, headers={"X-Trace": "1"}, api_key="another")
+        assert patient.identity() == stage.model(url).identity()
