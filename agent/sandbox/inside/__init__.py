@@ -1,0 +1,26 @@
+"""What runs inside a sandbox, as source: a sandbox's image needs an interpreter and nothing of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+_FOLDER = Path(__file__).resolve().parent
+ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+"""The first process's environment variables: all of them."""
+
+
+@cache
+def source(name: str) -> str:
+    """Return the source of `supervisor` or of a harness."""
+    return (_FOLDER / f"{name}.py").read_text(encoding="utf-8")
+
+
+def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str) -> list[str]:
+    """Return the command of a sandbox's first process.
+
+    `user` is the uid and gid that programs run as, None to run them as the process's own; `work` their folder.
+    """
+    uid, gid = ("", "") if user is None else map(str, user)
+    return [python, "-S", "-s", "-c", source("supervisor"), uid, gid, work]

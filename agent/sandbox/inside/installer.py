@@ -25,14 +25,14 @@ _PIP = ["install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", 
 _PIP += ["--disable-pip-version-check", "--no-warn-script-location", "--root-user-action", "ignore"]
 
 
-def main(store: Path, staging: Path, key: str) -> dict[str, object]:
-    """Install what `staging/wheels` holds and publish it as `store/key`."""
+def main(store: Path, staging: Path, key: str, pip: Path | None = None) -> dict[str, object]:
+    """Install what `staging/wheels` holds, by the interpreter's own pip or the one given, and publish it."""
     os.umask(0o022)
     _drop_stale(staging)
     try:
-        if importlib.util.find_spec("pip") is None:
+        if pip is None and importlib.util.find_spec("pip") is None:
             return {"no_pip": True}
-        refused = _install(staging)
+        refused = _install(staging, pip)
         if refused is not None:
             return {"refused": refused}
         return {"installed": _publish(staging / "site", store / key)}
@@ -47,12 +47,13 @@ def _drop_stale(staging: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def _install(staging: Path) -> str | None:
+def _install(staging: Path, pip: Path | None) -> str | None:
     """Return None, or what pip says against it."""
     temporary = staging / "tmp"
     temporary.mkdir()
     wheels = sorted(str(path) for path in (staging / "wheels").iterdir())
-    command = [sys.executable, "-I", "-m", "pip", *_PIP, "--target", str(staging / "site"), *wheels]
+    run_pip = ["-m", "pip"] if pip is None else [str(pip)]
+    command = [sys.executable, "-I", *run_pip, *_PIP, "--target", str(staging / "site"), *wheels]
     environment = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(temporary), "HOME": str(temporary)}
     ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if ended.returncode != 0:
@@ -76,4 +77,4 @@ def _publish(site: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])), flush=True)
+    print(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(Path, sys.argv[4:]))), flush=True)

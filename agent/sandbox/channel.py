@@ -1,0 +1,159 @@
+"""The host's side of one supervisor: asks it to run things and never waits longer than it must."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agent.errors import SandboxError
+from agent.sandbox.base import CommandResult, Frame, Job, Limits, RunResult
+from agent.sandbox.wire import MAX_REQUEST, FrameReader, MalformedFrame, frame, pack, read_report, unpack
+
+GRACE = 10.0
+"""Seconds beyond a run's own limit after which its supervisor counts as broken."""
+
+T = TypeVar("T")
+_STORE = "/envs"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HANG = re.compile(r'File "(.*)", line (\d+) in (.*)')
+_CHUNK = 1 << 16
+
+
+@dataclass
+class _Answer:
+    streams: dict[bytes, bytearray] = field(
+        default_factory=lambda: {kind: bytearray() for kind in (b"o", b"e", b"r", b"t")}
+    )
+    exit: list[str] = field(default_factory=list)
+
+    def text(self, kind: bytes) -> str:
+        return self.streams[kind].decode("utf-8", "replace")
+
+
+class Channel:
+    """Speaks with one supervisor over a byte stream. Requests are made one at a time.
+
+    `processes` is the limit the supervisor sets itself (0: the backend holds it), `site` shows programs the image's own
+    site-packages. `why` explains an end of the stream where the backend knows more.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: Limits,
+        *,
+        processes: int = 0,
+        site: bool = False,
+        why: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._processes = processes
+        self._site = site
+        self._why = why
+        self._frames = FrameReader()
+        self._pending: list[tuple[bytes, bytes]] = []
+        self.python = ""
+
+    async def greet(self, timeout: float) -> None:
+        """Wait until the supervisor is ready.
+
+        Raises:
+            SandboxError: it is not, within `timeout` seconds.
+        """
+        kind, payload = await self._within(timeout, self._next())
+        if kind != b"h":
+            raise SandboxError(f"the sandbox's supervisor began with {kind!r}")
+        self.python = unpack(payload)[1]
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program.
+
+        Raises:
+            SandboxError: the supervisor, or what it runs in, broke.
+        """
+        if job.environment is not None and not _KEY.fullmatch(job.environment):
+            raise SandboxError(f"{job.environment!r} cannot be the key of an environment")
+        nonce = secrets.token_hex(16)
+        options = {**job.options, **({"site": "1"} if self._site else {})}
+        path = "" if job.environment is None else f"{_STORE}/{job.environment}"
+        fields = [str(self._limits.output), nonce, path, job.harness, job.program]
+        fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
+        answer = await self._ask(b"R", job.timeout, fields)
+        code, number, timed_out, limit, truncated, seconds = answer.exit
+        return RunResult(
+            records=read_report(bytes(answer.streams[b"r"]), nonce),
+            exit_code=int(code) if code else None,
+            signal=int(number) if number else None,
+            timed_out=timed_out == "1",
+            limit=limit or None,
+            hang=_stack(answer.text(b"t")),
+            stdout=answer.text(b"o"),
+            stderr=answer.text(b"e"),
+            truncated=truncated == "1",
+            seconds=float(seconds),
+        )
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command.
+
+        Raises:
+            SandboxError: the supervisor, or what it runs in, broke.
+        """
+        answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
+        code, _, timed_out, *_ = answer.exit
+        return CommandResult(int(code) if code else None, answer.text(b"o"), timed_out == "1")
+
+    async def _ask(self, kind: bytes, timeout: float, fields: list[str]) -> _Answer:
+        limits = self._limits
+        head = [timeout, limits.memory, limits.files, limits.open_files, self._processes]
+        payload = pack([*map(str, head), *fields])
+        if len(payload) > MAX_REQUEST:
+            raise SandboxError(f"a program of {len(payload)} bytes is larger than any sandbox takes")
+        return await self._within(timeout + GRACE, self._exchange(frame(kind, payload)))
+
+    async def _exchange(self, request: bytes) -> _Answer:
+        self._writer.write(request)
+        await self._writer.drain()
+        answer = _Answer()
+        while not answer.exit:
+            kind, payload = await self._next()
+            if kind == b"x":
+                answer.exit = unpack(payload)
+                if len(answer.exit) != 6:
+                    raise MalformedFrame("an exit without its fields")
+            elif kind in answer.streams:
+                answer.streams[kind] += payload
+            else:
+                raise MalformedFrame(f"an answer of type {kind!r}")
+        return answer
+
+    async def _next(self) -> tuple[bytes, bytes]:
+        while not self._pending:
+            data = await self._reader.read(_CHUNK)
+            if not data:
+                raise ConnectionResetError("its stream ended")
+            self._pending = list(self._frames.feed(data))
+        return self._pending.pop(0)
+
+    async def _within(self, timeout: float, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(timeout):
+                return await work
+        except TimeoutError as error:
+            raise SandboxError(f"the sandbox gave no answer for {timeout:g} s") from error
+        except (OSError, ValueError) as error:
+            told = "" if self._why is None else await self._why()
+            raise SandboxError(f"the sandbox broke: {told or error}") from error
+
+
+def _stack(text: str) -> tuple[Frame, ...]:
+    """Read what faulthandler wrote (innermost call first)."""
+    found = [Frame(file, int(line), function) for file, line, function in _HANG.findall(text)]
+    return tuple(reversed(found))
