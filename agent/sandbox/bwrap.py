@@ -184,8 +184,8 @@ def base_command(executable: str, interpreter: Interpreter) -> list[str]:
             command += ["--symlink", str(path.readlink()), folder]
         elif path.is_dir():
             command += ["--ro-bind", folder, folder]
-    for path in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"):
-        command += ["--ro-bind-try", path, path]
+    for file in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"):
+        command += ["--ro-bind-try", file, file]
     for folder in interpreter.folders:
         command += ["--ro-bind", folder, folder]
     return command

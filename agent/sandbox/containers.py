@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits
+from agent.sandbox.inside import ENVIRONMENT
 from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
@@ -87,6 +88,7 @@ def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[
         "Entrypoint": list(command),
         "Cmd": [],
         "User": "0:0",
+        "Env": [f"{name}={value}" for name, value in ENVIRONMENT.items()],
         "Hostname": "sandbox",
         "WorkingDir": WORK,
         "NetworkDisabled": True,

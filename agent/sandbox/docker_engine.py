@@ -44,6 +44,7 @@ class DockerEngine:
         self.api_version = self._api.api_version
         self.machine = _machine(str(version.get("Arch") or info.get("Architecture") or ""))
         self.system = str(info.get("OSType") or version.get("Os") or "linux").lower()
+        self.cpus = float(info.get("NCPU") or 1)
         self.platform = f"{self.system}/{self.machine}"
         components = version.get("Components") or [{}]
         self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"

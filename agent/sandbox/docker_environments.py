@@ -18,15 +18,17 @@ from agent.sandbox.base import Limits
 from agent.sandbox.containers import STORE, ContainerCrew, builder_config, fresh_name, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
-from agent.sandbox.inside import installer
+from agent.sandbox.inside import installer, source
 
 BUILD_DEADLINE = 900.0
 PROBE_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
+_PATIENCE = 10
 
 _PROBE = """
 import json, os, platform, sys
-libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "").partition(" ")
+known = "CS_GNU_LIBC_VERSION" in os.confstr_names
+libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if known else "").partition(" ")
 print(json.dumps({
     "full": platform.python_version(), "version": "%d.%d" % sys.version_info[:2],
     "implementation": {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name),
@@ -98,8 +100,7 @@ class DockerInstaller:
         """
         site = self._site()
         staging = f".staging/{key}-{secrets.token_hex(4)}"
-        source = await asyncio.to_thread(Path(installer.__file__).read_text, encoding="utf-8")
-        command = ["python3", "-I", "-c", source, STORE, f"{STORE}/{staging}", key]
+        command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key]
         config = builder_config(site.image, command, _builder_limits(site.limits), site.store, site.labels)
 
         def send_wheels(name: str) -> None:
@@ -182,6 +183,12 @@ async def explain(site: Site, name: str, stderr: str) -> str:
         SandboxError: the engine cannot say.
     """
     state = await site.crew.call(site.engine.state, name)
+    for _ in range(_PATIENCE):
+        # the stream ends a little before the engine knows of it
+        if state is None or not state.running:
+            break
+        await asyncio.sleep(0.1)
+        state = await site.crew.call(site.engine.state, name)
     if state is None:
         ended = "it was removed by somebody else"
     elif state.oom_killed:

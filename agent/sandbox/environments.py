@@ -1,22 +1,38 @@
-"""Dependency environments (stage 1 of the Bug Fixer): requirements become wheels, wheels become an environment."""
+"""Dependency environments (stage 1 of the Bug Fixer): requirements become wheels, wheels become an environment.
+
+Wheels are fetched on the host and installed by the backend's `Installer` in a throwaway sandbox without network. An
+environment's key is the hash of its wheels and of the interpreter, so equal wheels make one environment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from packaging.requirements import Requirement
 
-@dataclass(frozen=True)
-class InterpreterTag:
-    """The interpreter an environment is for: which wheels it can use. `libc` is `glibc` or `musl`."""
+from agent.errors import DependencyUnavailable
+from agent.sandbox.base import Environment
+from agent.sandbox.flights import Flights
+from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
+from agent.sandbox.wheels import InterpreterTag, WheelFetcher
 
-    version: str
-    implementation: str = "cp"
-    machine: str = "x86_64"
-    libc: str = "glibc"
-    libc_version: str = "2.36"
+__all__ = ["Installer", "InterpreterTag", "WheelEnvironments"]
+
+ANSWER_LIFE = 7 * 24 * 3600.0
+"""Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
+
+SILENCE = 60.0
+"""Seconds for which an index that did not answer is not asked again."""
+
+_DOWNLOADS = 2
 
 
 class Installer(Protocol):
@@ -45,3 +61,120 @@ class Installer(Protocol):
             DependencyUnavailable: a wheel cannot be installed.
         """
         ...
+
+
+class WheelEnvironments:
+    """An `EnvironmentBuilder` that fetches wheels with the host's pip.
+
+    With `network` off only what was fetched before is used. `cache` is a folder for wheels and the index's answers,
+    by default the user's cache folder. A refusal is remembered as long as this object lives.
+    """
+
+    def __init__(
+        self,
+        installer: Installer,
+        *,
+        network: bool = True,
+        cache: Path | None = None,
+        fetcher: WheelFetcher | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._installer = installer
+        self._network = network
+        self._cache = WheelCache(cache or default_cache())
+        self._fetcher = fetcher or WheelFetcher()
+        self._clock = clock
+        self._downloads = asyncio.Semaphore(_DOWNLOADS)
+        self._builds: Flights[Environment] = Flights()
+        self._installs: Flights[tuple[str, ...]] = Flights()
+        self._built: dict[tuple[str, ...], Environment] = {}
+        self._refused: dict[tuple[str, ...], str] = {}
+        self._silent: tuple[float, str] | None = None
+
+    async def build(self, requirements: Sequence[str]) -> Environment:
+        """Return the environment for these requirements (PEP 508), building it on first need.
+
+        Raises:
+            DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
+            SandboxError: the builder itself broke.
+        """
+        try:
+            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in requirements}))
+        except MalformedRequirement as error:
+            raise DependencyUnavailable(str(error)) from None
+        if asked not in self._built:
+            if asked in self._refused:
+                raise DependencyUnavailable(self._refused[asked])
+            self._built[asked] = await self._builds.join(asked, lambda: self._build(asked))
+        return self._built[asked]
+
+    async def _build(self, asked: tuple[str, ...]) -> Environment:
+        request = self._normalise(asked)
+        try:
+            key, installed = await self._find_or_fetch(request)
+        except DependencyUnavailable as error:
+            if not error.temporary and self._network:
+                self._refused[asked] = str(error)
+            raise
+        return Environment(key, request, installed)
+
+    def _normalise(self, asked: Sequence[str]) -> tuple[str, ...]:
+        markers = self._installer.interpreter.markers
+        parsed = (Requirement(text) for text in asked)
+        meant = (one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""}))
+        request = tuple(sorted({canonical(requirement) for requirement in meant}))
+        if not request:
+            raise DependencyUnavailable("there is nothing to install for this interpreter")
+        return request
+
+    async def _find_or_fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        interpreter = self._installer.interpreter
+        known = await asyncio.to_thread(self._cache.recall, request, interpreter)
+        current = known is not None and (not self._network or self._clock() - known.time < ANSWER_LIFE)
+        if known is not None and current:
+            found = await self._from_cache(known)
+            if found is not None:
+                return found
+        try:
+            return await self._fetch(request)
+        except DependencyUnavailable as error:
+            found = await self._from_cache(known) if known is not None and error.temporary and not current else None
+            if found is None:
+                raise
+            return found
+
+    async def _from_cache(self, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
+        key = self._key(answer)
+        installed = await self._installer.installed(key)
+        if installed is not None:
+            return key, installed
+        wheels = await asyncio.to_thread(self._cache.wheels, answer)
+        return None if wheels is None else (key, await self._install(wheels, key))
+
+    async def _fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        if not self._network:
+            message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
+            raise DependencyUnavailable(message)
+        async with self._downloads:
+            if self._silent is not None and self._clock() < self._silent[0]:
+                raise DependencyUnavailable(self._silent[1], temporary=True)
+            with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
+                try:
+                    requirements = [Requirement(text) for text in request]
+                    wheels = await self._fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
+                except DependencyUnavailable as error:
+                    if error.temporary:
+                        self._silent = (self._clock() + SILENCE, str(error))
+                    raise
+                self._silent = None
+                answer = await asyncio.to_thread(self._cache.keep, request, self._installer.interpreter, wheels)
+                key = self._key(answer)
+                installed = await self._installer.installed(key)
+                return key, installed or await self._install([wheel.path for wheel in wheels], key)
+
+    async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
+        return await self._installs.join(key, lambda: self._installer.install(wheels, key))
+
+    def _key(self, answer: Answer) -> str:
+        described = [str(self._installer.interpreter), list(answer.locked), sorted(sha for _name, sha in answer.files)]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:40]

@@ -6,20 +6,23 @@ import asyncio
 import hashlib
 import io
 import re
-import sys
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from agent.errors import SandboxUnavailable
+from packaging.requirements import InvalidRequirement, Requirement
+
+from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
+from agent.sandbox.wheels import InterpreterTag, WheelFetcher
 
 REPOSITORY = "test-driven-annotator"
-FETCH_DEADLINE = 300.0
+OLDEST_GLIBC = "2.28"
+"""What wheels for an image may ask of its C library; every base image in use is newer."""
 
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
 _PYTHON = re.compile(r"python[^:/]*:(\d+\.\d+)")
@@ -100,7 +103,7 @@ class ImageSource:
             )
         return versions[-1]
 
-    def pack(self, wheels: Path, stream: BinaryIO) -> None:
+    def pack(self, wheels: Iterable[Path], stream: BinaryIO) -> None:
         """Write the folder, and the wheels under `wheels/`, as a tar archive; equal content gives equal bytes."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.files():
@@ -108,7 +111,7 @@ class ImageSource:
             folder = tarfile.TarInfo("wheels")
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(folder)
-            for path in sorted(wheels.iterdir()):
+            for path in sorted(wheels):
                 _add(archive, path, f"wheels/{path.name}")
 
     def _inside(self, path: Path) -> Path:
@@ -122,41 +125,24 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-async def fetch_wheels(requirements: Path, python: str, machine: str, destination: Path) -> None:
-    """Download the wheels of a requirements file with the host's pip, its settings and its credentials.
+async def fetch_wheels(requirements: Path, interpreter: InterpreterTag, into: Path) -> list[Path]:
+    """Download the wheels of a requirements file with the host's pip settings; returns them.
 
     Raises:
-        SandboxUnavailable: no index answers, or one of the requirements has no wheel.
+        SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
     """
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-    command += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
-    for platform in (f"manylinux_2_28_{machine}", f"manylinux_2_17_{machine}", f"manylinux2014_{machine}"):
-        command += ["--platform", platform]
-    command += ["--dest", str(destination), "--requirement", str(requirements)]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
+    lines = (line.partition("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
     try:
-        async with asyncio.timeout(FETCH_DEADLINE):
-            _, printed = await process.communicate()
-    except TimeoutError:
+        wanted = [Requirement(line) for line in lines if line]
+        return [wheel.path for wheel in await WheelFetcher().fetch(wanted, interpreter, into)]
+    except (InvalidRequirement, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
-            f"the wheels of {requirements} did not arrive within {FETCH_DEADLINE:.0f} s: check pip's index settings"
-        ) from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        lines = printed.decode("utf-8", "replace").splitlines()
-        said = "\n".join([line for line in lines if line.startswith("ERROR:")] or lines[-5:])
-        raise SandboxUnavailable(
-            f"the wheels of {requirements} could not be fetched for Python {python} on {machine}; pip says:\n{said}\n"
-            "Give pip an index that has them (PIP_INDEX_URL, or a folder by PIP_FIND_LINKS)."
-        )
+            f"the sandbox image needs the wheels of {requirements}, and they could not be fetched: {error}\n"
+            "Give pip an index that has them (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
+        ) from error
 
 
-Fetch = Callable[[Path, str, str, Path], Awaitable[None]]
+Fetch = Callable[[Path, InterpreterTag, Path], Awaitable[Sequence[Path]]]
 Call = Callable[..., Awaitable[Any]]
 
 
@@ -179,16 +165,16 @@ async def ensure_built(
     progress(f"Building the sandbox image {tag} (once)")
     for base in source.bases():
         await ensure_present(engine, base, progress, call=call)
-    with tempfile.TemporaryDirectory(prefix="agent-image-") as folder:
-        wheels = Path(folder)
-        requirements = source.requirements()
+    requirements = source.requirements()
+    with tempfile.TemporaryDirectory(prefix="agent-image-") as folder, tempfile.TemporaryFile() as context:
+        wheels: Sequence[Path] = ()
         if requirements is not None:
             progress(f"Fetching the wheels of {requirements.name}")
-            await fetch(requirements, source.python_version(), engine.machine, wheels)
-        with tempfile.TemporaryFile() as context:
-            source.pack(wheels, context)
-            context.seek(0)
-            await call(engine.build, context, tag, _from_thread(progress))
+            interpreter = InterpreterTag(source.python_version(), machine=engine.machine, libc_version=OLDEST_GLIBC)
+            wheels = await fetch(requirements, interpreter, Path(folder))
+        source.pack(wheels, context)
+        context.seek(0)
+        await call(engine.build, context, tag, _from_thread(progress))
     return tag
 
 

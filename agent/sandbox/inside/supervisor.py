@@ -18,7 +18,7 @@ import os
 import time
 
 import _ctypes
-import _signal as signal
+import _signal as signal  # type: ignore[import-not-found]
 import resource
 import select
 

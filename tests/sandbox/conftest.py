@@ -1,0 +1,58 @@
+"""One backend of each kind for a whole session, and programs that run in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from agent.sandbox.base import Job, Limits, Sandbox, SandboxBackend
+from agent.sandbox.inside import source
+from tests.conftest import lacking, required
+
+BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "bwrap")]
+LIMITS = Limits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
+
+
+async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
+    """Start a backend, or skip the test where this machine has none."""
+    if why := lacking(name):
+        (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {why}")
+    backend: SandboxBackend
+    if name == "docker":
+        from agent.sandbox.docker import DockerBackend
+
+        backend = DockerBackend(limits)
+    else:
+        from agent.sandbox.bwrap import BwrapBackend
+
+        backend = BwrapBackend(limits)
+    await backend.start(lambda _line: None)
+    return backend
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[SandboxBackend]:
+    """Each backend in turn."""
+    started = await start(request.param)
+    yield started
+    await started.close()
+
+
+@pytest.fixture
+async def sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
+    """A fresh sandbox."""
+    acquired = await backend.acquire()
+    yield acquired
+    await acquired.release()
+
+
+def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:
+    """Return a job for the Python harness."""
+    return Job(source("python_harness"), program, tuple(cases), options, None, timeout)
+
+
+def statements(body: str, timeout: float = 5.0) -> Job:
+    """Return a job whose one case runs these statements."""
+    indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
+    return job(f"def test_a():\n{indented}", timeout=timeout)

@@ -1,0 +1,307 @@
+"""What every backend must do, and what no program may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.base import Job, RunResult, Sandbox, SandboxBackend
+from tests.sandbox.conftest import job, statements
+
+
+def outcomes(result: RunResult) -> dict[str, str]:
+    return {record.name: record.outcome for record in result.records if record.kind == "case"}
+
+
+def passes(result: RunResult, *cases: str) -> bool:
+    """Return whether a run would count as passed: clean, with every case started and passed."""
+    started = [record.name for record in result.records if record.kind == "start"]
+    return (
+        result.clean
+        and set(started) == set(cases) == set(outcomes(result))
+        and set(outcomes(result).values()) == {"passed"}
+    )
+
+
+async def test_each_case_is_reported(sandbox: Sandbox) -> None:
+    program = """
+def test_good(): assert 1 + 1 == 2
+def test_wrong(): assert 1 + 1 == 3, "arithmetic"
+def test_broken(): raise KeyError("x")
+async def test_async(): assert True
+"""
+    result = await sandbox.run(job(program, ["test_good", "test_wrong", "test_broken", "test_async"]))
+    assert outcomes(result) == {
+        "test_good": "passed", "test_wrong": "failed", "test_broken": "error", "test_async": "passed"
+    }  # fmt: skip
+    wrong = next(record for record in result.records if record.outcome == "failed")
+    assert (wrong.error_type, wrong.message) == ("AssertionError", "arithmetic")
+    assert (wrong.frames[-1].file, wrong.frames[-1].line) == ("program.py", 3)
+    assert result.clean
+
+
+async def test_unittest_cases_are_reported(sandbox: Sandbox) -> None:
+    program = """
+import unittest
+class TestX(unittest.TestCase):
+    def setUp(self): self.value = 3
+    def test_good(self): self.assertEqual(self.value, 3)
+    def test_wrong(self): self.assertEqual(self.value, 4)
+    def test_skipped(self): self.skipTest("why not")
+"""
+    cases = ["TestX.test_good", "TestX.test_wrong", "TestX.test_skipped"]
+    result = await sandbox.run(job(program, cases))
+    assert outcomes(result) == dict(zip(cases, ["passed", "failed", "skipped"], strict=True))
+
+
+async def test_output_is_captured_and_decoded(sandbox: Sandbox) -> None:
+    result = await sandbox.run(
+        statements(
+            r"import sys, os; print('caf\u00e9'); sys.stderr.write('bad'); sys.stdout.flush(); os.write(1, b'\xff\0')"
+        )
+    )
+    assert result.stdout == "caf\u00e9\n\ufffd\0"
+    assert result.stderr == "bad"
+    assert not result.truncated
+
+
+@pytest.mark.parametrize("body", ["while True: print('x' * 1000)", "import os\nwhile True: os.write(1, b'x' * 60000)"])
+async def test_a_flood_of_output_is_capped_and_timed_out(sandbox: Sandbox, body: str) -> None:
+    result = await sandbox.run(statements(body, timeout=0.7))
+    assert result.timed_out
+    assert result.truncated
+    assert len(result.stdout) == 16 << 10
+    assert not result.clean
+
+
+async def test_a_hang_is_ended_and_shows_where(sandbox: Sandbox) -> None:
+    result = await sandbox.run(statements("import time\nwhile True: time.sleep(0.01)", timeout=0.5))
+    assert result.timed_out
+    assert not result.clean
+    inside = [frame for frame in result.hang if frame.file == "program.py"]
+    assert [(frame.line, frame.function) for frame in inside] == [(3, "test_a")]
+
+
+async def test_signals_do_not_save_a_hanging_program(sandbox: Sandbox) -> None:
+    body = "import signal\nfor n in set(range(1, 32)) - {9, 19}: signal.signal(n, signal.SIG_IGN)\nwhile True: pass"
+    assert (await sandbox.run(statements(body, timeout=0.5))).timed_out
+    assert passes(await sandbox.run(statements("pass")), "test_a")
+
+
+async def test_memory_is_limited(sandbox: Sandbox) -> None:
+    result = await sandbox.run(statements("x = []\nwhile True: x.append(bytearray(1 << 20))"))
+    assert not passes(result, "test_a")
+    assert result.limit == "memory" or outcomes(result) == {"test_a": "error"}
+    assert passes(await sandbox.run(statements("pass")), "test_a")
+
+
+async def test_a_fork_bomb_ends_with_its_run(sandbox: Sandbox) -> None:
+    bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+    assert not passes(await sandbox.run(statements(bomb, timeout=1.0)), "test_a")
+    assert passes(await sandbox.run(statements("pass")), "test_a")
+
+
+async def test_files_are_limited(sandbox: Sandbox) -> None:
+    fill = "with open('/work/big', 'wb') as f:\n    while True: f.write(b'x' * (1 << 20))"
+    assert outcomes(await sandbox.run(statements(fill))) in ({"test_a": "error"}, {})
+
+
+async def test_a_daemon_does_not_outlive_its_run(sandbox: Sandbox) -> None:
+    body = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True:
+            open('/work/alive', 'w').write(str(time.time()))
+            time.sleep(0.01)
+    os._exit(0)
+time.sleep(0.2)
+assert os.path.exists('/work/alive')
+"""
+    assert passes(await sandbox.run(statements(body)), "test_a")
+    look = (
+        "import time\nfirst = open('/work/alive').read()\ntime.sleep(0.2)\nassert open('/work/alive').read() == first"
+    )
+    assert passes(await sandbox.run(statements(look)), "test_a")
+
+
+async def test_standard_input_is_empty(sandbox: Sandbox) -> None:
+    assert passes(await sandbox.run(statements("import sys\nassert sys.stdin.read() == ''")), "test_a")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import socket\nsocket.create_connection(('1.1.1.1', 53), 1)",
+        "import socket\nsocket.create_connection(('172.17.0.1', 22), 1)",
+        "import socket\nsocket.create_connection(('169.254.169.254', 80), 1)",
+        "import socket\nsocket.getaddrinfo('example.org', 80)",
+        "import socket\nsocket.socket(socket.AF_INET6).connect(('2606:4700::1111', 53))",
+    ],
+)
+async def test_there_is_no_network(sandbox: Sandbox, body: str) -> None:
+    assert outcomes(await sandbox.run(statements(body))) == {"test_a": "error"}
+
+
+@pytest.mark.parametrize("path", ["/usr/x", "/etc/x", "/x", "/envs/x", "/proc/sys/kernel/core_pattern"])
+async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None:
+    assert outcomes(await sandbox.run(statements(f"open({path!r}, 'w').write('x')"))) == {"test_a": "error"}
+
+
+async def test_the_host_is_out_of_sight(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    body = f"""
+import os
+assert "AGENT_TEST_SECRET" not in os.environ
+assert not os.path.exists({str(secret)!r})
+assert not os.path.exists("/var/run/docker.sock") and not os.path.exists("/root/.ssh")
+assert os.geteuid() != 0
+assert open("/proc/1/environ", "rb").read() == b"" if os.access("/proc/1/environ", os.R_OK) else True
+"""
+    monkeypatch.setenv("AGENT_TEST_SECRET", "s")
+    assert passes(await sandbox.run(statements(body)), "test_a")
+
+
+async def test_the_supervisor_cannot_be_touched(sandbox: Sandbox) -> None:
+    body = """
+import os, signal
+for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+    try: os.kill(1, number)
+    except PermissionError: pass
+for path in ("/proc/1/mem", "/proc/1/fd/1", "/proc/1/fd/0", "/proc/1/environ", "/proc/1/maps"):
+    try: open(path, "rb")
+    except OSError: continue
+    raise SystemExit(path)
+"""
+    assert passes(await sandbox.run(statements(body)), "test_a")
+    assert passes(await sandbox.run(statements("pass")), "test_a")
+
+
+async def test_files_stay_for_the_next_run_and_for_no_other_sandbox(backend: SandboxBackend) -> None:
+    first, other = await backend.acquire(), await backend.acquire()
+    try:
+        await first.run(statements("open('/work/note', 'w').write('x'); open('/tmp/note', 'w').write('x')"))
+        look = "import os\nassert os.path.exists('/work/note') and os.path.exists('/tmp/note')"
+        assert passes(await first.run(statements(look)), "test_a")
+        assert not passes(await other.run(statements(look)), "test_a")
+    finally:
+        await first.release()
+        await other.release()
+
+
+FORGERIES = {
+    "leaves early": "import os\nos._exit(0)\ndef test_a(): assert 0",
+    "leaves early in a case": "import os\ndef test_a():\n    os._exit(0)\n    assert 0",
+    "exits": "import sys\nsys.exit(0)\ndef test_a(): assert 0",
+    "exits in a case": "def test_a():\n    raise SystemExit(0)",
+    "prints success": "print('OK')\nprint('1 passed')\ndef test_a(): assert 0",
+    "writes a report": "import os\nos.write(3, b'\\0\\0\\0\\4pass')\ndef test_a(): assert 0",
+    "fills the report": "import os\nfor _ in range(100): os.write(3, b'x' * 60000)\ndef test_a(): pass",
+    "has no case": "x = 1",
+    "has no such function": "test_a = 3",
+    "patches a builtin": "import builtins\nbuiltins.len = lambda x: 3\ndef test_a(): assert len([]) == 3",
+    "patches AssertionError": "import builtins\nbuiltins.AssertionError = Warning\ndef test_a(): assert len([]) == 3",
+    "skips": "import unittest\ndef test_a(): raise unittest.SkipTest('no')",
+    "skips the module": "import unittest\nraise unittest.SkipTest('no')\ndef test_a(): assert 0",
+    "kills itself": "import os\ndef test_a(): os.kill(os.getpid(), 9)",
+    "execs": "import os\nos.execv('/bin/true', ['true'])\ndef test_a(): assert 0",
+    "forks away": "import os\nif os.fork(): os._exit(0)\ndef test_a(): assert 0",
+}
+
+
+@pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
+async def test_a_forgery_does_not_pass(sandbox: Sandbox, program: str) -> None:
+    assert not passes(await sandbox.run(job(program)), "test_a")
+
+
+SNIPPET_TRICKS = {
+    "replaces the test": "def test_a():\n    pass",
+    "replaces the helper": "def helper(x):\n    return True",
+    "replaces the helper by a callable": "helper = bool",
+    "recodes the helper": "helper.__code__ = (lambda x: True).__code__",
+    "patches unittest": "import unittest\nunittest.TestCase.assertEqual = lambda *a: None",
+}
+
+
+@pytest.mark.parametrize("snippet", SNIPPET_TRICKS.values(), ids=SNIPPET_TRICKS)
+async def test_a_snippet_that_changes_its_judgement_does_not_pass(sandbox: Sandbox, snippet: str) -> None:
+    before = "import unittest\ndef helper(x):\n    assert x == 1\n    return True\n"
+    after = "\ndef test_a():\n    assert helper(2)\n    unittest.TestCase().assertEqual(1, 2)\n"
+    if "test_a" in snippet:
+        before, after = before + after, ""
+    first = before.count("\n") + 1
+    lines = {"first_line": str(first), "last_line": str(first + snippet.count("\n"))}
+    assert not passes(await sandbox.run(job(before + snippet + after, **lines)), "test_a")
+
+
+async def test_a_snippet_may_add_names_to_builtins(sandbox: Sandbox) -> None:
+    program = "import builtins\nbuiltins.unicode = str\ndef test_a(): assert unicode(1) == '1'"
+    assert passes(await sandbox.run(job(program)), "test_a")
+
+
+@pytest.mark.parametrize("program", ["x = '\ud800'\ndef test_a(): pass", "x = '\0'\ndef test_a(): pass", "(" * 5000])
+async def test_what_does_not_compile_is_a_load_error(sandbox: Sandbox, program: str) -> None:
+    result = await sandbox.run(job(program))
+    assert [record.kind for record in result.records] == ["load", "end"]
+
+
+async def test_a_large_program_runs(sandbox: Sandbox) -> None:
+    program = "def test_a(): assert len(text) == 1000000\ntext = '" + "x" * 1_000_000 + "'"
+    assert passes(await sandbox.run(job(program)), "test_a")
+
+
+async def test_a_command_runs_without_shell(sandbox: Sandbox) -> None:
+    done = await sandbox.command(["echo", "$HOME", ";", "id"], 5)
+    assert (done.exit_code, done.output) == (0, "$HOME ; id\n")
+
+
+async def test_a_command_that_is_not_there_fails(sandbox: Sandbox) -> None:
+    assert (await sandbox.command(["no-such-command"], 5)).exit_code not in (0, None)
+
+
+async def test_a_command_that_hangs_is_ended(sandbox: Sandbox) -> None:
+    assert (await sandbox.command(["sleep", "60"], 0.3)).timed_out
+
+
+async def test_a_released_sandbox_is_an_error(backend: SandboxBackend) -> None:
+    sandbox = await backend.acquire()
+    await sandbox.release()
+    with pytest.raises(SandboxError):
+        await sandbox.run(statements("pass"))
+    await sandbox.release()
+
+
+async def test_cancelling_a_run_leaves_the_sandbox_releasable(backend: SandboxBackend) -> None:
+    sandbox = await backend.acquire()
+    running = asyncio.ensure_future(sandbox.run(statements("while True: pass", timeout=60)))
+    await asyncio.sleep(0.3)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await sandbox.release()
+
+
+async def test_no_descriptor_is_left(backend: SandboxBackend) -> None:
+    async def life() -> None:
+        sandbox = await backend.acquire()
+        await sandbox.run(statements("pass"))
+        await sandbox.release()
+
+    await life()
+    await asyncio.sleep(0.2)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        await life()
+    await asyncio.sleep(0.2)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+async def test_an_environment_key_may_not_be_a_path(sandbox: Sandbox) -> None:
+    given = statements("pass")
+    with pytest.raises(SandboxError, match="cannot be the key"):
+        await sandbox.run(Job(given.harness, given.program, given.cases, {}, "../../tmp"))
