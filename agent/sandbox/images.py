@@ -131,15 +131,18 @@ async def fetch_wheels(requirements: Path, interpreter: InterpreterTag, into: Pa
     Raises:
         SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
     """
-    lines = (line.partition("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
     try:
-        wanted = [Requirement(line) for line in lines if line]
-        return [wheel.path for wheel in await WheelFetcher().fetch(wanted, interpreter, into)]
+        return [wheel.path for wheel in await WheelFetcher().fetch(_wanted(requirements), interpreter, into)]
     except (InvalidRequirement, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
             f"the sandbox image needs the wheels of {requirements}, and they could not be fetched: {error}\n"
             "Give pip an index that has them (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
         ) from error
+
+
+def _wanted(requirements: Path) -> list[Requirement]:
+    lines = (line.partition("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
+    return [Requirement(line) for line in lines if line]
 
 
 Fetch = Callable[[Path, InterpreterTag, Path], Awaitable[Sequence[Path]]]

@@ -1,0 +1,142 @@
+"""Chooses the backend: the one asked for, or with `auto` Docker where an engine answers, else bubblewrap."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxUnavailable
+from agent.sandbox.base import Limits, Progress, SandboxBackend
+
+Make = Callable[[SandboxConfig], SandboxBackend]
+
+_NO_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+_COLIMA = "install Docker Desktop, or Colima: brew install colima docker && colima start"
+_WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
+_ENGINE = "install Docker (docs.docker.com/engine/install) or Podman and start it, or set DOCKER_HOST"
+_PACKAGE_MANAGERS = {
+    "debian": "sudo apt install",
+    "ubuntu": "sudo apt install",
+    "fedora": "sudo dnf install",
+    "rhel": "sudo dnf install",
+    "arch": "sudo pacman -S",
+    "alpine": "sudo apk add",
+    "suse": "sudo zypper install",
+}
+
+
+@dataclass(frozen=True)
+class BackendStatus:
+    """Whether a backend works on this machine: `detail` says what it is or why not, `remedy` what to do (or "")."""
+
+    name: str
+    works: bool
+    detail: str
+    remedy: str = ""
+
+
+def _docker(config: SandboxConfig) -> SandboxBackend:
+    from agent.sandbox.docker import DockerBackend
+
+    return DockerBackend(limits(config), network=config.network_for_builds)
+
+
+def _bwrap(config: SandboxConfig) -> SandboxBackend:
+    from agent.sandbox.bwrap import BwrapBackend
+
+    return BwrapBackend(limits(config), network=config.network_for_builds)
+
+
+BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
+"""Every backend by its name, in the order in which `auto` tries them."""
+
+
+def limits(config: SandboxConfig) -> Limits:
+    """Return the limits of one sandbox that a configuration means."""
+    return Limits(
+        memory=config.memory_mb << 20,
+        processes=config.processes,
+        cpus=config.cpus,
+        files=config.files_mb << 20,
+        output=config.output_kb << 10,
+    )
+
+
+async def choose(
+    config: SandboxConfig, progress: Progress, *, backends: Mapping[str, Make] = BACKENDS
+) -> SandboxBackend:
+    """Return a started backend; the caller closes it. A backend asked for by name is never replaced by another.
+
+    Raises:
+        SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
+    """
+    if config.backend != "auto":
+        backend = backends[config.backend](config)
+        await backend.start(progress)
+        return backend
+    refusals: dict[str, str] = {}
+    for name, make in backends.items():
+        backend = make(config)
+        try:
+            await backend.start(progress)
+        except SandboxUnavailable as error:
+            refusals[name] = str(error)
+            continue
+        passed_over = "".join(f"; {other} does not work: {_first(why)}" for other, why in refusals.items())
+        progress(f"The sandbox is {name}, chosen by auto{passed_over}")
+        return backend
+    reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
+    todo = "\n".join(f"- {name}: {remedy(name)}" for name in backends)
+    raise SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}\n{_NO_SANDBOX}")
+
+
+async def probe(config: SandboxConfig | None = None, *, backends: Mapping[str, Make] = BACKENDS) -> list[BackendStatus]:
+    """Start and close every backend, and say how each fared. The first time this builds the sandbox image."""
+    found = []
+    for name, make in backends.items():
+        backend = make(config or SandboxConfig())
+        try:
+            await backend.start(lambda _line: None)
+        except SandboxUnavailable as error:
+            found.append(BackendStatus(name, False, str(error), remedy(name)))
+            continue
+        described = {key: value for key, value in backend.describe().items() if key != "backend"}
+        await backend.close()
+        found.append(BackendStatus(name, True, ", ".join(f"{key} {value}" for key, value in described.items())))
+    return found
+
+
+def remedy(name: str, *, system: str | None = None, release: str | None = None) -> str:
+    """Say how to get a backend to work on an operating system, by default this one.
+
+    `system` is as `platform.system()` says it; `release` the text of Linux's os-release file.
+    """
+    system = system or platform.system()
+    if system == "Darwin":
+        return _COLIMA if name == "docker" else "bubblewrap is for Linux: use Docker"
+    if system == "Windows":
+        return _WSL
+    return _ENGINE if name == "docker" else f"install bubblewrap: {_install(release)} bubblewrap"
+
+
+def _install(release: str | None) -> str:
+    """Return the start of the distribution's command for installing packages."""
+    text = _os_release() if release is None else release
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    names = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").split()
+    known = (command for name in names for like, command in _PACKAGE_MANAGERS.items() if like in name)
+    return next(known, "with the system's package manager:")
+
+
+def _os_release() -> str:
+    for path in (Path("/etc/os-release"), Path("/usr/lib/os-release")):
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _first(text: str) -> str:
+    return text.partition("\n")[0]
