@@ -13,19 +13,20 @@ import orjson
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
-def dumps(value: Any) -> bytes:
-    """Encode a value as one line of JSON (UTF-8, no newline), lone surrogates as escapes.
+def dumps(value: Any, *, indent: bool = False) -> bytes:
+    """Encode a value as JSON (UTF-8, lone surrogates as escapes): on one line without newline, or indented by 2.
 
     Raises:
         TypeError: a value that JSON has no form for.
         ValueError: NaN or infinity among numbers beyond 64 bits, or a value nested too deeply.
     """
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)
     except TypeError:
         # Lone surrogates, long numbers, keys that are not text: the standard library has a form for each.
         try:
-            return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+            layout: dict[str, Any] = {"indent": 2} if indent else {"separators": (",", ":")}
+            return json.dumps(value, ensure_ascii=True, allow_nan=False, **layout).encode("ascii")
         except RecursionError:
             raise ValueError("nested too deeply") from None
 

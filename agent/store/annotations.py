@@ -1,0 +1,179 @@
+"""`annotations.jsonl`: one line per pair and round, only ever appended to; a line that is there is committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.encoding import dumps, loads
+from agent.errors import RunFolderError
+from agent.store import files
+from agent.store.failures import write_failure, writing
+from agent.types import SCHEMA_VERSION, Annotation
+
+Key = tuple[str, int]
+
+
+class AnnotationIndex:
+    """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
+
+    Raises:
+        RunFolderError: a whole line is not an annotation; the message names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.end = 0
+        self._offsets: dict[Key, int] = {}
+        self._errors: set[Key] = set()
+        try:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.endswith(b"\n"):
+                        self._add_line(line, number)
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+    def add(self, key: Key, *, error: bool, size: int) -> None:
+        """Note a line of `size` bytes at the end."""
+        self._offsets[key] = self.end
+        self.end += size
+        if error:
+            self._errors.add(key)
+        else:
+            self._errors.discard(key)
+
+    def done(self, *, retry_errors: bool = False) -> set[Key]:
+        """Return the pairs and rounds that have an annotation; with `retry_errors` those without an error."""
+        return set(self._offsets) - self._errors if retry_errors else set(self._offsets)
+
+    def get(self, key: Key) -> Annotation | None:
+        """Return the last annotation of a pair and round."""
+        offset = self._offsets.get(key)
+        if offset is None:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return decode_annotation(file.readline())
+
+    def __iter__(self) -> Iterator[Annotation]:
+        """Yield the last annotation of each pair and round, in the order of the file."""
+        last = set(self._offsets.values())
+        position = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if position in last:
+                    yield decode_annotation(line)
+                position += len(line)
+
+    def _add_line(self, line: bytes, number: int) -> None:
+        try:
+            record = loads(line)
+            schema, key = record["schema"], (record["id"], record["round"])
+            if not isinstance(key[0], str) or not isinstance(key[1], int):
+                raise ValueError("id or round is of the wrong type")
+            error = record["error"] is not None
+        except (ValueError, TypeError, KeyError) as problem:
+            raise RunFolderError(
+                f"{self.path}:{number}: is not an annotation ({problem}). Delete that line: its pair is annotated again"
+            ) from None
+        if schema != SCHEMA_VERSION:
+            place = f"{self.path}:{number}"
+            raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
+        self.add(key, error=error, size=len(line))
+
+
+class AnnotationLog:
+    """Appends annotations; on opening, removes a line that a killed writer left torn.
+
+    The caller holds the folder's lock: there is one writer.
+
+    Raises:
+        RunFolderError: a whole line is not an annotation.
+        StorageError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing(path):
+            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self.index = AnnotationIndex(path)
+            with writing(path):
+                os.ftruncate(self._descriptor, self.index.end)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, annotation: Annotation) -> None:
+        """Write one line, whole or not at all.
+
+        Raises:
+            StorageError: it could not be written (disk full); the file is as before.
+        """
+        if self._descriptor is None:
+            raise RuntimeError(f"{self.path} is closed")
+        line = encode_annotation(annotation) + b"\n"
+        try:
+            _write_all(self._descriptor, line)
+        except BaseException as error:
+            # Should this fail too, the next opening removes the torn line.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self.index.end)
+            if isinstance(error, OSError):
+                raise write_failure(self.path, error) from error
+            raise
+        self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
+
+    def close(self) -> None:
+        """Bring the file to the disk and close it; closing twice does nothing.
+
+        Raises:
+            StorageError: the system could not write what it held.
+        """
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            with writing(self.path):
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def encode_annotation(annotation: Annotation) -> bytes:
+    """Return an annotation as one line of JSON, without newline.
+
+    Raises:
+        ValueError: `meta` holds what JSON cannot.
+    """
+    return dumps(annotation.model_dump(mode="json", by_alias=True))
+
+
+def decode_annotation(line: bytes) -> Annotation:
+    """Read an annotation from its line.
+
+    Raises:
+        RunFolderError: the line is not an annotation.
+    """
+    try:
+        record = loads(line)
+        return Annotation.model_validate({**record, "test": _without_counts(record.get("test"))})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"a line of {files.ANNOTATIONS} is not an annotation: {error}") from error
+
+
+def _without_counts(test: Any) -> Any:
+    """Leave out what `TestReport` counts from its cases itself."""
+    if not isinstance(test, dict):
+        return test
+    return {name: value for name, value in test.items() if name not in ("passed", "failed", "errors")}
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    # Nearly always one write. A short one comes before a full disk, and the next one tells so.
+    view = memoryview(line)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,139 @@
+"""`evidence.sqlite`: what led to each label, compressed, under a hash of the pair's id."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.encoding import dumps, loads
+from agent.errors import RunFolderError
+from agent.store.database import open_database, open_read_only
+from agent.store.failures import using_database
+from agent.types import Evidence
+
+_APPLICATION_ID = 0x74646165  # "tdae"
+_VERSION = 1
+_TABLES = """
+CREATE TABLE records (key BLOB, round INTEGER, record BLOB NOT NULL, PRIMARY KEY (key, round));
+CREATE TABLE texts (hash BLOB PRIMARY KEY, text BLOB NOT NULL)
+"""
+_REMEDY = "Move it away to go on: the labels in annotations.jsonl are whole, evidence of earlier pairs is lost."
+# Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
+_REMEMBERED = 10_000
+
+
+class EvidenceStore:
+    """Keeps `Evidence` by pair and round.
+
+    System messages are the same for all pairs: each is stored once, by its hash. All else of a pair is compressed in
+    one piece, since its prompts, programs and replies repeat each other (half the space, and a third of the time, of
+    storing every text on its own).
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open or create the file.
+
+        Raises:
+            RunFolderError: the file is damaged, something else's, or (read only) missing.
+            StorageError: it cannot be written.
+        """
+        self.path = path
+        self._stored: set[bytes] = set()
+        if read_only:
+            self._connection = open_read_only(path, application_id=_APPLICATION_ID, version=_VERSION, remedy=_REMEDY)
+        else:
+            self._connection = open_database(
+                path, application_id=_APPLICATION_ID, version=_VERSION, tables=_TABLES, remedy=_REMEDY
+            )
+
+    def put(self, evidence: Evidence, round: int = 0) -> None:
+        """Keep the evidence of a pair and round, in place of an earlier one.
+
+        Raises:
+            StorageError: the file cannot be written; what it held is kept.
+            RunFolderError: the file is damaged.
+        """
+        record, texts = _packed(evidence)
+        fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
+        row = (_key(evidence.pair.id), round, zlib.compress(dumps(record)))
+        with using_database(self.path, _REMEDY):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                if fresh:
+                    self._connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
+                self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                _roll_back(self._connection)
+                raise
+        if len(self._stored) > _REMEMBERED:
+            self._stored.clear()
+        self._stored.update(texts)
+
+    def get(self, pair_id: str, round: int = 0) -> Evidence | None:
+        """Return the evidence of a pair and round, None when there is none.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        with using_database(self.path, _REMEDY):
+            query = "SELECT record FROM records WHERE key = ? AND round = ?"
+            row = self._connection.execute(query, (_key(pair_id), round)).fetchone()
+            if row is None:
+                return None
+            try:
+                return Evidence.model_validate(self._unpacked(loads(zlib.decompress(row[0]))))
+            except (zlib.error, ValueError, TypeError, KeyError) as error:
+                raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({error})") from error
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        self._connection.close()
+
+    def _unpacked(self, record: dict[str, Any]) -> dict[str, Any]:
+        for exchange in record["exchanges"]:
+            exchange["messages"] = [self._message(message) for message in exchange["messages"]]
+        return record
+
+    def _message(self, message: dict[str, str]) -> dict[str, str]:
+        if "content_hash" not in message:
+            return message
+        query = "SELECT text FROM texts WHERE hash = ?"
+        row = self._connection.execute(query, (bytes.fromhex(message["content_hash"]),)).fetchone()
+        if row is None:
+            raise KeyError(f"text {message['content_hash']} is missing")
+        return {"role": message["role"], "content": zlib.decompress(row[0]).decode("utf-8", "surrogatepass")}
+
+
+def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:
+    """Return the record to store, and by hash the texts it refers to."""
+    # Computed fields are left out: the models refuse them when read again.
+    record = evidence.model_dump(mode="json", round_trip=True, exclude={"exchanges": {"__all__": {"raw"}}})
+    texts: dict[bytes, bytes] = {}
+    for exchange, original in zip(record["exchanges"], evidence.exchanges, strict=True):
+        # As received, from a server we do not trust: pydantic would refuse what is nested deeply.
+        exchange["raw"] = original.raw
+        exchange["messages"] = [_shared(message, texts) for message in original.messages]
+    return record, texts
+
+
+def _shared(message: dict[str, str], texts: dict[bytes, bytes]) -> dict[str, str]:
+    if message.keys() != {"role", "content"} or message["role"] != "system":
+        return message
+    text = message["content"].encode("utf-8", "surrogatepass")
+    key = hashlib.blake2b(text, digest_size=16).digest()
+    texts[key] = text
+    return {"role": "system", "content_hash": key.hex()}
+
+
+def _key(pair_id: str) -> bytes:
+    return hashlib.sha256(pair_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    # SQLite has already rolled back after some errors, a full disk among them.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

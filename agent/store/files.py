@@ -1,0 +1,14 @@
+"""The names of what a run's folder holds."""
+
+from __future__ import annotations
+
+LOCK = ".lock"
+MANIFEST = "manifest.json"
+INPUT = "input.jsonl.gz"
+ANNOTATIONS = "annotations.jsonl"
+EVIDENCE = "evidence.sqlite"
+
+# What a run that was killed while it was made may have left.
+UNFINISHED = frozenset(
+    {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
+)

@@ -1,0 +1,171 @@
+"""`manifest.json`: what a run is (identity), and on what it ran (one segment per start)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.encoding import dumps, loads
+from agent.errors import RunFolderError
+from agent.store.documents import as_json, differences, flatten, merge, replacing, shown
+
+VERSION = 1
+# Differ from start to start without saying anything about the labels.
+_NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
+# A killed process leaves the time of its last call at most this old.
+_SAVE_SECONDS = 60.0
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """Return the time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Manifest:
+    """The manifest of a run that this process writes to.
+
+    `document` is what the file holds. `notes` are the changes of environment since the run began, for the user.
+    """
+
+    def __init__(self, path: Path, document: dict[str, Any], clock: Clock = utc_now) -> None:
+        self.path = path
+        self.document = document
+        self.notes: list[str] = []
+        self._clock = clock
+        self._saved = clock()
+
+    @classmethod
+    def new(cls, path: Path, identity: Mapping[str, Any], clock: Clock = utc_now) -> Manifest:
+        """Return a manifest without segments, not yet written."""
+        document = {"schema": VERSION, "identity": as_json(identity), "segments": [], "changes": []}
+        return cls(path, document, clock)
+
+    @classmethod
+    def load(cls, path: Path, clock: Clock = utc_now) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            RunFolderError: it is damaged or of a newer version.
+        """
+        return cls(path, read_manifest(path), clock)
+
+    def check_identity(self, identity: Mapping[str, Any]) -> None:
+        """Compare with what the run was begun with.
+
+        Raises:
+            RunFolderError: something that decides labels differs; the message lists it.
+        """
+        before, now = dict(self.document["identity"]), as_json(identity)
+        lines = []
+        if before.pop("input_sha256", None) != now.pop("input_sha256", None):
+            lines.append("input: the pairs are others, or in another order")
+        lines += differences(before, now)
+        if lines:
+            listed = "\n".join(f"  {line}" for line in lines)
+            raise RunFolderError(
+                f"{self.path.parent}: holds a run with other settings:\n{listed}\n"
+                "Choose another folder (-o), or go on with the settings of this one."
+            )
+
+    def open_segment(self, environment: Mapping[str, Any]) -> None:
+        """Begin a segment for this process and save."""
+        segment: dict[str, Any] = {"started": self._now(), "ended": None, "environment": {}, "served": []}
+        self.document["segments"].append(segment)
+        self.update_environment(environment)
+
+    def update_environment(self, environment: Mapping[str, Any]) -> None:
+        """Add to the current segment what became known later (an image's digest), and save.
+
+        Values that differ from an earlier segment's are flagged.
+        """
+        *earlier, current = self.document["segments"]
+        new = as_json(environment)
+        known: dict[str, Any] = {}
+        for segment in (*earlier, current):
+            known.update(flatten(segment["environment"]))
+        for name, value in flatten(new).items():
+            before = known.get(name)
+            if name.split(".")[0] not in _NOT_COMPARED and before is not None and before != value:
+                self._flag(name, before, value)
+        merge(current["environment"], new)
+        self.save()
+
+    def served(self, model: str, fingerprint: str | None = None, *, role: str = "") -> str | None:
+        """Record that a role's call was served by a model; return a note when that changed since the run began.
+
+        Cheap: the file is written when something is new, and otherwise once a minute.
+        """
+        current = self.document["segments"][-1]["served"]
+        now = self._now()
+        for entry in current:
+            if (entry["role"], entry["model"], entry["fingerprint"]) == (role, model, fingerprint):
+                entry["last_call"] = now
+                if (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
+                    self.save()
+                return None
+        before = [entry for entry in self._all_served() if entry["role"] == role]
+        current.append({"role": role, "model": model, "fingerprint": fingerprint, "first_call": now, "last_call": now})
+        note = None
+        if before and not any((entry["model"], entry["fingerprint"]) == (model, fingerprint) for entry in before):
+            name = f"served model of {role}" if role else "served model"
+            last = before[-1]
+            note = self._flag(name, _served_as(last["model"], last["fingerprint"]), _served_as(model, fingerprint))
+        self.save()
+        return note
+
+    def close(self) -> None:
+        """Note the end of the segment and save."""
+        self.document["segments"][-1]["ended"] = self._now()
+        self.save()
+
+    def save(self) -> None:
+        """Replace the file in one step.
+
+        Raises:
+            StorageError: it cannot be written; the old one is whole.
+        """
+        self._saved = self._clock()
+        with replacing(self.path) as draft:
+            draft.write_bytes(dumps(self.document, indent=True) + b"\n")
+
+    def _all_served(self) -> Iterable[dict[str, Any]]:
+        for segment in self.document["segments"]:
+            yield from segment["served"]
+
+    def _flag(self, name: str, before: Any, now: Any) -> str:
+        change = {"at": self._now(), "what": name, "before": before, "now": now}
+        self.document["changes"].append(change)
+        note = f"{name} changed since this run began: {shown(before)} before, {shown(now)} now"
+        self.notes.append(note)
+        return note
+
+    def _now(self) -> str:
+        return self._clock().isoformat(timespec="seconds")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the document of a manifest.
+
+    Raises:
+        RunFolderError: it is missing, damaged or of a newer version.
+    """
+    try:
+        document = loads(path.read_bytes())
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise RunFolderError(f"{path}: is damaged ({error}); choose another folder (-o)") from error
+    parts = {"schema": int, "identity": dict, "segments": list, "changes": list}
+    if not isinstance(document, dict) or not all(isinstance(document.get(name), kind) for name, kind in parts.items()):
+        raise RunFolderError(f"{path}: is not the manifest of a run; choose another folder (-o)")
+    if document["schema"] != VERSION:
+        raise RunFolderError(f"{path}: has schema {document['schema']}, this version reads {VERSION}")
+    return document
+
+
+def _served_as(model: str, fingerprint: str | None) -> str:
+    return model if fingerprint is None else f"{model} ({fingerprint})"

@@ -1,0 +1,177 @@
+"""A run is a folder: made once, resumed by the same command, written by one process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agent.datasets import normalised_sha256, write_normalised
+from agent.errors import RunFolderError
+from agent.store import files
+from agent.store.annotations import AnnotationLog
+from agent.store.documents import replacing
+from agent.store.evidence import EvidenceStore
+from agent.store.failures import writing
+from agent.store.lock import FolderLock
+from agent.store.manifest import Clock, Manifest, utc_now
+from agent.types import Annotation, Evidence, Pair
+
+
+class RunFolder:
+    """The folder of a run that this process writes to; made by `create_or_resume`, closed by `close` or `with`.
+
+    `notes` are for the user: what changed in the environment since the run began.
+    """
+
+    def __init__(self, path: Path, stack: ExitStack, log: AnnotationLog, store: EvidenceStore, on: Manifest) -> None:
+        self.path = path
+        self._stack = stack
+        self._log = log
+        self._evidence = store
+        self._manifest = on
+
+    @classmethod
+    def create_or_resume(
+        cls,
+        path: Path | str,
+        *,
+        identity: Mapping[str, Any],
+        pairs: Iterable[Pair],
+        environment: Mapping[str, Any],
+        clock: Clock = utc_now,
+    ) -> RunFolder:
+        """Make the folder, or go on in it when it holds a run of equal identity and pairs.
+
+        `identity` is everything besides the pairs that decides labels; `environment` is recorded as a segment. `pairs`
+        are all of the input (also under a limit), and are gone through once.
+
+        Raises:
+            RunFolderError: the folder is of another run (the differences are listed), in use, damaged, or no run.
+            InputError: two pairs have one id, or `meta` is not JSON.
+            StorageError: the folder cannot be written.
+        """
+        path = Path(path)
+        _check_folder(path)
+        is_new = not path.exists()
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            stack.callback(FolderLock(path).release)
+            try:
+                # Again: another process may have been here before the lock was ours.
+                _check_folder(path)
+                on = _manifest(path, identity, pairs, clock)
+            except BaseException:
+                if is_new:
+                    _remove_if_bare(path)
+                raise
+            store = EvidenceStore(path / files.EVIDENCE)
+            stack.callback(store.close)
+            log = AnnotationLog(path / files.ANNOTATIONS)
+            stack.callback(log.close)
+            on.open_segment(environment)
+            stack.callback(on.close)
+            return cls(path, stack.pop_all(), log, store, on)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What changed in the environment since the run began, for the user."""
+        return tuple(self._manifest.notes)
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The content of `manifest.json`."""
+        return self._manifest.document
+
+    def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
+        """Return the id and round of each pair that need not be annotated again.
+
+        With `retry_errors`, pairs whose last annotation is an error are not among them.
+        """
+        return self._log.index.done(retry_errors=retry_errors)
+
+    def annotations(self) -> Iterator[Annotation]:
+        """Yield the last annotation of each pair and round."""
+        return iter(self._log.index)
+
+    def commit(self, annotation: Annotation, evidence: Evidence) -> None:
+        """Keep a pair's evidence and then its annotation: from then on the pair is done.
+
+        Raises:
+            StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
+            RunFolderError: the evidence file is damaged.
+        """
+        self._evidence.put(evidence, annotation.round)
+        self._log.append(annotation)
+
+    def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
+        """Return the evidence of a pair and round, None when there is none."""
+        return self._evidence.get(pair_id, round)
+
+    def served(self, model: str, fingerprint: str | None = None, *, role: str = "") -> str | None:
+        """Record which model served a call of a role; return a note when that changed since the run began."""
+        return self._manifest.served(model, fingerprint, role=role)
+
+    def update_environment(self, environment: Mapping[str, Any]) -> None:
+        """Record what became known of the environment after the start, such as an image's digest."""
+        self._manifest.update_environment(environment)
+
+    def close(self) -> None:
+        """Bring everything to the disk and release the lock; closing twice does nothing.
+
+        Raises:
+            StorageError: the disk is full or fails; the lock is released all the same.
+        """
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _manifest(path: Path, identity: Mapping[str, Any], pairs: Iterable[Pair], clock: Clock) -> Manifest:
+    file = path / files.MANIFEST
+    if file.exists():
+        found = Manifest.load(file, clock)
+        found.check_identity({**identity, "input_sha256": normalised_sha256(pairs)})
+        return found
+    with replacing(path / files.INPUT) as draft:
+        digest = write_normalised(draft, pairs)
+    # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
+    return Manifest.new(file, {**identity, "input_sha256": digest}, clock)
+
+
+def _remove_if_bare(path: Path) -> None:
+    """Leave no folder behind when nothing was begun in it."""
+    with suppress(OSError):
+        if {entry.name for entry in path.iterdir()} == {files.LOCK}:
+            (path / files.LOCK).unlink()
+            path.rmdir()
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse what is neither new, nor a run, nor a run that was killed while it was made."""
+    try:
+        if not path.exists():
+            return
+        names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
+    except NotADirectoryError:
+        raise RunFolderError(f"{path}: is a file; give a folder (-o)") from None
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: cannot be opened ({error}); give another folder (-o)") from None
+    if files.MANIFEST in names or not names:
+        return
+    others = sorted(names - files.UNFINISHED)
+    if others:
+        listed = ", ".join(map(repr, others[:3]))
+        raise RunFolderError(f"{path}: is not the folder of a run (it holds {listed}); give a new one (-o)")
+    file = path / files.ANNOTATIONS
+    if file.exists() and file.stat().st_size:
+        raise RunFolderError(f"{path}: holds annotations but no {files.MANIFEST}; give a new folder (-o)")

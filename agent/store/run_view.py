@@ -1,0 +1,80 @@
+"""A run for reading: while it goes on, after it ended, on a read-only disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agent.datasets import iter_normalised
+from agent.errors import RunFolderError
+from agent.store import files
+from agent.store.annotations import AnnotationIndex
+from agent.store.evidence import EvidenceStore
+from agent.store.manifest import read_manifest
+from agent.types import Annotation, Evidence, Pair
+
+
+def load_run(path: Path | str) -> RunView:
+    """Return a view of a run as it is now.
+
+    Raises:
+        RunFolderError: the folder is missing, is no run, or is damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise RunFolderError(f"{path}: no such folder")
+    if not (path / files.MANIFEST).is_file():
+        raise RunFolderError(f"{path}: is not the folder of a run (no {files.MANIFEST} in it)")
+    return RunView(path, read_manifest(path / files.MANIFEST))
+
+
+class RunView:
+    """What a run's folder holds; takes no lock and writes nothing."""
+
+    def __init__(self, path: Path, document: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = document
+        self._evidence: EvidenceStore | None = None
+
+    @cached_property
+    def index(self) -> AnnotationIndex:
+        """Where each annotation is, as of the first use."""
+        file = self.path / files.ANNOTATIONS
+        if not file.is_file():
+            raise RunFolderError(f"{file}: no such file")
+        return AnnotationIndex(file)
+
+    def annotations(self) -> Iterator[Annotation]:
+        """Yield the last annotation of each pair and round."""
+        return iter(self.index)
+
+    def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
+        """Return the last annotation of a pair and round, None when there is none."""
+        return self.index.get((pair_id, round))
+
+    def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
+        """Return the evidence of a pair and round, None when there is none."""
+        if self._evidence is None:
+            self._evidence = EvidenceStore(self.path / files.EVIDENCE, read_only=True)
+        return self._evidence.get(pair_id, round)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the run's input, in its order."""
+        return iter_normalised(self.path / files.INPUT)
+
+    def close(self) -> None:
+        """Close the files; closing twice does nothing."""
+        if self._evidence is not None:
+            self._evidence.close()
+            self._evidence = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
