@@ -102,6 +102,15 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def without_credentials(address: str) -> str:
+    """Return a URL without user, password, query and fragment; other text as it is."""
+    try:
+        parts = urlsplit(address)
+        return _plain(parts) if parts.scheme and parts.hostname else address
+    except ValueError:
+        return "?"
+
+
 def _plain(parts: SplitResult) -> str:
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host

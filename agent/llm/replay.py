@@ -49,7 +49,7 @@ class ReplayModel:
 
     def identity(self) -> Mapping[str, Any]:
         """Return the hash of the file's content; where it lies does not matter."""
-        return {"kind": "replay", "sha256": self._sha256}
+        return {"kind": "replay", "model": "replay", "sha256": self._sha256}
 
     async def reply(self, call: Call) -> Reply:
         """Give the reply recorded for the call's pair, role and turn.

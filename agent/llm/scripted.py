@@ -39,7 +39,7 @@ class ScriptedLLM:
 
     def identity(self) -> Mapping[str, Any]:
         """Return the script's name."""
-        return {"kind": "scripted", "name": self._name}
+        return {"kind": "scripted", "model": self._name}
 
     async def reply(self, call: Call) -> Reply:
         """Give the next answer.

@@ -179,7 +179,7 @@ class ChatServer:
         self.stopping = threading.Event()
         self.requests: list[Request] = []
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.002,), daemon=True)
 
     @property
     def url(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -279,8 +280,7 @@ class TestKeys:
         with pytest.raises(AccountError) as caught:
             await model.reply(call())
         shown = "\n".join(
-            [repr(model), json.dumps(model.identity()), str(caught.value), caplog.text]
-            + traceback.format_exception(caught.value)
+            (repr(model), json.dumps(model.identity()), caplog.text, *traceback.format_exception(caught.value))
         )
         for secret in (KEY, "token-in-header", "other-secret"):
             assert secret not in shown
@@ -403,10 +403,14 @@ class TestDeadlines:
         assert (reply.text, reply.usage.calls) == ("x", 3)
 
     async def test_cancelling_ends_the_call_at_once(self, stage: Stage) -> None:
-        model = stage(keep_alives(), deadline=60)
-        task = asyncio.create_task(model.reply(call()))
-        while not stage.requests:
-            await asyncio.sleep(0.01)
+        arrived = threading.Event()
+
+        def respond(_request: Request) -> Answer:
+            arrived.set()
+            return keep_alives()
+
+        task = asyncio.create_task(stage(respond, deadline=60).reply(call()))
+        await asyncio.to_thread(arrived.wait, 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -1,0 +1,157 @@
+"""Any LangChain chat model as one of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from agent.errors import AccountError, ModelError, ModelTimeout
+from agent.llm.base import Call, Reply
+from agent.llm.endpoints import without_credentials
+from agent.llm.failures import meaning_of, shown
+from agent.llm.prices import Prices
+from agent.prompt_text import sound
+from agent.types import Usage
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage
+
+_NAMES = ("model_name", "model", "model_id", "deployment_name")
+_ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "azure_endpoint", "endpoint_url")
+_FINISHES = ("finish_reason", "stop_reason", "done_reason")
+_DEEPEST = 50
+
+
+class LangChainModel:
+    """Asks a `BaseChatModel` that the user made; retries, keys and the form of JSON are the user's to set on it.
+
+    Args:
+        model: the chat model.
+        deadline: seconds for one call, its retries included.
+        prices: what tokens cost, by the model's name.
+    """
+
+    def __init__(self, model: BaseChatModel, *, deadline: float = 600.0, prices: Prices | None = None) -> None:
+        self._model = model
+        self._deadline = deadline
+        self._prices = prices or Prices.of()
+        fields = vars(model).values()
+        self._secrets = {value.get_secret_value() for value in fields if isinstance(value, SecretStr)}
+
+    def __repr__(self) -> str:
+        return f"LangChainModel({type(self._model).__name__} {self._name!r})"
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return class, model name, server and what the model calls its identifying parameters."""
+        kind = type(self._model)
+        addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
+        address = next((str(address) for address in addresses if address), None)
+        return {
+            "kind": "langchain",
+            "class": f"{kind.__module__}.{kind.__qualname__}",
+            "model": self._name,
+            "endpoint": None if address is None else without_credentials(address),
+            "parameters": self._plain(dict(self._model._identifying_params)),
+        }
+
+    async def reply(self, call: Call) -> Reply:
+        """Ask the model once.
+
+        Raises:
+            ModelError: the model raised; its error is the cause.
+            ModelTimeout: no reply within the deadline, or the model's own.
+            AccountError: the model's error carries a status that no call can mend (401, 402, 403, 404, no quota).
+        """
+        messages = [(message.role, sound(message.content)) for message in call.messages]
+        try:
+            async with asyncio.timeout(self._deadline) as deadline:
+                message = await self._model.ainvoke(messages)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and deadline.expired():
+                raise ModelTimeout(f"{self!r} gave no reply within {self._deadline:g} s", usage=Usage()) from error
+            raise self._error(error) from error
+        return self._reply(message)
+
+    @property
+    def _name(self) -> str:
+        names = (getattr(self._model, name, None) for name in _NAMES)
+        return next((name for name in names if isinstance(name, str) and name), type(self._model).__name__)
+
+    def _error(self, error: Exception) -> ModelError | AccountError:
+        said = f"{self!r} raised {type(error).__name__}: {shown(str(error), self._secrets)}"
+        response = getattr(error, "response", None)
+        status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
+        details = {"message": str(error), "code": getattr(error, "code", None), "type": getattr(error, "type", None)}
+        if isinstance(status, int) and meaning_of(status, details) == "run":
+            return AccountError(said)
+        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+            return ModelTimeout(said, usage=Usage())
+        return ModelError(said, usage=Usage())
+
+    def _reply(self, message: AIMessage) -> Reply:
+        metadata = message.response_metadata or {}
+        served = str(metadata.get("model_name") or metadata.get("model") or self._name)
+        cached = _from_cache(message)
+        fingerprint = metadata.get("system_fingerprint")
+        finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
+        return Reply(
+            text=sound(str(message.text)),
+            usage=Usage() if cached else self._prices.priced(_usage(message), self._name, served),
+            model=served,
+            fingerprint=str(fingerprint) if fingerprint else None,
+            finish_reason=str(finish) if finish else None,
+            reasoning=_reasoning(message),
+            raw=self._plain(message.model_dump(exclude={"example", "name"})),
+            cached=cached,
+        )
+
+    def _plain(self, value: Any, depth: int = 0) -> Any:
+        """Return the value as JSON takes it; an object becomes its class's name, a secret is hidden."""
+        if depth > _DEEPEST:
+            return "..."
+        if isinstance(value, str):
+            return "***" if value in self._secrets else sound(value)
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return value if abs(value) < float("inf") else None
+        if isinstance(value, Mapping):
+            return {sound(str(key)): self._plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._plain(item, depth + 1) for item in value]
+        if isinstance(value, set | frozenset):
+            return sorted((self._plain(item, depth + 1) for item in value), key=json.dumps)
+        return type(value).__name__
+
+
+def _usage(message: AIMessage) -> Usage:
+    found: Mapping[str, Any] = message.usage_metadata or {}
+    read: Mapping[str, Any] = found.get("input_token_details") or {}
+    written: Mapping[str, Any] = found.get("output_token_details") or {}
+    return Usage(
+        calls=1,
+        input_tokens=found.get("input_tokens") or 0,
+        cached_input_tokens=read.get("cache_read") or 0,
+        output_tokens=found.get("output_tokens") or 0,
+        reasoning_tokens=written.get("reasoning") or 0,
+    )
+
+
+def _from_cache(message: AIMessage) -> bool:
+    """Say whether LangChain's own cache answered: it repeats the usage, and adds a total cost of 0."""
+    found: Mapping[str, Any] = message.usage_metadata or {}
+    return found.get("total_cost") == 0
+
+
+def _reasoning(message: AIMessage) -> str | None:
+    given = message.additional_kwargs.get("reasoning_content")
+    if isinstance(given, str) and given:
+        return sound(given)
+    blocks = message.content if isinstance(message.content, list) else []
+    thoughts = [block.get("thinking") or block.get("reasoning") for block in blocks if isinstance(block, dict)]
+    return sound("\n".join(thought for thought in thoughts if isinstance(thought, str))) or None

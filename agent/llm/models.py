@@ -1,0 +1,224 @@
+"""From what the user names to models, one for each role."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from pydantic import ValidationError
+
+from agent.config import ModelConfig
+from agent.errors import ConfigError
+from agent.llm.base import LLM
+from agent.llm.endpoints import endpoint
+from agent.llm.prices import Prices
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    from agent.llm.keys import ApiKey
+
+ROLES = ("screen", "generate_test", "repair", "simulate", "arbitrate", "judge")
+DEFAULT = "default"
+
+ModelSpec: TypeAlias = Union[str, LLM, "BaseChatModel"]
+ModelSource: TypeAlias = Union[ModelSpec, Sequence[str], Mapping[str, ModelSpec], "Models", None]
+
+_WAYS = """choose a model in one of these ways:
+  OPENAI_API_KEY=... and --model NAME                a model of OpenAI, or with --base-url of any compatible server
+  --model NAME --base-url http://localhost:11434/v1  a local server; no key needed
+  --model heuristic                                  rules built in: no network, and a floor to compare with
+  --model replay:FILE                                replies from a file"""
+_AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
+_ROLE_CHOICE = re.compile(r"(?P<role>[A-Za-z_]+)=(?P<name>.*)", re.DOTALL)
+
+
+def parse_model(
+    spec: ModelSpec,
+    *,
+    api_key: ApiKey | None = None,
+    http_client: Any = None,
+    prices: Prices | Path | str | Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> LLM:
+    """Return the model that a name or an object stands for.
+
+    `heuristic` and `replay:FILE` are built in; any other name is asked for at an OpenAI-compatible server. A LangChain
+    chat model or an object with the two methods of `LLM` is taken as it is.
+
+    Args:
+        spec: the name or the object.
+        api_key: the key, or a function that gives it; else `OPENAI_API_KEY`.
+        http_client: an `httpx2.AsyncClient` or `httpx.AsyncClient` for the calls.
+        prices: prices that add to the built-in ones.
+        settings: fields of `ModelConfig` besides `name`; `extra_body` may be JSON text. None means not given.
+
+    Raises:
+        ConfigError: the form, a setting or a key is missing or wrong.
+        InputError: the file of a `replay:` is.
+    """
+    table = Prices.of(prices)
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if not isinstance(spec, str):
+        return _given(spec, table, settings)
+    name = spec.strip()
+    if not name:
+        raise ConfigError(f"the model has no name; {_WAYS}")
+    config = _config(name, settings)
+    if name == "heuristic":
+        from agent.llm.heuristic import HeuristicModel
+
+        return HeuristicModel()
+    if name.startswith("replay:"):
+        return _replay(name.removeprefix("replay:"))
+    key = api_key or os.environ.get("OPENAI_API_KEY") or None
+    _check_key(config, key)
+    from agent.llm.openai import OpenAIModel
+
+    return OpenAIModel(config, api_key=key, http_client=http_client, prices=table)
+
+
+class Models:
+    """The models of a run by role; roles without one of their own get the default.
+
+    Raises:
+        ConfigError: a role is unknown, or there is no model at all.
+    """
+
+    def __init__(self, default: LLM | None, by_role: Mapping[str, LLM] | None = None) -> None:
+        self._default = default
+        self._by_role = dict(by_role or {})
+        for role in self._by_role:
+            if role not in ROLES:
+                raise ConfigError(f"unknown role {role!r}; there are {', '.join(ROLES)}")
+        if default is None and not self._by_role:
+            raise ConfigError(f"no model was chosen; {_WAYS}")
+
+    @classmethod
+    def of(cls, source: ModelSource, **options: Any) -> Models:
+        """Return the models that a name, an object, names as on the command line, or a mapping of roles stands for.
+
+        A mapping's key `default` is for the roles that it does not name. `options` are those of `parse_model`.
+
+        Raises:
+            ConfigError: as `parse_model` and `Models` raise.
+            InputError: as `parse_model` raises.
+        """
+        if isinstance(source, Models):
+            if any(value is not None for value in options.values()):
+                raise ConfigError(f"models that are made already take no options ({', '.join(options)})")
+            return source
+        if isinstance(source, Mapping):
+            return cls._built(source.items(), options)
+        if isinstance(source, str):
+            return cls.from_options([source], **options)
+        if isinstance(source, list | tuple):
+            return cls.from_options(source, **options)
+        return cls._built([] if source is None else [(DEFAULT, source)], options)  # type: ignore[list-item]
+
+    @classmethod
+    def from_options(cls, choices: Iterable[str], **options: Any) -> Models:
+        """Return the models of repeated `NAME` and `ROLE=NAME` choices; `options` are those of `parse_model`.
+
+        Raises:
+            ConfigError: two choices are for the same role, or as `parse_model` and `Models` raise.
+            InputError: as `parse_model` raises.
+        """
+        chosen: dict[str, ModelSpec] = {}
+        for choice in choices:
+            if not isinstance(choice, str):
+                raise ConfigError(f"a list of models holds names, not {type(choice).__name__}")
+            found = _ROLE_CHOICE.fullmatch(choice)
+            role, name = (found["role"], found["name"]) if found else (DEFAULT, choice)
+            if role in chosen:
+                what = "all roles" if role == DEFAULT else f"role {role!r}"
+                raise ConfigError(f"two models for {what}: {chosen[role]!r} and {name!r}")
+            chosen[role] = name
+        return cls._built(chosen.items(), options)
+
+    @classmethod
+    def _built(cls, choices: Iterable[tuple[str, ModelSpec]], options: Mapping[str, Any]) -> Models:
+        by_name: dict[str, LLM] = {}
+        models: dict[str, LLM] = {}
+        for role, spec in choices:
+            if role != DEFAULT and role not in ROLES:
+                raise ConfigError(f"unknown role {role!r} for model {spec!r}; there are {', '.join(ROLES)}")
+            model = by_name.get(spec) if isinstance(spec, str) else None
+            models[role] = model or parse_model(spec, **options)
+            if isinstance(spec, str):
+                by_name[spec] = models[role]
+        return cls(models.pop(DEFAULT, None), models)
+
+    def for_role(self, role: str) -> LLM:
+        """Return the model that answers a role's calls.
+
+        Raises:
+            ConfigError: it has none of its own and there is no default.
+        """
+        model = self._by_role.get(role, self._default)
+        if model is None:
+            raise ConfigError(f"no model for role {role!r}: add --model NAME for all roles, or --model {role}=NAME")
+        return model
+
+    def all(self) -> list[LLM]:
+        """Return each model once, the default first."""
+        found = [] if self._default is None else [self._default]
+        found += self._by_role.values()
+        return list({id(model): model for model in found}.values())
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the replies: the default's identity, and those of roles with another."""
+        default = None if self._default is None else dict(self._default.identity())
+        roles = {role: dict(model.identity()) for role, model in sorted(self._by_role.items())}
+        return {DEFAULT: default, "roles": {role: identity for role, identity in roles.items() if identity != default}}
+
+    def label(self) -> str:
+        """Return a short name for people: the models' names, joined by `+`."""
+        names = (str(model.identity().get("model") or type(model).__name__) for model in self.all())
+        return "+".join(dict.fromkeys(names))
+
+
+def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
+    if isinstance(spec, LLM) and not isinstance(spec, type):
+        return spec
+    from langchain_core.language_models import BaseChatModel
+
+    from agent.llm.langchain import LangChainModel
+
+    if isinstance(spec, BaseChatModel):
+        deadline = {"deadline": settings["deadline"]} if "deadline" in settings else {}
+        return LangChainModel(spec, prices=prices, **deadline)
+    what = f"the class {spec.__name__} (make an object of it)" if isinstance(spec, type) else type(spec).__name__
+    raise ConfigError(f"a model is a name, a LangChain BaseChatModel, or has `identity` and `reply`; this is {what}")
+
+
+def _replay(file: str) -> LLM:
+    from agent.llm.replay import ReplayModel
+
+    if not file:
+        raise ConfigError("replay: needs a file of replies, as in replay:examples/replies.jsonl")
+    return ReplayModel(file)
+
+
+def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
+    body = settings.get("extra_body")
+    try:
+        given = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
+        return ModelConfig(name=name, **given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"model option {place}: {first['msg']}") from error
+    except ValueError as error:
+        raise ConfigError(f"the extra body is no JSON: {error}") from error
+
+
+def _check_key(config: ModelConfig, key: Any) -> None:
+    server = endpoint(config.base_url)
+    headers = {name.lower() for name in (*server.headers, *config.headers)}
+    if key is None and not server.local and not headers & _AUTHORIZING:
+        raise ConfigError(f"there is no key for the model {config.name!r} at {server.url}; {_WAYS}")

@@ -1,0 +1,232 @@
+"""From names to models, per role; never a silent fallback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigError, InputError
+from agent.llm.base import Call
+from agent.llm.models import ROLES, Models, parse_model
+from agent.llm.openai import OpenAIModel
+from agent.llm.replay import ReplayModel
+from agent.llm.scripted import ScriptedLLM
+from agent.types import Message
+from tests.llm.server import ChatServer, says
+
+LOCAL = "http://localhost:11434/v1"
+CALL = Call(role="screen", messages=(Message("user", "?"),))
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def replies(tmp_path: Path) -> Path:
+    file = tmp_path / "a=b.jsonl"
+    file.write_text(json.dumps({"pair": "p", "role": "screen", "reply": "x"}))
+    return file
+
+
+class TestNames:
+    def test_importing_the_module_loads_no_heavy_library(self) -> None:
+        heavy = "'langchain_core', 'langchain_openai', 'openai', 'httpx', 'httpx2', 'tenacity', 'yaml'"
+        program = f"import sys, agent.llm.models; sys.exit(', '.join(m for m in ({heavy}) if m in sys.modules) or None)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_a_replay_is_read_from_its_file(self, replies: Path) -> None:
+        assert isinstance(parse_model(f"replay:{replies}"), ReplayModel)
+
+    def test_a_replay_without_a_file_or_with_a_missing_one_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="needs a file"):
+            parse_model("replay:")
+        with pytest.raises(InputError, match="nowhere"):
+            parse_model("replay:nowhere.jsonl")
+
+    def test_any_other_name_is_a_model_of_a_server(self) -> None:
+        model = parse_model("llama3:8b", base_url=LOCAL)
+        assert isinstance(model, OpenAIModel)
+        assert (model.identity()["model"], model.identity()["endpoint"]) == ("llama3:8b", LOCAL)
+
+    def test_the_server_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
+        assert parse_model("m").identity()["endpoint"] == LOCAL
+
+    async def test_objects_with_the_two_methods_are_taken_as_they_are(self) -> None:
+        model = ScriptedLLM(["x"])
+        assert parse_model(model) is model
+
+    async def test_langchain_models_are_wrapped(self) -> None:
+        from langchain_core.language_models import FakeListChatModel
+
+        assert (await parse_model(FakeListChatModel(responses=["hello"])).reply(CALL)).text == "hello"
+
+    @pytest.mark.parametrize("spec", [3, object(), ScriptedLLM, b"gpt", Path("x")])
+    def test_anything_else_is_refused(self, spec: Any) -> None:
+        with pytest.raises(ConfigError, match="a model is a name"):
+            parse_model(spec)
+
+
+class TestKeys:
+    @pytest.mark.parametrize("name", ["gpt-4o-mini", "heurstic"])
+    def test_without_a_key_the_error_names_all_ways(self, name: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parse_model(name)
+        for way in ("OPENAI_API_KEY", "--model NAME", "--base-url", "--model heuristic", "--model replay:FILE"):
+            assert way in str(caught.value)
+
+    @pytest.mark.parametrize("choices", [[], [""], ["  "]])
+    def test_without_a_choice_too_even_with_a_key(self, choices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+        with pytest.raises(ConfigError, match="--model heuristic"):
+            Models.from_options(choices)
+        with pytest.raises(ConfigError, match="--model heuristic"):
+            Models.of(None)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            LOCAL,
+            "http://127.0.0.1:8000/v1",
+            "http://[::1]:8000/v1",
+            "http://192.168.1.7/v1",
+            "http://ollama:11434/v1",
+            "http://host.docker.internal:1234/v1",
+        ],
+    )
+    def test_a_local_server_needs_none(self, url: str) -> None:
+        assert parse_model("m", base_url=url).identity()["endpoint"] == url
+
+    def test_a_remote_one_does_unless_a_header_or_the_url_carries_it(self) -> None:
+        with pytest.raises(ConfigError, match=r"llm\.example\.org"):
+            parse_model("m", base_url="https://llm.example.org/v1")
+        parse_model("m", base_url="https://me:secret@llm.example.org/v1")
+        parse_model("m", base_url="https://llm.example.org/v1", headers={"X-Api-Key": "k"})
+        parse_model("m", base_url="https://llm.example.org/v1", api_key=lambda: "k")
+
+    async def test_a_given_key_wins_over_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "from-environment")
+        with ChatServer(says("x")) as server:
+            await parse_model("m", base_url=server.url).reply(CALL)
+            await parse_model("m", base_url=server.url, api_key="given").reply(CALL)
+            keys = [request.headers["authorization"] for request in server.requests]
+        assert keys == ["Bearer from-environment", "Bearer given"]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [
+            ("temperature", "hot"),
+            ("reply_format", "yaml"),
+            ("thinking", "maybe"),
+            ("attempts", 0),
+            ("extra_body", "{"),
+            ("extra_body", "[1]"),
+            ("temprature", 0.5),
+            ("base_url", "localhost:11434"),
+            ("base_url", "ftp://localhost/v1"),
+            ("base_url", "http://localhost/v1?key=secret-key"),
+            ("base_url", "http://[::1/v1"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, option: str, value: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parse_model("m", **{"base_url": LOCAL, option: value})
+        assert "secret-key" not in str(caught.value)
+
+    def test_none_means_not_given(self) -> None:
+        plain = parse_model("m", base_url=LOCAL)
+        assert parse_model("m", base_url=LOCAL, temperature=None, thinking=None).identity() == plain.identity()
+
+    def test_the_extra_body_may_be_json_text(self) -> None:
+        assert parse_model("m", base_url=LOCAL, extra_body='{"seed": 1}').identity()["extra_body"] == {"seed": 1}
+
+    async def test_prices_reach_the_replies(self) -> None:
+        prices = {"m": {"input": 1, "output": 1}}
+        with ChatServer(says("x", prompt_tokens=90, completion_tokens=10)) as server:
+            reply = await parse_model("m", base_url=server.url, prices=prices).reply(CALL)
+        assert reply.usage.cost_usd == pytest.approx(100 / 1_000_000)
+
+    def test_wrong_prices_are_found_at_once(self, replies: Path) -> None:
+        with pytest.raises(ConfigError, match="prices"):
+            parse_model(f"replay:{replies}", prices="nowhere.yaml")
+
+    @pytest.mark.parametrize(
+        ("name", "url", "body"),
+        [
+            ("deepseek-flash", "https://api.deepseek.com", {"thinking": {"type": "disabled"}}),
+            ("Qwen/Qwen3-8B", "http://vllm:8000/v1", {"chat_template_kwargs": {"enable_thinking": False}}),
+            ("qwen3:8b", LOCAL, {"reasoning_effort": "none"}),
+            ("gpt-5-mini", "https://api.openai.com/v1", {"reasoning_effort": "none"}),
+            ("z-ai/glm-4.7", "https://openrouter.ai/api/v1", {"reasoning": {"enabled": False}}),
+            ("glm-4.7", "https://llm.example.org/v1", {"thinking": {"type": "disabled"}}),
+        ],
+    )
+    def test_thinking_is_switched_as_the_family_takes_it(self, name: str, url: str, body: Any) -> None:
+        model = parse_model(name, base_url=url, api_key="k", thinking="off")
+        assert model.identity()["extra_body"] == body
+
+
+class TestRoles:
+    def test_a_role_may_have_a_model_of_its_own(self) -> None:
+        models = Models.from_options(["big", "screen=small"], base_url=LOCAL)
+        names = {role: models.for_role(role).identity()["model"] for role in ROLES}
+        assert names == {**dict.fromkeys(ROLES, "big"), "screen": "small"}
+
+    def test_a_name_chosen_twice_is_one_model(self) -> None:
+        models = Models.from_options(["big", "screen=small", "judge=small", "repair=big"], base_url=LOCAL)
+        assert models.for_role("screen") is models.for_role("judge")
+        assert len(models.all()) == 2
+        assert models.label() == "big+small"
+
+    def test_an_equals_sign_in_a_file_name_is_no_role(self, replies: Path) -> None:
+        assert isinstance(Models.from_options([f"replay:{replies}"]).for_role("screen"), ReplayModel)
+        with_role = Models.from_options([f"screen=replay:{replies}"])
+        assert isinstance(with_role.for_role("screen"), ReplayModel)
+
+    def test_an_unknown_role_is_refused_with_those_there_are(self) -> None:
+        with pytest.raises(ConfigError, match=r"'scren'.*screen, generate_test, repair, simulate, arbitrate, judge"):
+            Models.from_options(["scren=small"], base_url=LOCAL)
+        with pytest.raises(ConfigError, match="unknown role 'x'"):
+            Models(None, {"x": ScriptedLLM([])})
+
+    @pytest.mark.parametrize("choices", [["a", "b"], ["screen=a", "screen=b"]])
+    def test_two_models_for_the_same_role_are_refused(self, choices: list[str]) -> None:
+        with pytest.raises(ConfigError, match="two models"):
+            Models.from_options(choices, base_url=LOCAL)
+
+    def test_a_role_without_a_model_says_what_to_add(self) -> None:
+        models = Models.from_options(["screen=small"], base_url=LOCAL)
+        with pytest.raises(ConfigError, match="--model judge=NAME"):
+            models.for_role("judge")
+
+    def test_a_mapping_gives_objects_to_roles(self) -> None:
+        screen, rest = ScriptedLLM([], name="screen"), ScriptedLLM([], name="rest")
+        models = Models.of({"screen": screen, "default": rest})
+        assert (models.for_role("screen"), models.for_role("judge")) == (screen, rest)
+        assert models.all() == [rest, screen]
+
+    def test_models_of_models_are_the_same_and_take_no_options(self) -> None:
+        models = Models.of(ScriptedLLM([]))
+        assert Models.of(models) is models
+        with pytest.raises(ConfigError, match="temperature"):
+            Models.of(models, temperature=0.1)
+
+    def test_the_identity_tells_which_role_asks_which_model(self) -> None:
+        def identity(*choices: str) -> dict[str, Any]:
+            return Models.from_options(choices, base_url=LOCAL).identity()
+
+        assert identity("a", "screen=a") == identity("a")
+        assert (
+            len({json.dumps(identity(*c)) for c in (("a",), ("a", "screen=b"), ("a", "judge=b"), ("screen=a",))}) == 4
+        )
