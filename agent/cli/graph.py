@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from agent.graph import BUILT_IN, check, load_variant, mermaid, variant_names
+from agent.graph import check, load_variant, mermaid, variant_names
+from agent.nodes import BUILT_IN
 
 
 def run(name: str | None, without: tuple[str, ...]) -> None:

@@ -77,15 +77,18 @@ class Tally:
 
     def summary(self) -> Summary:
         """Return the counts so far."""
-        numbers = {name: count for name, count in self._numbers.items() if name != "cases"}
         programs = self._numbers["programs"]
-        return Summary(
-            **numbers,
-            labels=dict(self._labels),
-            **{name: dict(counter.most_common()) for name, counter in self._names.items()},
-            cases_per_program=round(self._numbers["cases"] / programs, 2) if programs else None,
-            usage=self._usage,
-            seconds=round(self._seconds, 1),
+        counted: dict[str, Any] = {name: count for name, count in self._numbers.items() if name != "cases"}
+        named = {name: dict(counter.most_common()) for name, counter in self._names.items()}
+        return Summary.model_validate(
+            {
+                **counted,
+                **named,
+                "labels": dict(self._labels),
+                "cases_per_program": round(self._numbers["cases"] / programs, 2) if programs else None,
+                "usage": self._usage,
+                "seconds": round(self._seconds, 1),
+            }
         )
 
 

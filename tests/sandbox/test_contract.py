@@ -26,6 +26,10 @@ def passes(result: RunResult, *cases: str) -> bool:
     )
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_each_case_is_reported(sandbox: Sandbox) -> None:
     program = """
 def test_good(): assert 1 + 1 == 2
@@ -294,11 +298,11 @@ async def test_no_descriptor_is_left(backend: SandboxBackend) -> None:
 
     await life()
     await asyncio.sleep(0.2)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for _ in range(5):
         await life()
     await asyncio.sleep(0.2)
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert descriptors() <= before
 
 
 async def test_an_environment_key_may_not_be_a_path(sandbox: Sandbox) -> None:
