@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -167,7 +168,8 @@ class WheelEnvironments:
                         self._silent = (self._clock() + SILENCE, str(error))
                     raise
                 self._silent = None
-                answer = await asyncio.to_thread(self._cache.keep, request, self._installer.interpreter, wheels)
+                keep = partial(self._cache.keep, now=self._clock())
+                answer = await asyncio.to_thread(keep, request, self._installer.interpreter, wheels)
                 key = self._key(answer)
                 installed = await self._installer.installed(key)
                 return key, installed or await self._install([wheel.path for wheel in wheels], key)

@@ -1,0 +1,154 @@
+"""Fetches wheels on the host for a sandbox's interpreter, with the host's pip settings: index, proxy, certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import InvalidWheelFilename, NormalizedName, parse_wheel_filename
+
+from agent.errors import DependencyUnavailable
+from agent.sandbox.closure import close_over
+from agent.sandbox.pip_process import PipOutput, run_pip
+from agent.sandbox.pip_trouble import explain, project_without_wheel
+
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class InterpreterTag:
+    """The interpreter an environment is for: which wheels it can use. `libc` is `glibc` or `musl`."""
+
+    version: str
+    implementation: str = "cp"
+    machine: str = "x86_64"
+    libc: str = "glibc"
+    libc_version: str = "2.36"
+
+    def __str__(self) -> str:
+        return f"{self.implementation}{self.version.replace('.', '')}-{self.libc}{self.libc_version}-{self.machine}"
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Platform tags of the wheels it can use, best first."""
+        major, minor = (int(part) for part in self.libc_version.split(".")[:2])
+        if self.libc == "musl":
+            return tuple(f"musllinux_{major}_{number}_{self.machine}" for number in range(minor, -1, -1))
+        legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+        tags: list[str] = []
+        for number in range(minor, 4, -1):
+            tags.append(f"manylinux_{major}_{number}_{self.machine}")
+            if number in legacy:
+                tags.append(f"{legacy[number]}_{self.machine}")
+        return (*tags, f"linux_{self.machine}")
+
+    @property
+    def markers(self) -> dict[str, str]:
+        """The values of PEP 508 markers. Of the version only major and minor are known, so the patch counts as 0."""
+        name = {"cp": "CPython", "pp": "PyPy"}.get(self.implementation, self.implementation)
+        return {
+            "implementation_name": name.lower(),
+            "implementation_version": f"{self.version}.0",
+            "os_name": "posix",
+            "platform_machine": self.machine,
+            "platform_python_implementation": name,
+            "platform_release": "",
+            "platform_system": "Linux",
+            "platform_version": "",
+            "python_full_version": f"{self.version}.0",
+            "python_version": self.version,
+            "sys_platform": "linux",
+        }
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel on disk. `name` is canonical, `sha256` hexadecimal."""
+
+    path: Path
+    name: NormalizedName
+    version: str
+    sha256: str
+
+    @property
+    def locked(self) -> str:
+        """The wheel as a line of a lock."""
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class WheelFetcher:
+    """Fetches all wheels that requirements need. `seconds` and `size` (bytes) limit one request."""
+
+    seconds: float = 600.0
+    size: int = 2 << 30
+
+    async def fetch(self, requirements: Sequence[Requirement], interpreter: InterpreterTag, into: Path) -> list[Wheel]:
+        """Download the wheels into an empty folder; returns what the interpreter needs, sorted by name.
+
+        Raises:
+            DependencyUnavailable: no index answers, or something has no wheel for the interpreter, or contradicts.
+            SandboxError: pip cannot be started.
+        """
+        wanted = [str(requirement) for requirement in requirements]
+        for number in range(_ROUNDS):
+            folder = into / str(number)
+            folder.mkdir()
+            await self._download(wanted, interpreter, folder)
+            wheels = await asyncio.to_thread(read_wheels, folder.iterdir())
+            # pip reads markers for the host's interpreter and system, so it may miss what the sandbox's needs.
+            paths = {wheel.name: wheel.path for wheel in wheels}
+            needed, missing = await asyncio.to_thread(close_over, requirements, paths, interpreter.markers)
+            if not missing:
+                return [wheel for wheel in wheels if wheel.name in needed]
+            wanted = [*wanted, *missing]
+        raise DependencyUnavailable(f"the dependencies of {_joined(requirements)} have no end: {', '.join(missing)}")
+
+    async def _download(self, wanted: Sequence[str], interpreter: InterpreterTag, folder: Path) -> None:
+        output = await self._pip(["--dest", str(folder)], wanted, interpreter)
+        if output.exit_code == 0:
+            return
+        # "from versions: none" is said of a missing project and of one without fitting wheels: ask for the details.
+        project = project_without_wheel(output.text)
+        details = None if project is None else await self._details(project, interpreter)
+        raise explain(output.text, details, str(interpreter))
+
+    async def _details(self, project: str, interpreter: InterpreterTag) -> str:
+        with tempfile.TemporaryDirectory(prefix="agent-wheels-") as folder:
+            output = await self._pip(["--dest", folder, "--no-deps", "-vv"], [project], interpreter)
+        return output.text
+
+    async def _pip(self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag) -> PipOutput:
+        tag = interpreter.implementation + interpreter.version.replace(".", "")
+        target = ["--implementation", interpreter.implementation, "--python-version", interpreter.version, "--abi", tag]
+        platforms = [word for platform in interpreter.platforms for word in ("--platform", platform)]
+        fixed = ["download", "--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
+        with tempfile.TemporaryDirectory(prefix="agent-pip-") as work:
+            arguments = [*fixed, *target, *platforms, *options, "--", *wanted]
+            return await run_pip(arguments, Path(work), seconds=self.seconds, size=self.size)
+
+
+def read_wheels(paths: Iterable[Path]) -> list[Wheel]:
+    """Return wheel files with names, versions and hashes, sorted by name.
+
+    Raises:
+        DependencyUnavailable: a file is no wheel.
+    """
+    wheels = []
+    for path in paths:
+        try:
+            name, version, _build, _tags = parse_wheel_filename(path.name)
+        except InvalidWheelFilename:
+            raise DependencyUnavailable(f"{path.name[:100]!r} is no wheel: only wheels are installed") from None
+        with path.open("rb") as file:
+            wheels.append(Wheel(path, name, str(version), hashlib.file_digest(file, "sha256").hexdigest()))
+    return sorted(wheels, key=lambda wheel: wheel.name)
+
+
+def _joined(requirements: Iterable[Requirement]) -> str:
+    return ", ".join(str(requirement) for requirement in requirements)
