@@ -96,16 +96,20 @@ class PairRunner:
 
     async def _run(self, pair: Pair, asker: Asker, progress: _Progress) -> None:
         language, pipeline = self._languages.get(pair.language), self._pipeline
-        if language is None:
-            if self._fallback is None:
-                progress.state["reason"] = f"skipped: no support for language {pair.language!r}"
-                return
-            language, pipeline = PlainLanguage(pair.language), self._fallback
+        if language is None and self._fallback is None:
+            progress.state["reason"] = f"skipped: no support for language {pair.language!r}"
+            return
+        if language is None and self._fallback is not None:
+            pipeline = self._fallback
         session = None
         if self._backend is not None and pipeline.uses_sandbox:
             session = SandboxSession(self._backend, self._gates, attempts=self._config.pipeline.sandbox_attempts)
         tools = Tools(
-            asker=asker, language=language, config=self._config.pipeline, session=session, on_step=progress.add
+            asker=asker,
+            language=language or PlainLanguage(pair.language),
+            config=self._config.pipeline,
+            session=session,
+            on_step=progress.add,
         )
         limit = self._config.pipeline.pair_timeout
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypedDict, runtime_checkable
+from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 from agent.config import PipelineConfig
 from agent.languages.base import Language, Program, Snippet
@@ -80,11 +80,16 @@ class Node(Protocol):
     toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything.
     """
 
-    name: ClassVar[str]
-    requires: ClassVar[frozenset[str]]
-    outcomes: ClassVar[Mapping[str, frozenset[str]]]
-    bypass: ClassVar[str | None]
-    uses_sandbox: ClassVar[bool]
+    @property
+    def name(self) -> str: ...
+    @property
+    def requires(self) -> frozenset[str]: ...
+    @property
+    def outcomes(self) -> Mapping[str, frozenset[str]]: ...
+    @property
+    def bypass(self) -> str | None: ...
+    @property
+    def uses_sandbox(self) -> bool: ...
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Do the step.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ async def completed(
             watched: set[asyncio.Task[Any]] = {*running, pull} if pull is not None and room else {*running}
             done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if pull in done:
-                item = cast(asyncio.Task[Any], pull).result()
+                item = pull.result()
                 pull = None
                 if item is not _DONE:
                     running[asyncio.ensure_future(work(item))] = taken

@@ -48,9 +48,20 @@ class Program:
 class Language(Protocol):
     """One programming language. Pure: no input or output happens here."""
 
-    name: str
-    fence: str
-    marker: str
+    @property
+    def name(self) -> str:
+        """Its name in pairs."""
+        ...
+
+    @property
+    def fence(self) -> str:
+        """The info string of a fenced block."""
+        ...
+
+    @property
+    def marker(self) -> str:
+        """The line of a program that the snippet takes the place of."""
+        ...
 
     def inspect(self, code: str) -> Snippet:
         """Say whether a snippet parses and what a test program must know of it. Never raises."""

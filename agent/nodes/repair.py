@@ -91,8 +91,8 @@ class Repair:
         if isinstance(step, Refuse):
             return CommandRun(command=command, outcome="refused", output=step.reason), None
         result = await tools.sandbox.command(step.argv, tools.config.command_timeout)
-        outcome = "ran" if result.exit_code == 0 else "failed"
-        return CommandRun(command=command, outcome=outcome, output=result.output), None
+        ran = result.exit_code == 0
+        return CommandRun(command=command, outcome="ran" if ran else "failed", output=result.output), None
 
     async def _build(
         self, requirements: Iterable[str], state: State, tools: Tools, *, command: str | None = None
