@@ -82,6 +82,7 @@ def builder_config(
 
 
 def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
+    # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
     folder = f"rw,exec,nosuid,nodev,size={limits.files},mode=1777"
     return {
         "Image": image,
@@ -90,7 +91,7 @@ def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[
         "User": "0:0",
         "Env": [f"{name}={value}" for name, value in ENVIRONMENT.items()],
         "Hostname": "sandbox",
-        "WorkingDir": WORK,
+        "WorkingDir": "/",
         "NetworkDisabled": True,
         "Tty": False,
         "OpenStdin": True,

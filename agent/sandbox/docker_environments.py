@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.attach import AttachedStream
 from agent.sandbox.base import Limits
-from agent.sandbox.containers import STORE, ContainerCrew, builder_config, fresh_name, sandbox_config
+from agent.sandbox.containers import STORE, WORK, ContainerCrew, builder_config, fresh_name, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
 from agent.sandbox.inside import installer, source
@@ -25,15 +25,19 @@ PROBE_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 _PATIENCE = 10
 
-_PROBE = """
+_PROBE = f"""
 import json, os, platform, sys
+closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
+if closed:
+    sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
 known = "CS_GNU_LIBC_VERSION" in os.confstr_names
 libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if known else "").partition(" ")
-print(json.dumps({
-    "full": platform.python_version(), "version": "%d.%d" % sys.version_info[:2],
-    "implementation": {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name),
-    "machine": os.uname().machine, "libc": libc or "musl", "libc_version": version or "1.1",
-}))
+names = dict(cpython="cp", pypy="pp")
+print(json.dumps(dict(
+    full=platform.python_version(), version="%d.%d" % sys.version_info[:2], machine=os.uname().machine,
+    implementation=names.get(sys.implementation.name, sys.implementation.name),
+    libc=libc or "musl", libc_version=version or "1.1",
+)))
 """
 
 
