@@ -18,13 +18,20 @@ from agent.prompt_text import sound
 from agent.types import Usage
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
+    from langchain_core.language_models import BaseChatModel as BaseChatModel
     from langchain_core.messages import AIMessage
 
 _NAMES = ("model_name", "model", "model_id", "deployment_name")
 _ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "azure_endpoint", "endpoint_url")
 _FINISHES = ("finish_reason", "stop_reason", "done_reason")
 _DEEPEST = 50
+
+
+def is_chat_model(value: object) -> bool:
+    """Say whether a value is a LangChain chat model."""
+    from langchain_core.language_models import BaseChatModel
+
+    return isinstance(value, BaseChatModel)
 
 
 class LangChainModel:

@@ -18,9 +18,8 @@ from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
-
     from agent.llm.keys import ApiKey
+    from agent.llm.langchain import BaseChatModel
 
 ROLES = ("screen", "generate_test", "repair", "simulate", "arbitrate", "judge")
 DEFAULT = "default"
@@ -185,11 +184,9 @@ class Models:
 def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     if isinstance(spec, LLM) and not isinstance(spec, type):
         return spec
-    from langchain_core.language_models import BaseChatModel
+    from agent.llm.langchain import LangChainModel, is_chat_model
 
-    from agent.llm.langchain import LangChainModel
-
-    if isinstance(spec, BaseChatModel):
+    if is_chat_model(spec):
         deadline = {"deadline": settings["deadline"]} if "deadline" in settings else {}
         return LangChainModel(spec, prices=prices, **deadline)
     what = f"the class {spec.__name__} (make an object of it)" if isinstance(spec, type) else type(spec).__name__
