@@ -1,0 +1,67 @@
+"""Replies and runs for scripted pipelines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from agent.sandbox.base import Environment, Frame, Job, Record, RunResult
+from agent.types import Pair
+
+PAIR = Pair(id="1", query="add two numbers", code="def add(a, b):\n    return a + b\n")
+PROGRAM = """# <candidate>
+
+
+def test_small():
+    assert add(1, 2) == 3
+
+
+def test_negative():
+    assert add(-1, -2) == -3
+"""
+
+
+def screen(verdict: str = "unclear", reason: str = "look") -> str:
+    return json.dumps({"reason": reason, "verdict": verdict})
+
+
+def label(value: int, reason: str = "because") -> str:
+    return json.dumps({"reason": reason, "label": value})
+
+
+def program(source: str = PROGRAM, stand_ins: Sequence[str] = ()) -> str:
+    head = json.dumps({"reading": "a sum", "stand_ins": list(stand_ins)})
+    return f"```json\n{head}\n```\n```python\n{source}```\n"
+
+
+def commands(*lines: str) -> str:
+    return "```bash\n" + "".join(f"{line}\n" for line in lines) + "```\n"
+
+
+def passed(job: Job) -> RunResult:
+    """Return a run in which every case of the job passed."""
+    records = [r for name in job.cases for r in (Record("start", name), Record("case", name, "passed"))]
+    return RunResult((*records, Record("end")))
+
+
+def failed(job: Job) -> RunResult:
+    """Return a run in which every case's assertion failed."""
+    frames = (Frame("program.py", 99, "test"),)
+    records = [
+        record
+        for name in job.cases
+        for record in (Record("start", name), Record("case", name, "failed", "AssertionError", "no", frames))
+    ]
+    return RunResult((*records, Record("end")))
+
+
+def lacking(module: str) -> RunResult:
+    """Return a run that could not load a module."""
+    frames = (Frame("program.py", 1, "<module>"),)
+    told = Record("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)
+    return RunResult((told, Record("end")))
+
+
+def environment(requirements: Sequence[str]) -> Environment:
+    """Return an environment that holds what was asked for."""
+    return Environment("k" + "".join(requirements), tuple(requirements), tuple(f"{name}==1" for name in requirements))

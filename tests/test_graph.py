@@ -1,0 +1,124 @@
+"""Variants are data: each is checked before it is built, and drawn from what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigError, GraphError
+from agent.graph import build, load_variant, mermaid, variant_names
+
+TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]
+OURS = ["full_plus", "no_screen", "rule_arbiter"]
+
+
+def variant(**changes: Any) -> dict[str, Any]:
+    base = {"start": "screen", "nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "arbitrate"}}}
+    base["nodes"] |= {"arbitrate": {"decided": "end"}}  # type: ignore[operator]
+    return {**base, **changes}
+
+
+def test_the_variants_are_those_of_the_paper_and_ours() -> None:
+    assert variant_names() == sorted(TABLE_VI + OURS)
+
+
+@pytest.mark.parametrize("name", TABLE_VI + OURS)
+def test_every_variant_builds(name: str) -> None:
+    assert build(name).variant.name == name
+
+
+@pytest.mark.parametrize("name", TABLE_VI)
+def test_variants_of_the_paper_name_their_row(name: str) -> None:
+    assert (load_variant(name).paper or "").startswith("Table VI: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [("single_llm", False), ("ps_fa", False), ("ps_tpg_fa", False), ("ps_tpg_sim_fa", False), ("full", True)],
+)
+def test_a_variant_that_executes_nothing_needs_no_sandbox(name: str, needed: bool) -> None:
+    assert build(name).uses_sandbox is needed
+
+
+def test_leaving_out_the_screener_gives_no_screen() -> None:
+    left = load_variant("full").without("screen")
+    assert (left.start, left.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
+
+
+def test_leaving_out_the_repair_leads_broken_programs_to_the_arbiter() -> None:
+    assert load_variant("full").without("repair").nodes == load_variant("ps_tpg_te_fa").nodes
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [("nothing", "has no node 'nothing'"), ("arbitrate", "cannot be left out"), ("execute", "cannot be left out")],
+)
+def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        build("full", without=(node,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": "nowhere"}, "starts at 'nowhere'"),
+        (
+            {"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "gone"}}},
+            "leads to unknown node 'gone'",
+        ),
+        ({"nodes": {"screen": {"match": "end"}}}, "it ends in match, non_match, unclear"),
+        ({"nodes": {"dream": {"x": "end"}}, "start": "dream"}, "unknown node 'dream'"),
+        ({"start": "arbitrate"}, "'screen' cannot be reached"),
+        ({"start": "execute", "nodes": {"execute": {"evidence": "end", "broken": "end"}}}, "provides program"),
+        ({"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "end"}}}, "can end without a label"),
+        ({"colour": "blue"}, "colour: Extra inputs"),
+    ],
+)
+def test_a_variant_that_could_not_run_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        build(variant(**changes))
+
+
+def test_an_input_must_be_there_on_every_way() -> None:
+    nodes = {
+        "screen": {"match": "end", "non_match": "end", "unclear": "generate_test"},
+        "generate_test": {"generated": "execute", "snippet_error": "execute"},
+        "execute": {"evidence": "arbitrate", "broken": "arbitrate"},
+        "arbitrate": {"decided": "end"},
+    }
+    with pytest.raises(GraphError, match="nothing before 'execute' provides program"):
+        build({"start": "screen", "nodes": nodes})
+
+
+def test_an_unknown_variant_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="unknown variant 'fulll'; there are: full, "):
+        build("fulll")
+
+
+def test_a_variant_can_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("start: judge\nnodes:\n  judge: {decided: end}\n")
+    assert build(path).variant.name == "mine"
+
+
+@pytest.mark.parametrize("text", ["start: [", "- a", "start: judge\n"])
+def test_a_file_that_is_no_variant_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="mine"):
+        build(path)
+
+
+def test_a_variant_is_drawn() -> None:
+    assert mermaid(load_variant("single_llm")) == (
+        "flowchart LR\n    pair([pair]) --> judge\n    judge[judge]\n    judge -- decided --> label([label])\n"
+    )
+
+
+def test_every_edge_is_in_the_drawing() -> None:
+    drawn = mermaid(load_variant("full"))
+    for name, edges in load_variant("full").nodes.items():
+        for outcome, target in edges.items():
+            assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawn

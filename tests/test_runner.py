@@ -1,0 +1,276 @@
+"""One pair's way through a pipeline: every path of the design, with scripted replies and runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.config import Config, PipelineConfig
+from agent.errors import DependencyUnavailable, ModelError, SandboxError
+from agent.events import Event, StepDone
+from agent.sandbox.base import CommandResult, Record, RunResult
+from agent.types import Cause, Status, Usage, Verdict
+from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
+
+
+async def annotate(
+    replies: Mapping[str, Sequence[Any]] | ScriptedLLM,
+    sandbox: ScriptedSandbox | None = None,
+    pair: Pair = PAIR,
+    **options: Any,
+) -> Annotation:
+    model = replies if isinstance(replies, ScriptedLLM) else ScriptedLLM(replies)
+    async with Annotator(model=model, sandbox=sandbox or ScriptedSandbox(passed), **options) as annotator:
+        return [annotation async for annotation in annotator.annotate([pair])][0]
+
+
+@pytest.mark.parametrize(("verdict", "expected"), [("match", 1), ("non_match", 0)])
+async def test_a_clear_verdict_is_the_label(verdict: str, expected: int) -> None:
+    sandbox = ScriptedSandbox()
+    found = await annotate({"screen": [screen(verdict, "obvious")]}, sandbox)
+    assert (found.label, found.decided_by, found.reason) == (expected, "screen", "obvious")
+    assert found.screen_verdict == Verdict(verdict)
+    assert found.test is None
+    assert sandbox.acquired == 0
+
+
+@pytest.mark.parametrize(("run", "status"), [(passed, Status.PASSED), (failed, Status.FAILED)])
+async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status) -> None:
+    sandbox = ScriptedSandbox(run)
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1, "ran well")]}
+    found = await annotate(replies, sandbox)
+    assert (found.label, found.decided_by, found.reason) == (1, "arbitrate", "ran well")
+    assert found.test is not None
+    assert found.test.status is status
+    assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
+    assert sandbox.released == sandbox.acquired == 1
+
+
+async def test_the_snippet_is_tested_verbatim() -> None:
+    sandbox = ScriptedSandbox(passed)
+    await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
+    assert sandbox.jobs[0].program.startswith(PAIR.code)
+
+
+async def test_a_snippet_that_does_not_parse_goes_straight_to_the_arbiter() -> None:
+    sandbox = ScriptedSandbox()
+    broken = PAIR.model_copy(update={"code": "def f(:\n"})
+    found = await annotate({"screen": [screen()], "arbitrate": [label(0)]}, sandbox, broken)
+    assert found.test is not None
+    assert (found.test.status, found.test.cause) == (Status.ERROR, Cause.SNIPPET)
+    assert (found.label, sandbox.acquired) == (0, 0)
+
+
+async def test_a_missing_import_is_installed_without_asking_the_model() -> None:
+    runs = iter([lacking("yaml")])
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=environment)
+    source = "import yaml\n" + PROGRAM
+    found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
+    assert found.test is not None
+    assert found.test.status is Status.PASSED
+    assert (found.repairs, found.installed) == (1, ("pyyaml==1",))
+    assert sandbox.requirements == [("pyyaml",)]
+    assert sandbox.jobs[1].environment == "kpyyaml"
+
+
+async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:
+    runs = iter([lacking("unheard_of")])
+    sandbox = ScriptedSandbox(
+        lambda job: next(runs, None) or passed(job),
+        commands=[CommandResult(0, "")],
+        environments=environment,
+    )
+    source = "import unheard_of\n" + PROGRAM
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program(source)],
+        "repair": [commands("sudo apt install x", "pip install unheard-of", "mkdir data")],
+        "arbitrate": [label(1)],
+    }
+    found = await annotate(replies, sandbox)
+    assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
+    assert sandbox.commands == [("mkdir", "data")]
+
+
+async def test_no_command_ends_the_repair() -> None:
+    sandbox = ScriptedSandbox([lacking("unheard_of")])
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program("import unheard_of\n" + PROGRAM)],
+        "repair": [commands()],
+        "arbitrate": [label(0)],
+    }
+    found = await annotate(replies, sandbox)
+    assert (found.repairs, len(sandbox.jobs)) == (0, 1)
+    assert found.test is not None
+    assert (found.test.status, found.test.cause, found.test.executed) == (Status.ERROR, Cause.DEPENDENCY, False)
+
+
+async def test_commands_that_change_nothing_end_the_repair() -> None:
+    sandbox = ScriptedSandbox([lacking("unheard_of")], commands=[CommandResult(1, "no")])
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program("import unheard_of\n" + PROGRAM)],
+        "repair": [commands("false", "sudo id")],
+        "arbitrate": [label(0)],
+    }
+    assert (await annotate(replies, sandbox)).repairs == 0
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+async def test_there_are_no_more_rounds_than_allowed(rounds: int) -> None:
+    sandbox = ScriptedSandbox(lambda job: lacking("unheard_of"), commands=lambda argv: CommandResult(0, ""))
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program("import unheard_of\n" + PROGRAM)],
+        "repair": [commands(f"mkdir data{n}") for n in range(10)],
+        "arbitrate": [label(0)],
+    }
+    config = Config(pipeline=PipelineConfig(max_try_time=rounds))
+    found = await annotate(replies, sandbox, config=config)
+    assert (found.repairs, len(sandbox.jobs)) == (rounds, rounds + 1)
+
+
+async def test_an_installation_that_fails_is_told_to_the_model() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program("import yaml\n" + PROGRAM)],
+            "repair": [commands()],
+            "arbitrate": [label(0)],
+        }
+    )
+    sandbox = ScriptedSandbox([lacking("yaml")], environments=[DependencyUnavailable("no package index answers")])
+    found = await annotate(model, sandbox)
+    asked = next(call for call in model.calls if call.role == "repair")
+    assert "no package index answers" in asked.messages[-1].content
+    assert found.error is None
+
+
+async def test_a_broken_sandbox_is_replaced_once() -> None:
+    runs = iter([SandboxError("engine gone")])
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job))
+    found = await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
+    assert (found.label, sandbox.acquired, sandbox.released) == (1, 2, 2)
+
+
+async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
+    sandbox = ScriptedSandbox(lambda job: SandboxError("engine gone"))
+    found = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
+    assert (found.label, found.decided_by) == (None, None)
+    assert found.error is not None
+    assert (found.error.type, found.error.message) == ("SandboxError", "engine gone")
+    assert found.screen_verdict is Verdict.UNCLEAR
+
+
+async def test_replies_that_cannot_be_read_are_an_error_and_no_label() -> None:
+    found = await annotate({"screen": ["what?", "", "still what?"]})
+    assert found.label is None
+    assert found.error is not None
+    assert found.error.type == "ReplyError"
+    assert found.usage.calls == 3
+
+
+async def test_a_failed_call_is_an_error_whose_cost_counts() -> None:
+    failure = ModelError("the server broke", usage=Usage(calls=2, input_tokens=10))
+    found = await annotate({"screen": [failure]})
+    assert found.error is not None
+    assert found.error.type == "ModelError"
+    assert (found.label, found.usage.calls, found.usage.input_tokens) == (None, 2, 10)
+
+
+async def test_a_reply_is_asked_again_with_the_cause() -> None:
+    model = ScriptedLLM({"screen": ["looks fine to me", screen("match")]})
+    found = await annotate(model)
+    assert found.label == 1
+    assert len(model.calls[1].messages) > len(model.calls[0].messages)
+
+
+async def test_a_malformed_program_is_asked_again() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program(PROGRAM.replace("# <candidate>", "")), program()],
+            "arbitrate": [label(1)],
+        }
+    )
+    found = await annotate(model)
+    assert found.label == 1
+    assert "marker" in model.calls[2].messages[-1].content.lower()
+
+
+async def test_the_pair_timeout_ends_a_pair_without_a_label() -> None:
+    async def forever(call: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    found = await annotate(ScriptedLLM(forever), pair_timeout=0.05)
+    assert found.error is not None
+    assert (found.label, found.error.type) == (None, "PairTimeout")
+
+
+async def test_the_simulated_outcome_is_kept_apart_from_tests() -> None:
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program()],
+        "simulate": ['{"reason": "would add", "status": "passed"}'],
+        "arbitrate": [label(1)],
+    }
+    found = await annotate(replies, variant="ps_tpg_sim_fa")
+    assert found.test is None
+    assert found.simulated is not None
+    assert found.simulated.status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (passed, 1),
+        (failed, 0),
+        (lambda job: RunResult((Record("start", job.cases[0]),), exit_code=None, timed_out=True), None),
+    ],
+)
+async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int | None) -> None:
+    replies = {"screen": [screen()], "generate_test": [program()]}
+    found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter")
+    assert (found.label, found.decided_by, found.error) == (expected, "arbitrate_by_rule", None)
+
+
+async def test_the_single_llm_is_one_call() -> None:
+    model = ScriptedLLM({"judge": [label(0)]})
+    found = await annotate(model, variant="single_llm")
+    assert (found.label, found.decided_by, len(model.calls)) == (0, "judge", 1)
+
+
+async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
+    canary = "CANARY-7319"
+    pair = PAIR.model_copy(update={"id": canary, "meta": {"label": canary, "votes": [canary], "why": canary}})
+    runs = iter([lacking("unheard_of")])
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program("import unheard_of\n" + PROGRAM)],
+            "repair": [commands("mkdir x")],
+            "arbitrate": [label(1)],
+        }
+    )
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), commands=[CommandResult(0, "")])
+    found = await annotate(model, sandbox, pair)
+    assert found.meta == pair.meta
+    assert {call.role for call in model.calls} == {"screen", "generate_test", "repair", "arbitrate"}
+    shown = [message.content for call in model.calls for message in call.messages]
+    assert not [text for text in shown if canary in text]
+
+
+async def test_steps_are_told_in_order() -> None:
+    events: list[Event] = []
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
+    await annotate(replies, on_event=events.append)
+    steps = [(event.node, event.outcome) for event in events if isinstance(event, StepDone)]
+    assert steps == [
+        ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence"), ("arbitrate", "decided")
+    ]  # fmt: skip
