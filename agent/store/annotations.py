@@ -147,9 +147,10 @@ def encode_annotation(annotation: Annotation) -> bytes:
     """Return an annotation as one line of JSON, without newline.
 
     Raises:
-        ValueError: `meta` holds what JSON cannot.
+        TypeError: `meta` holds what JSON cannot.
     """
-    return dumps(annotation.model_dump(mode="json", by_alias=True))
+    # As it is: pydantic would replace lone surrogates in its keys.
+    return dumps({**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta})
 
 
 def decode_annotation(line: bytes) -> Annotation:

@@ -51,7 +51,8 @@ def open_read_only(path: Path, *, application_id: int, version: int, remedy: str
             return _checked(f"{uri}?mode=ro", path, application_id, version)
         except sqlite3.OperationalError:
             # A read-only disk has no place for the log's index; without a log there is nothing to index.
-            if path.with_name(path.name + "-wal").exists():
+            log = path.with_name(path.name + "-wal")
+            if log.exists() and log.stat().st_size:
                 raise
             return _checked(f"{uri}?mode=ro&immutable=1", path, application_id, version)
 

@@ -111,10 +111,12 @@ class EvidenceStore:
 def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store, and by hash the texts it refers to."""
     # Computed fields are left out: the models refuse them when read again.
-    record = evidence.model_dump(mode="json", round_trip=True, exclude={"exchanges": {"__all__": {"raw"}}})
+    free = {"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}}
+    record = evidence.model_dump(mode="json", round_trip=True, exclude=free)
+    # Free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply.
+    record["pair"]["meta"] = evidence.pair.meta
     texts: dict[bytes, bytes] = {}
     for exchange, original in zip(record["exchanges"], evidence.exchanges, strict=True):
-        # As received, from a server we do not trust: pydantic would refuse what is nested deeply.
         exchange["raw"] = original.raw
         exchange["messages"] = [_shared(message, texts) for message in original.messages]
     return record, texts

@@ -158,14 +158,16 @@ def _remove_if_bare(path: Path) -> None:
 
 def _check_folder(path: Path) -> None:
     """Refuse what is neither new, nor a run, nor a run that was killed while it was made."""
+    if "\0" in str(path):
+        raise RunFolderError(f"{str(path)!r}: a path cannot hold NUL; give another folder (-o)")
     try:
         if not path.exists():
             return
         names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
     except NotADirectoryError:
         raise RunFolderError(f"{path}: is a file; give a folder (-o)") from None
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path}: cannot be opened ({error}); give another folder (-o)") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be opened ({error.strerror}); give another folder (-o)") from None
     if files.MANIFEST in names or not names:
         return
     others = sorted(names - files.UNFINISHED)

@@ -1,0 +1,107 @@
+"""Annotations and evidence to store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agent.store import RunFolder
+from agent.types import (
+    Annotation,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    CommandRun,
+    ErrorInfo,
+    Evidence,
+    Exchange,
+    Execution,
+    Pair,
+    Status,
+    TestReport,
+    Usage,
+    Verdict,
+)
+
+SYSTEM = "You write tests. " * 50
+REPORT = TestReport(
+    status=Status.FAILED,
+    cases=(
+        CaseResult(name="test_a", outcome=CaseOutcome.PASSED),
+        CaseResult(name="test_b", outcome=CaseOutcome.FAILED, message="1 != 2", cause=Cause.SNIPPET),
+        CaseResult(name="test_c", outcome=CaseOutcome.ERROR, message="\ud800\x00", cause=Cause.PROGRAM),
+    ),
+)
+
+
+def make_pair(pair_id: str = "a", **fields: Any) -> Pair:
+    return Pair(id=pair_id, query="reverse a list", code="def f(x):\n    return x[::-1]", **fields)
+
+
+def make_annotation(pair_id: str = "a", **fields: Any) -> Annotation:
+    return Annotation(id=pair_id, input_sha256="0" * 64, **fields)
+
+
+def make_error(pair_id: str = "a") -> Annotation:
+    return make_annotation(pair_id, error=ErrorInfo(type="ModelError", message="no reply"))
+
+
+def full_annotation() -> Annotation:
+    """An annotation with every field set, and hostile text wherever text goes."""
+    return make_annotation(
+        "hostile\ud800\n\x00",
+        label=0,
+        decided_by="arbitrate",
+        reason="line\nbreak \u2028 \ud800",
+        screen_verdict=Verdict.UNCLEAR,
+        test=REPORT,
+        stand_ins=("Fake",),
+        repairs=1,
+        installed=("numpy==1.0",),
+        seconds=1.5,
+        usage=Usage(calls=2, input_tokens=3, cost_usd=None),
+        meta={"label": 1, "big": 2**70, "\udfff": ["x", None, 1.5]},
+    )
+
+
+def make_evidence(pair_id: str = "a", **fields: Any) -> Evidence:
+    exchange = Exchange(
+        role="screen",
+        key="k" * 64,
+        messages=(
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": f"pair {pair_id}"},
+        ),
+        reply='{"verdict": "unclear"}\ud800',
+        usage=Usage(calls=1),
+        raw={"choices": [{"message": {"content": "x"}}]},
+    )
+    execution = Execution(source="assert True\n", report=REPORT, installed=("numpy==1.0",), stdout="\x1b[31m\x00")
+    return Evidence(
+        pair=make_pair(pair_id),
+        **{
+            "template": "T",
+            "exchanges": (exchange,),
+            "executions": (execution,),
+            "commands": (CommandRun(command="pip install x", outcome="refused"),),
+            **fields,
+        },
+    )
+
+
+def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> RunFolder:
+    """Make or resume a run over pairs with these ids."""
+    return RunFolder.create_or_resume(
+        path,
+        **{
+            "identity": {"model": "m", "prompts": {"screen": "abc"}},
+            "pairs": [make_pair(pair_id) for pair_id in pairs],
+            "environment": {"versions": {"agent": "0.1"}},
+            **options,
+        },
+    )
+
+
+def commit(folder: RunFolder, pair_id: str, **fields: Any) -> None:
+    folder.commit(make_annotation(pair_id, **fields), make_evidence(pair_id))

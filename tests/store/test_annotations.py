@@ -1,0 +1,130 @@
+"""annotations.jsonl: whole lines or none, the last line of a pair counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.errors import RunFolderError
+from agent.store.annotations import AnnotationIndex, AnnotationLog
+from agent.types import Annotation
+from tests.store.samples import full_annotation, make_annotation, make_error
+
+
+def write(path: Path, *annotations: Annotation) -> None:
+    log = AnnotationLog(path)
+    for annotation in annotations:
+        log.append(annotation)
+    log.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "annotations.jsonl"
+
+
+def test_an_annotation_comes_back_as_it_was(path: Path) -> None:
+    write(path, full_annotation(), make_annotation("b"))
+    assert list(AnnotationIndex(path)) == [full_annotation(), make_annotation("b")]
+
+
+def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
+    write(path, full_annotation())
+    record = json.loads(path.read_text())
+    contract = (
+        "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins repairs "
+        "installed seconds usage error meta"
+    )
+    assert set(record) == set(contract.split())
+    assert record["schema"] == 1
+    test = record["test"]
+    assert {name: test[name] for name in ("status", "cause", "passed", "failed", "errors")} == {
+        "status": "failed",
+        "cause": None,
+        "passed": 1,
+        "failed": 1,
+        "errors": 1,
+    }
+    assert test["cases"][1] == {"name": "test_b", "outcome": "failed", "message": "1 != 2", "cause": "snippet"}
+    assert set(record["usage"]) == {
+        "calls",
+        "input_tokens",
+        "cached_input_tokens",
+        "output_tokens",
+        "reasoning_tokens",
+        "cost_usd",
+    }
+
+
+def test_hostile_text_stays_on_its_line_and_is_valid_utf8(path: Path) -> None:
+    write(path, full_annotation(), full_annotation())
+    assert path.read_bytes().decode("utf-8").count("\n") == 2
+
+
+def test_the_last_line_of_a_pair_and_round_counts(path: Path) -> None:
+    write(path, make_error("a"), make_annotation("b"), make_annotation("a", label=1), make_annotation("a", round=1))
+    index = AnnotationIndex(path)
+    assert [(a.id, a.round, a.label) for a in index] == [("b", 0, None), ("a", 0, 1), ("a", 1, None)]
+    assert index.get(("a", 0)) == make_annotation("a", label=1)
+    assert index.get(("c", 0)) is None
+
+
+def test_pairs_in_error_are_done_unless_they_are_to_be_retried(path: Path) -> None:
+    write(path, make_error("a"), make_annotation("b"), make_error("c"), make_annotation("c"))
+    index = AnnotationIndex(path)
+    assert index.done() == {("a", 0), ("b", 0), ("c", 0)}
+    assert index.done(retry_errors=True) == {("b", 0), ("c", 0)}
+
+
+@pytest.mark.parametrize("kept", range(1, 40, 3))
+def test_a_torn_line_is_removed_and_the_next_one_is_not_glued_to_it(path: Path, kept: int) -> None:
+    write(path, make_annotation("a"))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:kept])
+    write(path, make_annotation("b"))
+    assert [annotation.id for annotation in AnnotationIndex(path)] == ["a", "b"]
+
+
+def test_a_file_of_nothing_but_a_torn_line_begins_anew(path: Path) -> None:
+    path.write_bytes(b'{"schema":1,"id"')
+    write(path, make_annotation("a"))
+    assert [annotation.id for annotation in AnnotationIndex(path)] == ["a"]
+
+
+def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
+    write(path, make_annotation("a"))
+    with path.open("ab") as file:
+        file.write(b'{"schema"')
+    before = path.read_bytes()
+    assert [annotation.id for annotation in AnnotationIndex(path)] == ["a"]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (b"{\n", "is not an annotation"),
+        (b"\x00\x00\x00\n", "is not an annotation"),
+        (b"[1]\n", "is not an annotation"),
+        (b'{"schema":1,"id":3,"round":0,"error":null}\n', "wrong type"),
+        (b'{"schema":1,"id":"a"}\n', "is not an annotation"),
+        (b'{"schema":2,"id":"a","round":0,"error":null}\n', "has schema 2"),
+    ],
+)
+def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: bytes, cause: str) -> None:
+    write(path, make_annotation("a"))
+    path.write_bytes(path.read_bytes() + line + path.read_bytes())
+    before = path.read_bytes()
+    with pytest.raises(RunFolderError, match=rf"annotations\.jsonl:2: .*{cause}"):
+        AnnotationLog(path)
+    assert path.read_bytes() == before
+
+
+def test_closing_twice_does_nothing_and_a_closed_log_takes_no_more(path: Path) -> None:
+    log = AnnotationLog(path)
+    log.close()
+    log.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        log.append(make_annotation())

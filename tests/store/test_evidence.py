@@ -1,0 +1,143 @@
+"""evidence.sqlite: what led to a label comes back, texts shared by pairs are stored once."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agent.errors import RunFolderError, StorageError
+from agent.store.evidence import EvidenceStore
+from tests.store.samples import SYSTEM, make_evidence, make_pair
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "evidence.sqlite"
+
+
+def count(path: Path, table: str) -> int:
+    with sqlite3.connect(path) as connection:
+        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("pair_id", ["a", "", "../../x", "a\x00b", "\ud800", "x" * 100_000, "'; DROP TABLE records"])
+def test_evidence_comes_back_as_it_was_whatever_the_id(path: Path, pair_id: str) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence(pair_id))
+    assert store.get(pair_id) == make_evidence(pair_id)
+    store.close()
+    assert EvidenceStore(path, read_only=True).get(pair_id) == make_evidence(pair_id)
+
+
+def test_what_was_not_put_is_none(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a"), round=1)
+    assert store.get("a") is None
+    assert store.get("b", 1) is None
+
+
+def test_rounds_are_kept_apart_and_a_second_put_replaces(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a", reading="old"))
+    store.put(make_evidence("a", reading="new"))
+    store.put(make_evidence("a", reading="other round"), round=1)
+    first, second = store.get("a", 0), store.get("a", 1)
+    assert first is not None
+    assert second is not None
+    assert (first.reading, second.reading) == ("new", "other round")
+    store.close()
+    assert count(path, "records") == 2
+
+
+def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
+    for batch in range(2):
+        store = EvidenceStore(path)
+        for number in range(5):
+            store.put(make_evidence(f"{batch}-{number}"))
+        store.close()
+    assert count(path, "texts") == 1
+    read = EvidenceStore(path, read_only=True).get("1-4")
+    assert read is not None
+    assert read.exchanges[0].messages[0] == {"role": "system", "content": SYSTEM}
+
+
+def test_long_texts_are_compressed(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a", reading="the same again " * 100_000))
+    store.close()
+    assert path.stat().st_size < 100_000
+
+
+def test_lone_surrogates_survive_in_free_json(path: Path) -> None:
+    pair = make_pair("a", meta={"\ud800": {"\udfff": "\ud800"}})
+    store = EvidenceStore(path)
+    store.put(make_evidence("a").model_copy(update={"pair": pair}))
+    read = store.get("a")
+    assert read is not None
+    assert read.pair == pair
+
+
+def test_a_body_nested_deeper_than_pydantic_writes_is_kept(path: Path) -> None:
+    deep: dict[str, object] = {}
+    for _ in range(400):
+        deep = {"x": deep}
+    evidence = make_evidence("a")
+    exchange = evidence.exchanges[0].model_copy(update={"raw": deep})
+    store = EvidenceStore(path)
+    store.put(evidence.model_copy(update={"exchanges": (exchange,)}))
+    read = store.get("a")
+    assert read is not None
+    assert read.exchanges[0].raw == deep
+
+
+def test_a_file_that_is_no_database_is_said_to_be_so_with_the_remedy(path: Path) -> None:
+    path.write_bytes(b"not a database" * 1000)
+    with pytest.raises(RunFolderError, match=r"damaged or not a database.*Move it away"):
+        EvidenceStore(path)
+
+
+def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    with pytest.raises(RunFolderError, match="something else"):
+        EvidenceStore(path)
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    EvidenceStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(RunFolderError, match="has format 7"):
+        EvidenceStore(path)
+
+
+def test_damaged_evidence_of_a_pair_is_told(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET record = x'00'")
+    connection.close()
+    with pytest.raises(RunFolderError, match="evidence of 'a' is damaged"):
+        EvidenceStore(path).get("a")
+
+
+def test_a_reader_cannot_write_and_needs_a_file(path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no such file"):
+        EvidenceStore(path, read_only=True)
+    EvidenceStore(path).close()
+    with pytest.raises(StorageError, match="read-only"):
+        EvidenceStore(path, read_only=True).put(make_evidence())
+
+
+def test_a_reader_sees_what_is_committed_while_a_writer_works(path: Path) -> None:
+    writer = EvidenceStore(path)
+    reader = EvidenceStore(path, read_only=True)
+    writer.put(make_evidence("a"))
+    assert reader.get("a") == make_evidence("a")

@@ -1,0 +1,170 @@
+"""manifest.json: what a run is, and on what it ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent.errors import RunFolderError
+from agent.store.documents import replacing
+from agent.store.manifest import Manifest, read_manifest
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def wait(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "manifest.json"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def begin(path: Path, clock: Clock, **environment: object) -> Manifest:
+    manifest = Manifest.load(path, clock) if path.exists() else Manifest.new(path, {"model": "m"}, clock)
+    manifest.open_segment(environment)
+    return manifest
+
+
+def test_each_start_is_a_segment(path: Path, clock: Clock) -> None:
+    begin(path, clock, versions={"agent": "1"}, argv=["agent", "annotate"]).close()
+    clock.wait(60)
+    begin(path, clock, versions={"agent": "1"}, argv=["other"])
+    first, second = read_manifest(path)["segments"]
+    assert first["environment"] == {"versions": {"agent": "1"}, "argv": ["agent", "annotate"]}
+    assert (first["started"], first["ended"]) == ("2026-01-01T00:00:00+00:00",) * 2
+    assert (second["started"], second["ended"]) == ("2026-01-01T00:01:00+00:00", None)
+
+
+def test_a_changed_environment_is_flagged_by_name_and_in_the_file(path: Path, clock: Clock) -> None:
+    begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}, host="x").close()
+    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"}, host="y")
+    assert manifest.notes == ["sandbox.image_digest changed since this run began: 'sha256:a' before, 'sha256:b' now"]
+    (change,) = read_manifest(path)["changes"]
+    assert (change["what"], change["before"], change["now"]) == ("sandbox.image_digest", "sha256:a", "sha256:b")
+
+
+def test_what_becomes_known_later_is_no_change(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": None})
+    manifest.update_environment({"sandbox": {"image_digest": "sha256:a"}})
+    assert manifest.notes == []
+    assert read_manifest(path)["segments"][0]["environment"] == {
+        "sandbox": {"name": "docker", "image_digest": "sha256:a"}
+    }
+    manifest.update_environment({"sandbox": {"image_digest": "sha256:b"}})
+    assert len(manifest.notes) == 1
+
+
+def test_first_and_last_call_of_each_served_model_are_kept(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    assert manifest.served("m-1", "fp") is None
+    clock.wait(5)
+    assert manifest.served("m-1", "fp") is None
+    manifest.close()
+    (entry,) = read_manifest(path)["segments"][0]["served"]
+    assert (entry["model"], entry["fingerprint"]) == ("m-1", "fp")
+    assert entry["first_call"] == "2026-01-01T00:00:00+00:00"
+    assert entry["last_call"] == "2026-01-01T00:00:05+00:00"
+
+
+def test_the_last_call_is_written_once_a_minute(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    manifest.served("m-1")
+    for expected, seconds in (("00:00:00", 30), ("00:01:10", 40)):
+        clock.wait(seconds)
+        manifest.served("m-1")
+        assert expected in read_manifest(path)["segments"][0]["served"][0]["last_call"]
+
+
+def test_another_served_model_is_flagged_once(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    manifest.served("m-1", "fp-1")
+    note = manifest.served("m-1", "fp-2")
+    assert note == "served model changed since this run began: 'm-1 (fp-1)' before, 'm-1 (fp-2)' now"
+    assert manifest.served("m-1", "fp-1") is None
+    assert manifest.served("m-1", "fp-2") is None
+    manifest.close()
+    again = begin(path, clock)
+    assert again.served("m-1", "fp-2") is None
+    assert again.served("m-2") is not None
+    assert len(read_manifest(path)["changes"]) == 2
+
+
+def test_different_models_of_different_roles_are_no_change(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    assert manifest.served("small", role="screen") is None
+    assert manifest.served("large", role="arbitrate") is None
+    note = manifest.served("large", role="screen")
+    assert note is not None
+    assert "served model of screen" in note
+
+
+def test_equal_identities_pass_whatever_their_python_types(path: Path, clock: Clock) -> None:
+    manifest = Manifest.new(path, {"roles": ("a", "b"), 1: 2.0}, clock)  # type: ignore[dict-item]
+    manifest.check_identity({"1": 2.0, "roles": ["a", "b"]})
+
+
+def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Clock) -> None:
+    manifest = Manifest.new(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
+    now = {"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "input_sha256": "y", "same": [1]}
+    with pytest.raises(RunFolderError) as caught:
+        manifest.check_identity(now)
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "  input: the pairs are others, or in another order"
+    assert lines[2].startswith("  model.name: 'a' in the folder, 'bbbb")
+    assert len(lines[2]) < 150
+    assert lines[3] == "  old: 1 in the folder, not set now"
+    assert lines[4] == "  new: not set in the folder, 2 now"
+    assert "Choose another folder (-o)" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "is damaged"),
+        (b'{"schema": 1', "is damaged"),
+        (b"[]", "is not the manifest"),
+        (b"{}", "is not the manifest"),
+        (b'{"schema": 9, "identity": {}, "segments": [], "changes": []}', "has schema 9"),
+    ],
+)
+def test_a_damaged_manifest_is_told(path: Path, content: bytes, cause: str) -> None:
+    path.write_bytes(content)
+    with pytest.raises(RunFolderError, match=cause):
+        Manifest.load(path)
+
+
+def test_a_missing_manifest_is_told(path: Path) -> None:
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        read_manifest(path)
+
+
+def test_a_replacement_that_fails_leaves_the_old_file(path: Path) -> None:
+    path.write_text(json.dumps({"old": True}))
+
+    def interrupted() -> None:
+        with replacing(path) as draft:
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert json.loads(path.read_text()) == {"old": True}

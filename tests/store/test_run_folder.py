@@ -1,0 +1,252 @@
+"""A run is a folder: made, resumed, refused, locked, read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.datasets import iter_normalised
+from agent.errors import InputError, RunFolderError
+from agent.store import load_run
+from agent.types import Annotation, Evidence
+from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "r"
+
+
+class TestMaking:
+    def test_a_new_folder_holds_the_files_of_the_design(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "0")
+        assert {entry.name for entry in path.iterdir()} == {
+            ".lock",
+            "annotations.jsonl",
+            "evidence.sqlite",
+            "input.jsonl.gz",
+            "manifest.json",
+        }
+        assert list(iter_normalised(path / "input.jsonl.gz")) == [make_pair(str(n)) for n in range(3)]
+
+    def test_the_manifest_holds_identity_with_the_input_and_the_environment(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            assert folder.manifest["identity"]["model"] == "m"
+        document = json.loads((path / "manifest.json").read_text())
+        assert document["schema"] == 1
+        assert len(document["identity"]["input_sha256"]) == 64
+        assert document["segments"][0]["environment"] == {"versions": {"agent": "0.1"}}
+
+    def test_an_existing_empty_folder_will_do(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        (path / ".DS_Store").touch()
+        open_folder(path).close()
+        assert (path / "manifest.json").exists()
+
+    def test_repeated_ids_are_refused_and_nothing_is_left(self, path: Path) -> None:
+        with pytest.raises(InputError, match="'a' comes twice"):
+            open_folder(path, pairs="aa")
+        assert not path.exists()
+
+    def test_what_a_killed_beginning_left_is_begun_anew(self, path: Path) -> None:
+        open_folder(path).close()
+        (path / "manifest.json").rename(path / "manifest.json.tmp")
+        with open_folder(path, pairs="z") as folder:
+            assert folder.done() == set()
+        assert [pair.id for pair in iter_normalised(path / "input.jsonl.gz")] == ["z"]
+
+
+class TestResuming:
+    def test_what_is_done_is_known_and_kept(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "1", label=1)
+            folder.commit(make_error("2"), make_evidence("2"))
+        with open_folder(path) as folder:
+            assert folder.done() == {("1", 0), ("2", 0)}
+            assert folder.done(retry_errors=True) == {("1", 0)}
+            assert list(folder.annotations()) == [make_annotation("1", label=1), make_error("2")]
+            assert folder.evidence("1") == make_evidence("1")
+            commit(folder, "2")
+            assert folder.done(retry_errors=True) == {("1", 0), ("2", 0)}
+        assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
+
+    def test_another_identity_is_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
+        open_folder(path).close()
+        before = (path / "manifest.json").read_bytes()
+        with pytest.raises(RunFolderError) as caught:
+            open_folder(path, identity={"model": "n", "prompts": {"screen": "abc"}})
+        assert "model: 'm' in the folder, 'n' now" in str(caught.value)
+        assert (path / "manifest.json").read_bytes() == before
+        open_folder(path).close()
+
+    def test_other_pairs_are_refused(self, path: Path) -> None:
+        open_folder(path, pairs="012").close()
+        with pytest.raises(RunFolderError, match="the pairs are others"):
+            open_folder(path, pairs="01")
+
+    def test_a_changed_environment_is_noted_and_the_run_goes_on(self, path: Path) -> None:
+        open_folder(path).close()
+        with open_folder(path, environment={"versions": {"agent": "0.2"}}) as folder:
+            assert folder.notes == ("versions.agent changed since this run began: '0.1' before, '0.2' now",)
+
+    def test_a_served_model_that_changes_is_noted(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            assert folder.served("m-1", "fp") is None
+        with open_folder(path) as folder:
+            folder.update_environment({"image_digest": "sha256:a"})
+            note = folder.served("m-1", "fp-2")
+            assert note is not None
+            assert folder.notes == (note,)
+
+
+class TestRefusing:
+    def test_a_folder_with_other_files_is_left_alone(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        (path / "thesis.tex").write_text("x")
+        with pytest.raises(RunFolderError, match=r"not the folder of a run \(it holds 'thesis\.tex'\)"):
+            open_folder(path)
+        assert [entry.name for entry in path.iterdir()] == ["thesis.tex"]
+
+    def test_annotations_without_manifest_are_left_alone(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "0")
+        (path / "manifest.json").unlink()
+        with pytest.raises(RunFolderError, match=r"annotations but no manifest\.json"):
+            open_folder(path)
+
+    def test_a_file_in_its_place(self, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_text("x")
+        with pytest.raises(RunFolderError, match="is a file"):
+            open_folder(path)
+
+    def test_a_path_that_cannot_be(self) -> None:
+        with pytest.raises(RunFolderError, match="cannot hold NUL"):
+            open_folder(Path("a\0b"))
+
+    def test_a_damaged_line_frees_the_lock_again(self, path: Path) -> None:
+        open_folder(path).close()
+        (path / "annotations.jsonl").write_bytes(b"{\n")
+        with pytest.raises(RunFolderError, match=r"annotations\.jsonl:1"):
+            open_folder(path)
+        (path / "annotations.jsonl").write_bytes(b"")
+        open_folder(path).close()
+
+
+HOLDER = """
+import sys
+from tests.store.samples import open_folder
+from pathlib import Path
+with open_folder(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestLocking:
+    @pytest.fixture
+    def holder(self, path: Path) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-c", HOLDER, str(path)]
+        root = Path(__file__).parents[2]
+        with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield process
+            process.kill()
+
+    def test_a_folder_in_use_is_refused_naming_the_process_until_that_dies(
+        self, path: Path, holder: subprocess.Popen[str]
+    ) -> None:
+        with pytest.raises(RunFolderError, match=f"is in use by process {holder.pid} on"):
+            open_folder(path)
+        holder.kill()
+        holder.wait()
+        open_folder(path).close()
+
+    def test_it_holds_within_one_process_too(self, path: Path) -> None:
+        with open_folder(path):
+            with pytest.raises(RunFolderError, match=f"process {os.getpid()} on"):
+                open_folder(path)
+            with pytest.raises(RunFolderError, match="in use"):
+                open_folder(path, identity={"other": True})
+
+    def test_closing_twice_does_nothing(self, path: Path) -> None:
+        folder = open_folder(path)
+        folder.close()
+        folder.close()
+        open_folder(path).close()
+
+
+class TestCommitting:
+    def test_evidence_comes_first_and_the_annotation_last(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with open_folder(path) as folder:
+
+            def killed(_self: object, _annotation: Annotation) -> None:
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr("agent.store.annotations.AnnotationLog.append", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    commit(folder, "0")
+            assert folder.evidence("0") == make_evidence("0")
+            assert folder.done() == set()
+            commit(folder, "0")
+            assert folder.done() == {("0", 0)}
+
+    def test_rounds_are_kept_apart(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "0")
+            folder.commit(make_annotation("0", round=1), make_evidence("0", reading="second"))
+            found = folder.evidence("0", 1)
+            assert isinstance(found, Evidence)
+            assert found.reading == "second"
+            assert folder.done() == {("0", 0), ("0", 1)}
+
+
+class TestViewing:
+    def test_a_finished_run_is_read_and_no_file_of_it_is_changed(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "1", label=0)
+        before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
+        with load_run(path) as run:
+            assert run.manifest["identity"]["model"] == "m"
+            assert run.annotation("1") == make_annotation("1", label=0)
+            assert run.annotation("0") is None
+            assert list(run.annotations()) == [make_annotation("1", label=0)]
+            assert run.evidence("1") == make_evidence("1")
+            assert [pair.id for pair in run.pairs()] == ["0", "1", "2"]
+        assert {name: (path / name).stat().st_mtime_ns for name in before} == before
+
+    def test_a_run_is_read_while_it_goes_on(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "1")
+            with load_run(path) as run:
+                assert run.annotation("1") == make_annotation("1")
+                assert run.evidence("1") == make_evidence("1")
+            commit(folder, "2")
+
+    @pytest.mark.parametrize("what", ["missing", "empty"])
+    def test_what_is_no_run_is_told(self, path: Path, what: str) -> None:
+        if what == "empty":
+            path.mkdir(parents=True)
+        with pytest.raises(RunFolderError, match="no such folder" if what == "missing" else "not the folder of a run"):
+            load_run(path)
+
+    def test_missing_files_of_a_run_are_told(self, path: Path) -> None:
+        open_folder(path).close()
+        for name in ("annotations.jsonl", "evidence.sqlite", "input.jsonl.gz"):
+            (path / name).unlink()
+        with load_run(path) as run:
+            with pytest.raises(RunFolderError, match=r"annotations\.jsonl: no such file"):
+                run.annotation("1")
+            with pytest.raises(RunFolderError, match=r"evidence\.sqlite: no such file"):
+                run.evidence("1")
+            with pytest.raises(InputError, match=r"input\.jsonl\.gz: no such file"):
+                list(run.pairs())
