@@ -51,8 +51,8 @@ class DockerBackend:
         self._image = image
         self._volume = volume
         self._connect = connect
-        self._installer = DockerInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self._installer, network=network)
+        self.installer = DockerInstaller(self._running)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
         self._site: Site | None = None
         self._progress: Progress = _silent
         self._description: Mapping[str, str] = {"backend": self.name}
@@ -76,7 +76,7 @@ class DockerBackend:
             self._site = Site(engine, crew, image, self._volume, limits, owner.labels())
             await crew.call(engine.ensure_volume, self._volume)
             await crew.call(sweep, engine, owner)
-            await self._installer.probe()
+            await self.installer.probe()
             self._description = await self._describe(self._site)
         except BaseException as error:
             self._site = None
@@ -138,7 +138,7 @@ class DockerBackend:
             "platform": site.engine.platform,
             "image": site.image,
             "image_id": await site.crew.call(site.engine.image_id, site.image) or "",
-            "python": self._installer.python,
+            "python": self.installer.python,
         }
 
 

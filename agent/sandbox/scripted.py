@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Environment, Job, Progress, RunResult
+from agent.sandbox.base import CommandResult, Environment, EnvironmentBuilder, Job, Progress, RunResult
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -41,7 +41,8 @@ class ScriptedSandbox:
     ) -> None:
         self._runs = _Answers(runs, "run")
         self._commands = _Answers(commands, "command")
-        self.environments = _ScriptedEnvironments(_Answers(environments, "environment"))
+        self._environments = _Answers(environments, "environment")
+        self.environments: EnvironmentBuilder = _ScriptedEnvironments(self._environments)
         self.acquired = 0
         self.released = 0
 
@@ -58,7 +59,7 @@ class ScriptedSandbox:
     @property
     def requirements(self) -> list[tuple[str, ...]]:
         """The requirements that environments were asked for, in order."""
-        return self.environments.answers.asked
+        return self._environments.asked
 
     async def start(self, progress: Progress) -> None:
         """Do nothing: a script is ready."""
@@ -106,11 +107,11 @@ class _Answers(Generic[Answer, Asked]):
 
 class _ScriptedEnvironments:
     def __init__(self, answers: _Answers[Environment, tuple[str, ...]]) -> None:
-        self.answers = answers
+        self._answers = answers
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Give the script's next environment."""
-        return await self.answers.to(tuple(requirements))
+        return await self._answers.to(tuple(requirements))
 
 
 class _ScriptedSandbox:

@@ -1,0 +1,71 @@
+"""The scripted sandbox answers as told and never on its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.base import CommandResult, Environment, Job, RunResult, SandboxBackend
+from agent.sandbox.scripted import ScriptedSandbox, ScriptExhausted
+from agent.sandbox.session import SandboxSession
+
+JOB = Job(harness="", program="print(1)")
+
+
+async def test_results_come_in_order_and_jobs_are_kept() -> None:
+    backend = ScriptedSandbox([RunResult(stdout="one"), RunResult(stdout="two")])
+    sandbox = await backend.acquire()
+    assert [(await sandbox.run(JOB)).stdout, (await sandbox.run(JOB)).stdout] == ["one", "two"]
+    assert backend.jobs == [JOB, JOB]
+
+
+async def test_an_exhausted_script_raises_and_says_what_was_asked() -> None:
+    backend = ScriptedSandbox([RunResult()])
+    sandbox = await backend.acquire()
+    await sandbox.run(JOB)
+    with pytest.raises(ScriptExhausted, match=r"no answer left for run 2: .*print\(1\)"):
+        await sandbox.run(JOB)
+    with pytest.raises(ScriptExhausted, match=r"command 1: \('ls',\)"):
+        await sandbox.command(["ls"], 1.0)
+    with pytest.raises(ScriptExhausted, match=r"environment 1: \('numpy',\)"):
+        await backend.environments.build(["numpy"])
+    assert issubclass(ScriptExhausted, SandboxError)
+
+
+async def test_exceptions_are_raised() -> None:
+    backend = ScriptedSandbox([SandboxError("it broke"), RunResult(stdout="fresh")])
+    session = SandboxSession(backend)
+    assert (await session.run(JOB)).stdout == "fresh"
+    await session.close()
+    assert (backend.acquired, backend.released) == (2, 2)
+
+
+async def test_a_function_answers_by_what_is_asked() -> None:
+    async def environment(requirements: tuple[str, ...]) -> Environment:
+        return Environment("key", requirements, ("numpy==1",))
+
+    backend = ScriptedSandbox(
+        lambda job: RunResult(stdout=job.program),
+        commands=lambda argv: CommandResult(0, " ".join(argv)),
+        environments=environment,
+    )
+    sandbox = await backend.acquire()
+    assert (await sandbox.run(JOB)).stdout == "print(1)"
+    assert (await sandbox.command(["echo", "x"], 1.0)).output == "echo x"
+    assert (await backend.environments.build(["numpy"])).installed == ("numpy==1",)
+    assert backend.commands == [("echo", "x")]
+    assert backend.requirements == [("numpy",)]
+
+
+async def test_a_released_sandbox_is_not_used_again() -> None:
+    backend = ScriptedSandbox([RunResult()])
+    sandbox = await backend.acquire()
+    await sandbox.release()
+    await sandbox.release()
+    with pytest.raises(SandboxError, match="released"):
+        await sandbox.run(JOB)
+    assert backend.released == 1
+
+
+def test_it_is_a_backend() -> None:
+    assert isinstance(ScriptedSandbox(), SandboxBackend)

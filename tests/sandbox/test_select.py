@@ -1,0 +1,104 @@
+"""`auto` takes the first backend that works and says so; a backend asked for by name is never replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxUnavailable
+from agent.sandbox.base import Limits, Progress
+from agent.sandbox.scripted import ScriptedSandbox
+from agent.sandbox.select import BACKENDS, Make, choose, limits, probe, remedy
+
+
+class Broken(ScriptedSandbox):
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self._why = why
+
+    async def start(self, progress: Progress) -> None:  # noqa: ARG002
+        raise SandboxUnavailable(self._why)
+
+
+class Working(ScriptedSandbox):
+    started = closed = False
+
+    async def start(self, progress: Progress) -> None:  # noqa: ARG002
+        self.started = True
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def makers(docker: ScriptedSandbox, bwrap: ScriptedSandbox) -> Mapping[str, Make]:
+    return {"docker": lambda _config: docker, "bwrap": lambda _config: bwrap}
+
+
+async def test_auto_takes_docker_where_it_works() -> None:
+    docker, bwrap, said = Working(), Working(), list[str]()
+    assert await choose(SandboxConfig(), said.append, backends=makers(docker, bwrap)) is docker
+    assert (docker.started, bwrap.started) == (True, False)
+    assert said == ["The sandbox is docker, chosen by auto"]
+
+
+async def test_auto_falls_back_and_says_why() -> None:
+    bwrap, said = Working(), list[str]()
+    backends = makers(Broken("no engine answers\nmore"), bwrap)
+    assert await choose(SandboxConfig(), said.append, backends=backends) is bwrap
+    assert said == ["The sandbox is bwrap, chosen by auto; docker does not work: no engine answers"]
+
+
+async def test_an_explicit_choice_never_falls_back() -> None:
+    bwrap = Working()
+    backends = makers(Broken("no engine answers"), bwrap)
+    with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
+        await choose(SandboxConfig(backend="docker"), print, backends=backends)
+    assert not bwrap.started
+
+
+async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None:
+    backends = makers(Broken("no engine answers"), Broken("bubblewrap is not installed"))
+    with pytest.raises(SandboxUnavailable) as raised:
+        await choose(SandboxConfig(), print, backends=backends)
+    for words in ("no engine answers", "bubblewrap is not installed", remedy("docker"), remedy("bwrap"), "--variant"):
+        assert words in str(raised.value)
+
+
+async def test_probe_reports_each_backend_and_leaves_none_open() -> None:
+    working = Working()
+    docker, bwrap = await probe(backends=makers(Broken("permission denied"), working))
+    assert (docker.name, docker.works, docker.detail) == ("docker", False, "permission denied")
+    assert docker.remedy == remedy("docker")
+    assert (bwrap.name, bwrap.works, bwrap.remedy) == ("bwrap", True, "")
+    assert working.closed
+
+
+def test_a_configuration_becomes_limits() -> None:
+    config = SandboxConfig(memory_mb=512, processes=10, cpus=0.5, files_mb=16, output_kb=8)
+    assert limits(config) == Limits(memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10)
+    assert limits(SandboxConfig()) == Limits()
+
+
+def test_every_backend_of_the_configuration_can_be_made() -> None:
+    assert [make(SandboxConfig()).name for make in BACKENDS.values()] == list(BACKENDS) == ["docker", "bwrap"]
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "release", "words"),
+    [
+        ("docker", "Darwin", "", "colima start"),
+        ("bwrap", "Darwin", "", "use Docker"),
+        ("docker", "Windows", "", "WSL2"),
+        ("docker", "Linux", "", "docs.docker.com"),
+        ("bwrap", "Linux", "ID=debian\n", "sudo apt install bubblewrap"),
+        ("bwrap", "Linux", 'NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\n', "sudo apt install bubblewrap"),
+        ("bwrap", "Linux", 'ID="rocky"\nID_LIKE="rhel centos fedora"\n', "sudo dnf install bubblewrap"),
+        ("bwrap", "Linux", 'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n', "sudo zypper install bubblewrap"),
+        ("bwrap", "Linux", "ID=archlinux\n", "sudo pacman -S bubblewrap"),
+        ("bwrap", "Linux", "nonsense\n", "package manager: bubblewrap"),
+    ],
+)
+def test_remedies_fit_the_system(name: str, system: str, release: str, words: str) -> None:
+    assert words in remedy(name, system=system, release=release)
