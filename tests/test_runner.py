@@ -25,7 +25,7 @@ async def annotate(
 ) -> Annotation:
     model = replies if isinstance(replies, ScriptedLLM) else ScriptedLLM(replies)
     async with Annotator(model=model, sandbox=sandbox or ScriptedSandbox(passed), **options) as annotator:
-        return [annotation async for annotation in annotator.annotate([pair])][0]
+        return await anext(annotator.annotate([pair]))
 
 
 @pytest.mark.parametrize(("verdict", "expected"), [("match", 1), ("non_match", 0)])
@@ -123,7 +123,7 @@ async def test_commands_that_change_nothing_end_the_repair() -> None:
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 async def test_there_are_no_more_rounds_than_allowed(rounds: int) -> None:
-    sandbox = ScriptedSandbox(lambda job: lacking("unheard_of"), commands=lambda argv: CommandResult(0, ""))
+    sandbox = ScriptedSandbox(lambda _: lacking("unheard_of"), commands=lambda _: CommandResult(0, ""))
     replies = {
         "screen": [screen()],
         "generate_test": [program("import unheard_of\n" + PROGRAM)],
@@ -159,7 +159,7 @@ async def test_a_broken_sandbox_is_replaced_once() -> None:
 
 
 async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
-    sandbox = ScriptedSandbox(lambda job: SandboxError("engine gone"))
+    sandbox = ScriptedSandbox(lambda _: SandboxError("engine gone"))
     found = await annotate({"screen": [screen()], "generate_test": [program()]}, sandbox)
     assert (found.label, found.decided_by) == (None, None)
     assert found.error is not None
@@ -200,11 +200,11 @@ async def test_a_malformed_program_is_asked_again() -> None:
     )
     found = await annotate(model)
     assert found.label == 1
-    assert "marker" in model.calls[2].messages[-1].content.lower()
+    assert "`# <candidate>` stands nowhere" in model.calls[2].messages[-1].content
 
 
 async def test_the_pair_timeout_ends_a_pair_without_a_label() -> None:
-    async def forever(call: object) -> str:
+    async def forever(_: object) -> str:
         await asyncio.Event().wait()
         return ""
 
