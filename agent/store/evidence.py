@@ -111,7 +111,7 @@ class EvidenceStore:
 def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store, and by hash the texts it refers to."""
     # Computed fields are left out: the models refuse them when read again.
-    free = {"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}}
+    free: dict[str, Any] = {"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}}
     record = evidence.model_dump(mode="json", round_trip=True, exclude=free)
     # Free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply.
     record["pair"]["meta"] = evidence.pair.meta

@@ -1,0 +1,146 @@
+"""A disk that fills up while a run is written: said so, nothing finished is lost, the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent.errors import StorageError
+from agent.llm.base import Reply
+from agent.store import RunFolder, SqliteReplyCache, load_run
+from tests.store.samples import commit, make_annotation, make_evidence, open_folder
+
+ROOT = Path(__file__).parents[2]
+noise = random.Random(7)
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a megabyte."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tiny file system takes root; the size limit below is tested all the same")
+    try:
+        mount("-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder))
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system may be mounted here: {error}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder: RunFolder, reason_size: int) -> tuple[int, StorageError]:
+    """Commit until the disk is full; return the number of the first pair that could not be."""
+    for number in range(10_000):
+        reason = noise.randbytes(reason_size // 2).hex()
+        try:
+            folder.commit(make_annotation(str(number), reason=reason), make_evidence(str(number), reading=reason))
+        except StorageError as error:
+            return number, error
+    raise AssertionError("the disk never filled")
+
+
+@pytest.mark.parametrize("reason_size", [20, 3_000, 60_000])
+def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reason_size: int) -> None:
+    folder = open_folder(tiny / "run")
+    failed, error = fill(folder, reason_size)
+    assert failed > 0
+    assert str(tiny / "run") in str(error)
+    assert "the disk is full" in str(error)
+    assert "Nothing that was finished is lost" in str(error)
+    assert folder.done() == {(str(number), 0) for number in range(failed)}
+    assert (tiny / "run" / "annotations.jsonl").read_bytes().endswith(b"\n")
+    # There may be room for the manifest's last lines, or not.
+    with suppress(StorageError):
+        folder.close()
+
+    mount("-o", "remount,size=8m", str(tiny))
+    with open_folder(tiny / "run") as again:
+        assert again.done() == {(str(number), 0) for number in range(failed)}
+        commit(again, str(failed))
+        assert all(again.evidence(str(number)) is not None for number in range(failed + 1))
+
+
+def test_a_disk_that_is_full_from_the_start_is_told(tiny: Path) -> None:
+    (tiny / "filler").write_bytes(b"x" * (508 * 1024))
+    with pytest.raises(StorageError, match="the disk is full"):
+        open_folder(tiny / "run")
+    (tiny / "filler").unlink()
+    open_folder(tiny / "run").close()
+
+
+def test_a_full_disk_under_the_cache_is_told_and_what_it_held_is_kept(tiny: Path) -> None:
+    def fill_cache(cache: SqliteReplyCache) -> None:
+        for number in range(1_000):
+            cache.put(str(number), Reply(text=noise.randbytes(2_000).hex()))
+
+    with SqliteReplyCache(tiny / "cache.sqlite") as cache:
+        with pytest.raises(StorageError, match=r"cache\.sqlite.*the disk is full"):
+            fill_cache(cache)
+        assert cache.get("0") is not None
+
+
+def test_a_run_on_a_read_only_disk_can_be_looked_at(tiny: Path) -> None:
+    with open_folder(tiny / "run") as folder:
+        commit(folder, "1")
+    mount("-o", "remount,ro", str(tiny))
+    with load_run(tiny / "run") as run:
+        assert run.annotation("1") == make_annotation("1")
+        assert run.evidence("1") == make_evidence("1")
+    with pytest.raises(StorageError, match="read-only"):
+        open_folder(tiny / "run")
+
+
+# A limit on the size of files is the plain user's full disk. It meets a write in the middle, as a full disk may.
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from agent.errors import StorageError
+from agent.store.annotations import AnnotationLog
+from tests.store.samples import make_annotation, open_folder, make_evidence
+
+path, what = Path(sys.argv[1]), sys.argv[2]
+if what == "annotations":
+    log = AnnotationLog(path / "annotations.jsonl")
+    put = lambda number: log.append(make_annotation(str(number)))
+else:
+    folder = open_folder(path)
+    put = lambda number: folder.commit(make_annotation(str(number)), make_evidence(str(number)))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+number = 0
+try:
+    while True:
+        put(number)
+        number += 1
+except StorageError as error:
+    print(number)
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("what", ["annotations", "folder"])
+def test_a_file_size_limit_leaves_whole_lines_only(tmp_path: Path, what: str) -> None:
+    if what == "folder":
+        open_folder(tmp_path).close()
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), what]
+    writer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert writer.returncode == 0, writer.stderr
+    written, message = writer.stdout.split("\n", 1)
+    assert "cannot be written" in message
+    assert "Nothing that was finished is lost" in message
+    content = (tmp_path / "annotations.jsonl").read_bytes()
+    assert content.endswith(b"\n")
+    assert content.count(b"\n") == int(written) > 5

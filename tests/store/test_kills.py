@@ -1,0 +1,74 @@
+"""A writer that is killed at any moment loses at most what it was about to commit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.store import load_run
+from tests.store.samples import open_folder
+
+ROOT = Path(__file__).parents[2]
+KILLS = 20
+
+# Forks writers, one after the other, and kills each a random time after it began to commit. Every writer opens what
+# the one before left. Lines of 100 KB take the kernel several steps to write, so that some are torn.
+KILLER = """
+import os, random, signal, sys, time
+from pathlib import Path
+from tests.store.samples import make_annotation, make_evidence, open_folder
+
+path, kills = Path(sys.argv[1]), int(sys.argv[2])
+moments = random.Random(20)
+
+def write(ready):
+    folder = open_folder(path)
+    os.write(ready, b".")
+    number = len(folder.done())
+    while True:
+        annotation = make_annotation(str(number), reason="x" * moments.choice((10, 100_000)))
+        folder.commit(annotation, make_evidence(str(number)))
+        number += 1
+
+torn = 0
+for _ in range(kills):
+    started, ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            write(ready)
+        finally:
+            os._exit(1)
+    os.close(ready)
+    if not os.read(started, 1):
+        sys.exit("a writer could not open what the one before left")
+    os.close(started)
+    time.sleep(moments.uniform(0, 0.03))
+    os.kill(child, signal.SIGKILL)
+    if os.waitpid(child, 0)[1] != signal.SIGKILL:
+        sys.exit("a writer failed")
+    torn += not (path / "annotations.jsonl").read_bytes().endswith(b"\\n")
+print(torn)
+"""
+
+
+def test_after_twenty_kills_every_record_is_whole_and_every_id_is_there_once(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    command = [sys.executable, "-c", KILLER, str(path), str(KILLS)]
+    killer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert killer.returncode == 0, killer.stderr
+
+    with open_folder(path) as folder:
+        done = folder.done()
+    lines = (path / "annotations.jsonl").read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    ids = [json.loads(line)["id"] for line in lines]
+    assert ids == [str(number) for number in range(len(ids))]
+    assert done == {(pair_id, 0) for pair_id in ids}
+    assert len(ids) > KILLS
+
+    with load_run(path) as run:
+        assert all(run.evidence(pair_id) is not None for pair_id in ids)
+        assert len(run.manifest["segments"]) == KILLS + 1
