@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import tarfile
+import time
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def _pack(wheels: Sequence[Path], staging: str, stream: BinaryIO) -> None:
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for folder in folders:
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            # without its time it would pass for a stale one, which any other builder removes
+            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, time.time()
             archive.addfile(entry)
         for wheel in wheels:
             with wheel.open("rb") as content:

@@ -81,7 +81,6 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "simplejson": "simplejson",
     "ujson": "ujson",
     "orjson": "orjson",
-    "demjson3": "demjson3",
     "jsonschema": "jsonschema",
     "jsonpath_ng": "jsonpath-ng",
     "xmltodict": "xmltodict",
@@ -122,7 +121,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "attrs": "attrs",
     "click": "click",
     "typer": "typer",
-    "docopt": "docopt",
+    "docopt": "docopt-ng",
     "colorama": "colorama",
     "termcolor": "termcolor",
     "blessed": "blessed",
@@ -268,6 +267,7 @@ WHEEL_SUBSTITUTES: Mapping[str, str] = {
     "opencv": "opencv-python-headless",
     "psycopg2": "psycopg2-binary",
     "pycrypto": "pycryptodome",
+    "docopt": "docopt-ng",
     "python-levenshtein": "levenshtein",
 }
 

@@ -11,7 +11,10 @@ _NO_VERSION = re.compile(
     re.MULTILINE,
 )
 _NO_WHEELS_IN_CONFLICT = re.compile(
-    r"^ERROR: (Cannot install .+?) because these package versions have conflicting dep", re.MULTILINE
+    r"some packages in these conflicts have no matching distributions available for your environment:\s+(\S+)"
+)
+_CONFLICT = re.compile(
+    r"^ERROR: (Cannot install .+?) because these package versions have conflicting dependencies", re.MULTILINE
 )
 _CONFLICT_LINE = re.compile(r"^    (\S.* depends on .+|The user requested .+)$", re.MULTILINE)
 _REFUSED_BY_INDEX = re.compile(r"\b(?:401|403|407)\b[^\n]*?(?:Client )?Error|credentials not correct", re.IGNORECASE)

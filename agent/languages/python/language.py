@@ -1,0 +1,89 @@
+"""Python, tested by `test_*` functions and unittest classes."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.languages.python import reporting
+from agent.languages.python.cases import find_cases
+from agent.languages.python.imports import third_party
+from agent.languages.python.insertion import MARKER, place
+from agent.languages.python.inspection import examine
+from agent.languages.python.rules import check_candidate_is_kept
+from agent.languages.python.source import normalise
+from agent.sandbox.base import Job, RunResult
+from agent.sandbox.imports import Resolver, requirement_for
+from agent.types import TestReport
+
+
+class PythonLanguage:
+    """Python 3; `resolve` tells the requirement that provides an import name."""
+
+    name = "python"
+    fence = "python"
+    marker = MARKER
+
+    def __init__(self, resolve: Resolver = requirement_for) -> None:
+        self._resolve = resolve
+
+    def inspect(self, code: str) -> Snippet:
+        """Say whether a snippet parses and what a test program must know of it. Never raises."""
+        code = normalise(code)
+        problem, advice = examine(code)
+        return Snippet(code, problem, advice)
+
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        """Put the snippet in place of the marker, verbatim.
+
+        Raises:
+            MalformedProgram: no or several markers, no test case, the program does not parse or defines the candidate.
+        """
+        if snippet.problem is not None:
+            raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
+        placement = place(template, snippet.code)
+        check_candidate_is_kept(placement)
+        found = find_cases(placement)
+        imports = third_party(placement.tree)
+        options = {"first_line": str(placement.first_line), "last_line": str(placement.last_line)}
+        if found.needs_pytest:
+            imports = tuple(dict.fromkeys((*imports, "pytest")))
+            options["pytest"] = "1"
+        return Program(
+            template=template,
+            source=placement.source,
+            first_line=placement.first_line,
+            last_line=placement.last_line,
+            cases=found.names,
+            imports=imports,
+            options=options,
+        )
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+        """Return what a sandbox runs for this program."""
+        return Job(
+            harness=_harness(),
+            program=program.source,
+            cases=program.cases,
+            options=program.options,
+            environment=environment,
+            timeout=timeout,
+        )
+
+    def report(self, program: Program, result: RunResult) -> TestReport:
+        """Read a run: per-case outcomes, status, and who failed."""
+        return reporting.report(program, result)
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
+        """Return the import names to install (empty when no dependency was missing)."""
+        return reporting.missing(program, result)
+
+    def requirement(self, import_name: str) -> str | None:
+        """Return the requirement that provides an import name, or None when unknown."""
+        return self._resolve(import_name)
+
+
+@cache
+def _harness() -> str:
+    return files("agent.sandbox.inside").joinpath("python_harness.py").read_text(encoding="utf-8")

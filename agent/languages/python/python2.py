@@ -1,0 +1,74 @@
+"""What Python 2 had and Python 3 has not: syntax, names, methods, attributes of modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+NAMES: Mapping[str, str] = {
+    "apply": "def apply(f, args=(), kwargs={}): return f(*args, **kwargs)",
+    "basestring": "basestring = str",
+    "buffer": "buffer = memoryview",
+    "cmp": "def cmp(a, b): return (a > b) - (a < b)",
+    "coerce": "a function",
+    "execfile": "a function",
+    "file": "file = open",
+    "intern": "from sys import intern",
+    "long": "long = int",
+    "raw_input": "raw_input = input",
+    "reduce": "from functools import reduce",
+    "reload": "from importlib import reload",
+    "unichr": "unichr = chr",
+    "unicode": "unicode = str",
+    "xrange": "xrange = range",
+    "StandardError": "StandardError = Exception",
+}
+"""Built-in names, and how a test program can supply each."""
+
+METHODS = frozenset({"has_key", "iteritems", "iterkeys", "itervalues", "viewitems", "viewkeys", "viewvalues"})
+"""Methods of dictionaries; a subclass of `dict` can have them."""
+
+ATTRIBUTES: Mapping[str, frozenset[str]] = {
+    "itertools": frozenset({"ifilter", "ifilterfalse", "imap", "izip", "izip_longest"}),
+    "os": frozenset({"getcwdu", "popen2", "popen3"}),
+    "string": frozenset(
+        {"atof", "atoi", "join", "joinfields", "letters", "lower", "lowercase", "maketrans", "replace", "split",
+         "strip", "upper", "uppercase", "zfill"}
+    ),
+    "sys": frozenset({"exc_clear", "maxint", "setdefaultencoding"}),
+    "types": frozenset(
+        {"BooleanType", "ClassType", "DictType", "FileType", "FloatType", "InstanceType", "IntType", "ListType",
+         "LongType", "ObjectType", "StringType", "StringTypes", "TupleType", "TypeType", "UnicodeType"}
+    ),
+    "urllib": frozenset({"quote", "quote_plus", "unquote", "unquote_plus", "urlencode", "urlopen", "urlretrieve"}),
+}  # fmt: skip
+"""Attributes of modules that exist in both; a test program can set them on the module."""
+
+_BY_MESSAGE = (
+    ("Missing parentheses in call to 'print'", "print statement"),
+    ("Missing parentheses in call to 'exec'", "exec statement"),
+    ("multiple exception types must be parenthesized", "except X, e"),
+    ("leading zeros in decimal integer literals", "octal literal such as 0777"),
+    ("parameters cannot be parenthesized", "tuple parameter"),
+    ("inconsistent use of tabs and spaces", "tabs mixed with spaces"),
+)
+_LONG = re.compile(r"[0-9a-fA-F]*[lL]\b")
+
+
+def syntax(error: SyntaxError) -> str | None:
+    """Name the Python 2 syntax that made this error, or return None."""
+    message = str(error.msg)
+    for part, name in _BY_MESSAGE:
+        if part in message:
+            return name
+    if not message.startswith("invalid") or not error.text or not error.offset:
+        return None
+    before, after = error.text[: error.offset - 1], error.text[error.offset - 1 :]
+    found = {
+        "raise X, value": after.startswith(",") and before.lstrip().startswith("raise"),
+        "backticks": after.startswith("`") and not after.startswith("```"),
+        "<> operator": after.startswith("<>"),
+        "long literal such as 10L": "literal" in message and _LONG.match(after) is not None,
+        "ur'' literal": before[-2:].lower() == "ur" and after[:1] in ("'", '"'),
+    }
+    return next((name for name, present in found.items() if present), None)

@@ -1,0 +1,109 @@
+"""What a generated program must leave to the candidate: one that defines the candidate itself judges itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from agent.languages.base import MalformedProgram
+from agent.languages.python.insertion import Placement
+from agent.languages.python.tree import Definition, Function, bindings, is_within, walk, walk_scope
+
+_PATCHERS = frozenset({"setattr", "delattr", "object"})
+
+
+def check_candidate_is_kept(placement: Placement) -> None:
+    """Refuse programs that define, replace or re-emit what the snippet defines.
+
+    What a decorator of the snippet reads (`x` of `@x.setter`) must come from the program and is let through.
+
+    Raises:
+        MalformedProgram: the program does so; names what and where.
+    """
+    defined = _defined(placement.statements)
+    assigned = {
+        name
+        for node in walk_scope(placement.statements)
+        if isinstance(node, ast.Name)
+        for name in bindings(node)
+        if name not in defined
+    }
+    for name, line in _offences(placement, defined, assigned):
+        number = _template_line(placement, line)
+        raise MalformedProgram(
+            f"line {number} of the program defines or replaces `{name}`, which the candidate defines: the candidate "
+            "must be tested as it is. Remove that, or give yours another name"
+        )
+
+
+def _defined(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    definitions = [node for node in statements if isinstance(node, Definition)]
+    read = {
+        part.id
+        for node in definitions
+        for decorator in node.decorator_list
+        for part in ast.walk(decorator)
+        if isinstance(part, ast.Name)
+    }
+    return frozenset(node.name for node in definitions if node.name not in read)
+
+
+def _offences(placement: Placement, defined: frozenset[str], assigned: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield names and lines; the snippet's own lines never offend."""
+    owner = placement.owner
+    for node in walk_scope(getattr(owner, "body", [])):
+        if not _is_snippets(node, placement):
+            line = getattr(node, "lineno", 0)
+            yield from ((name, line) for name in bindings(node) if name in defined)
+            yield from ((n, line) for n in bindings(node) if n in assigned and line > placement.last_line)
+    if isinstance(owner, ast.ClassDef):
+        yield from _class_offences(placement, owner, defined)
+    else:
+        yield from _hidden_definitions(placement, defined)
+
+
+def _hidden_definitions(placement: Placement, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
+    for function in walk([placement.tree]):
+        if not isinstance(function, Function) or _is_snippets(function, placement) or function is placement.owner:
+            continue
+        for node in walk_scope(function.body):
+            if _is_snippets(node, placement):
+                continue
+            names = node.names if isinstance(node, ast.Global) else [node.name] if isinstance(node, Definition) else []
+            yield from ((name, getattr(node, "lineno", 0)) for name in names if name in defined)
+
+
+def _class_offences(placement: Placement, owner: ast.ClassDef, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield what replaces a method from outside of its class, or the class itself."""
+    for node in walk_scope(placement.tree.body):
+        if node is not owner and owner.name in bindings(node):
+            yield owner.name, getattr(node, "lineno", 0)
+    for node in walk([placement.tree]):
+        if _is_snippets(node, placement):
+            continue
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            if _is_name(node.value, owner.name) and node.attr in defined:
+                yield node.attr, line
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and _is_name(node.args[0], owner.name):
+            patcher = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name = getattr(node.args[1], "value", None)
+            if patcher in _PATCHERS and isinstance(name, str) and name in defined:
+                yield name, line
+        elif isinstance(node, ast.ClassDef) and any(_is_name(base, owner.name) for base in node.bases):
+            names = {name for part in walk_scope(node.body) for name in bindings(part)}
+            yield from ((name, line) for name in defined & names)
+
+
+def _is_snippets(node: ast.AST, placement: Placement) -> bool:
+    return is_within(node, placement.first_line, placement.last_line)
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _template_line(placement: Placement, line: int) -> int:
+    shift = placement.shift
+    length = placement.last_line - placement.first_line + 1
+    return line - shift if line < placement.first_line else line - shift - length + 1

@@ -1,0 +1,120 @@
+"""Asks a pair's questions: renders the prompt, calls, reads the reply, and asks again when it cannot be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+from agent.errors import ModelError, ReplyError
+from agent.llm.base import Call, Message, Reply, ReplyKind
+from agent.llm.extract import Unparsable, blank, without_thinking
+from agent.llm.gateway import Gateway
+from agent.prompt_text import cut, printable, sound
+from agent.prompts import Prompts
+from agent.types import Exchange, Usage
+
+_ECHO_LIMIT = 16_000
+_CAUSE_LIMIT = 500
+
+T = TypeVar("T")
+
+
+class Asker:
+    """One pair's questions to the models in one round (`sample`), asked one after another.
+
+    `usage` is everything that was paid for so far, unusable replies and failed calls included; `exchanges` is every
+    call in order, with `problem` where it gave nothing that could be used.
+    """
+
+    def __init__(self, gateway: Gateway, prompts: Prompts, *, pair_id: str, sample: int = 0, reasks: int = 2) -> None:
+        self.usage = Usage()
+        self.exchanges: list[Exchange] = []
+        self._gateway = gateway
+        self._prompts = prompts
+        self._pair_id = pair_id
+        self._sample = sample
+        self._reasks = reasks
+        self._turns: Counter[str] = Counter()
+
+    async def ask(self, role: str, variables: Mapping[str, Any], parse: Callable[[str], T], *, reply: ReplyKind) -> T:
+        """Ask one question and return what `parse` makes of the reply.
+
+        A reply that is blank, or for which `parse` raises a ValueError, is asked again with the cause, `reasks` times;
+        after a blank JSON reply without the JSON mode, which some models answer with nothing but spaces.
+
+        Raises:
+            ReplyError: no reply could be used; the message gives the last cause.
+            ModelError: the model gave no reply.
+            PromptError: the prompt does not render.
+        """
+        messages, kind = self._prompts.render(role, variables), reply
+        problem = ""
+        for _ in range(self._reasks + 1):
+            call = Call(role, messages, kind, self._sample, self._pair_id, self._turns[role], variables)
+            answer = await self._answer(call)
+            try:
+                if blank(answer.text):
+                    raise Unparsable("the reply is blank")
+                value = parse(answer.text)
+            except ValueError as error:
+                problem = _cause(error, answer)
+                self._keep(call, answer, problem)
+            else:
+                self._keep(call, answer)
+                return value
+            again = self._prompts.render("reask", {"cause": problem, "reply": reply})
+            if blank(answer.text):
+                messages, kind = _extended(messages, again), "text"
+            else:
+                messages = (*messages, Message("assistant", _echo(answer.text)), *again)
+        times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
+        raise ReplyError(f"no usable reply to {role!r}, asked {times}: {problem}")
+
+    async def _answer(self, call: Call) -> Reply:
+        self._turns[call.role] += 1
+        try:
+            answer = await self._gateway.ask(call)
+        except ModelError as error:
+            cost = error.usage or Usage()
+            self._keep(call, Reply("", usage=cost), f"{type(error).__name__}: {error}")
+            raise
+        return replace(answer, text=sound(answer.text))
+
+    def _keep(self, call: Call, answer: Reply, problem: str | None = None) -> None:
+        self.usage = self.usage + answer.usage
+        self.exchanges.append(
+            Exchange(
+                role=call.role,
+                key=self._gateway.key(call),
+                messages=tuple(asdict(message) for message in call.messages),
+                reply=answer.text,
+                model=answer.model,
+                cached=answer.cached,
+                usage=answer.usage,
+                problem=problem,
+                raw=dict(answer.raw),
+            )
+        )
+
+
+def _cause(error: ValueError, answer: Reply) -> str:
+    cause = cut(printable(str(error)), _CAUSE_LIMIT)
+    return f"{cause} (the reply reached the limit on its length)" if answer.finish_reason == "length" else cause
+
+
+def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Add to the last turn: servers refuse an empty assistant turn, and some refuse two user turns in a row."""
+    last = messages[-1]
+    content = "\n\n".join((last.content, *(message.content for message in again)))
+    return (*messages[:-1], replace(last, content=content))
+
+
+def _echo(text: str) -> str:
+    """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
+    try:
+        text = without_thinking(text)
+    except Unparsable:
+        pass
+    return cut(printable(text).strip(), _ECHO_LIMIT)

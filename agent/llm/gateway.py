@@ -1,0 +1,137 @@
+"""Where calls go out: cache, merging of equal requests, and the limit on calls in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agent.errors import AgentError, ModelError
+from agent.llm.base import LLM, Call, Reply
+from agent.types import Usage
+
+
+class ReplyCache(Protocol):
+    """Keeps replies by key, across runs."""
+
+    def get(self, key: str) -> Reply | None:
+        """Return the reply stored under a key."""
+        ...
+
+    def put(self, key: str, reply: Reply) -> None:
+        """Store a reply.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        ...
+
+
+class RoleModels(Protocol):
+    """Anything that knows the model of each role."""
+
+    def for_role(self, role: str) -> LLM:
+        """Return the model that answers this role's calls."""
+        ...
+
+
+class Gateway:
+    """Answers calls from the cache, from an equal call in flight, or from the role's model.
+
+    A reply that was not paid for has `cached=True` and no usage. Errors are never cached. `on_reply` is told every
+    reply handed out, once the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
+    """
+
+    def __init__(
+        self,
+        models: RoleModels,
+        *,
+        cache: ReplyCache | None = None,
+        limit: asyncio.Semaphore | None = None,
+        on_reply: Callable[[Call, Reply], None] | None = None,
+    ) -> None:
+        self._models = models
+        self._cache = cache
+        self._limit = limit
+        self._on_reply = on_reply
+        self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
+
+    def key(self, call: Call) -> str:
+        """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
+        return _key(self._models.for_role(call.role), call)
+
+    async def ask(self, call: Call) -> Reply:
+        """Answer one call.
+
+        Raises:
+            ModelError: the model gave no usable reply.
+            RunStopped: no call can succeed, or the reply could not be stored.
+        """
+        reply = await self._answer(call)
+        if self._on_reply is not None:
+            self._on_reply(call, reply)
+        return reply
+
+    async def _answer(self, call: Call) -> Reply:
+        model = self._models.for_role(call.role)
+        key = _key(model, call)
+        while True:
+            stored = None if self._cache is None else self._cache.get(key)
+            if stored is not None:
+                return _unpaid(stored)
+            flight = self._flights.get(key)
+            if flight is None:
+                return await self._lead(model, call, key)
+            # The shield keeps a cancelled follower from cancelling the future that others wait for.
+            outcome = await asyncio.shield(flight)
+            if isinstance(outcome, AgentError):
+                raise _unpaid_error(outcome) from outcome
+            if outcome is not None:
+                return _unpaid(outcome)
+
+    async def _lead(self, model: LLM, call: Call, key: str) -> Reply:
+        """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
+        flight = self._flights[key] = asyncio.get_running_loop().create_future()
+        try:
+            limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
+            async with limit:
+                reply = await model.reply(call)
+            if self._cache is not None:
+                self._cache.put(key, reply)
+            flight.set_result(reply)
+            return reply
+        except AgentError as error:
+            flight.set_result(error)
+            raise
+        finally:
+            del self._flights[key]
+            if not flight.done():
+                flight.set_result(None)
+
+
+def _key(model: LLM, call: Call) -> str:
+    decisive = {
+        "identity": dict(model.identity()),
+        "messages": [[message.role, message.content] for message in call.messages],
+        "reply": call.reply,
+        "sample": call.sample,
+    }
+    canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _unpaid(reply: Reply) -> Reply:
+    return replace(reply, cached=True, usage=Usage())
+
+
+def _unpaid_error(error: AgentError) -> AgentError:
+    """Return the leader's error for a follower, which paid nothing for it."""
+    same = copy.copy(error)
+    if isinstance(same, ModelError):
+        same.usage = None
+    return same

@@ -1,0 +1,166 @@
+"""What a snippet needs around it: imports, names of older Python, and declared stand-ins for what it lacks."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent.llm.heuristic.names import (
+    CLASS_OR_MODULE,
+    MEMBERS,
+    MODULES,
+    MOVED,
+    OLD_MODULES,
+    OLD_NAMES,
+    SUBMODULES,
+    THIRD_PARTY,
+)
+from agent.llm.heuristic.snippets import Outline, Use
+from agent.llm.heuristic.words import query_terms, split_identifier, terms, weight
+
+_TYPING = frozenset(typing.__all__)
+_PACKAGE = "given_package"
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """Lines before the snippet, the names they stand in for, and the names left out on purpose.
+
+    `missing` are helpers that seem to do what the query asks for: a stand-in may not.
+    """
+
+    lines: tuple[str, ...]
+    stand_ins: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Provided:
+    lines: tuple[str, ...]
+    stand_in: str | None = None
+
+
+def scaffold(read: Outline, query: str, *, holder: str | None = None) -> Scaffold:
+    """Return what the snippet lacks. `holder` is the class that it will stand in, if any (it mangles names)."""
+    asked = {term for term in query_terms(query) if weight(term) == 1.0}
+    lines: list[str] = []
+    stand_ins: list[str] = []
+    missing: list[str] = []
+    for name, use in read.free.items():
+        if name == holder:
+            continue
+        provided = _provide(_mangled(name, holder), name, use)
+        if provided is None:
+            if use.called and asked & set(terms(split_identifier(name))):
+                missing.append(name)
+                continue
+            provided = _stand_in(_mangled(name, holder), name, use)
+        lines += provided.lines
+        stand_ins += [] if provided.stand_in is None else [provided.stand_in]
+    for imported in _old_imports(read):
+        lines += imported.lines
+        stand_ins += [] if imported.stand_in is None else [imported.stand_in]
+    return Scaffold(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(stand_ins)), tuple(missing))
+
+
+def _mangled(name: str, holder: str | None) -> str:
+    """Return the name as a class body reads it: `__x` inside class `Holder` is `_Holder__x`."""
+    if holder is None or not name.startswith("__") or name.endswith("__"):
+        return name
+    return f"_{holder.lstrip('_')}{name}"
+
+
+def _provide(target: str, name: str, use: Use) -> _Provided | None:
+    """Return lines that bind `target` to the real thing that the name usually means; None when unknown."""
+    bare = name.lstrip("_") or name
+    for known in dict.fromkeys((name, bare)):
+        attributes = use.attributes
+        class_like = CLASS_OR_MODULE.get(known, frozenset())
+        module = MODULES.get(known) or (known if known in sys.stdlib_module_names or known in THIRD_PARTY else None)
+        if attributes and module and not attributes & class_like and not (use.called and known in MEMBERS):
+            return _Provided(tuple(_module_lines(target, module, attributes)))
+        if known in OLD_NAMES and not (attributes and known in MEMBERS and not use.called):
+            line = OLD_NAMES[known]
+            return _Provided((line,) if target == known else (line, f"{target} = {known}"), f"{known}: {line}")
+        if known in MEMBERS:
+            return _Provided((f"from {MEMBERS[known]} import {known} as {target}",))
+        if known in _TYPING:
+            return _Provided((f"from typing import {known} as {target}",))
+        if known in MODULES or known in THIRD_PARTY or known in sys.stdlib_module_names:
+            return _Provided((f"import {module} as {target}",))
+    return None
+
+
+def _module_lines(target: str, module: str, attributes: frozenset[str]) -> Iterator[str]:
+    for attribute in sorted(attributes):
+        if (module, attribute) in SUBMODULES:
+            yield f"import {SUBMODULES[module, attribute]}"
+    yield f"import {module}" if target == module else f"import {module} as {target}"
+    for attribute in sorted(attributes):
+        if (module, attribute) in MOVED:
+            yield f"_given_moved({module!r}, {attribute!r}, lambda: {MOVED[module, attribute]})"
+
+
+def _stand_in(target: str, name: str, use: Use) -> _Provided:
+    if use.raised and not use.attributes:
+        return _Provided((f"class {target}(Exception): pass",), f"{name}: an error class of its own")
+    if use.decorates:
+        line = f"{target} = lambda *values, **named: values[0] if values and callable(values[0]) else (lambda it: it)"
+        return _Provided((line,), f"{name}: a decorator that changes nothing")
+    if use.called and name.lstrip("_")[:1].islower() and not use.attributes:
+        return _Provided(
+            (f"{target} = _StandIn({name!a}, echo=True)",), f"{name}: a function that returns its argument"
+        )
+    if "has_" in name.lower() or name.lower().lstrip("_").startswith(
+        ("has", "is_", "use_", "enable", "debug", "verbose")
+    ):
+        return _Provided((f"{target} = False",), f"{name}: a switch that is off")
+    return _Provided((f"{target} = _StandIn({name!a})",), f"{name}: an object without contents")
+
+
+def _old_imports(read: Outline) -> Iterator[_Provided]:
+    """Yield what lets the snippet's own imports of old, moved and sibling modules succeed."""
+    if read.tree is None:
+        return
+    siblings: list[str] = []
+    for node in ast.walk(read.tree):
+        if isinstance(node, ast.Import):
+            yield from _old_modules([alias.name for alias in node.names])
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            siblings += _sibling_modules(node)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from _old_modules([node.module])
+            yield from _moved_members(node.module, [alias.name for alias in node.names])
+    if siblings:
+        names = ", ".join(ascii(name) for name in dict.fromkeys(siblings))
+        shown = ", ".join(dict.fromkeys(siblings))
+        yield _Provided(
+            (f"__package__ = {_PACKAGE!r}", f"_given_package({_PACKAGE!r}, {names})"),
+            f"{shown}: modules of the snippet's package, without contents",
+        )
+
+
+def _sibling_modules(node: ast.ImportFrom) -> list[str]:
+    package = ".".join([_PACKAGE] * node.level) if node.level == 1 else _PACKAGE
+    if not node.module:
+        return [f"{package}.{alias.name}" for alias in node.names]
+    parts = node.module.split(".")
+    return [".".join([package, *parts[: end + 1]]) for end in range(len(parts))]
+
+
+def _old_modules(modules: Sequence[str]) -> Iterator[_Provided]:
+    for module in modules:
+        if module in OLD_MODULES:
+            line = f"__import__('sys').modules.setdefault({module!r}, __import__('importlib').import_module(" + (
+                f"{OLD_MODULES[module]!r}))"
+            )
+            yield _Provided((line,), f"{module}: {OLD_MODULES[module]}")
+
+
+def _moved_members(module: str, names: Sequence[str]) -> Iterator[_Provided]:
+    for name in names:
+        if (module, name) in MOVED:
+            yield _Provided((f"_given_moved({module!r}, {name!r}, lambda: {MOVED[module, name]})",))

@@ -1,0 +1,94 @@
+"""Puts values of a pair and of an execution into words and between delimiters, for prompts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from agent.types import Simulated, TestReport
+
+LIMITS: Mapping[str, int] = {
+    "query": 2_000,
+    "code": 24_000,
+    "context": 8_000,
+    "program": 32_000,
+    "output": 6_000,
+    "report": 8_000,
+    "history": 8_000,
+}
+OTHER_LIMIT = 4_000
+_MESSAGE_LIMIT = 600
+_LISTED_CASES = 40
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+
+
+def sound(text: str) -> str:
+    """Return the text fit for UTF-8: halves of a surrogate pair are joined, lone ones become U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the text with its middle left out, and a note in place of it, when it is longer than `limit`."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    left_out = len(text) - limit
+    return f"{text[:head]}\n[... {left_out:,} characters left out here ...]\n{text[len(text) - (limit - head) :]}"
+
+
+def printable(text: str) -> str:
+    """Return the text safe to send: newlines as LF, lone surrogates as U+FFFD, control characters as `\\x00`."""
+    text = sound(text).replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def delimited(text: str, name: str) -> str:
+    """Return the text between tags whose id does not occur in it; the id depends on nothing but name and text."""
+    text = cut(printable(text), LIMITS.get(name, OTHER_LIMIT))
+    lowered, counter = text.lower(), 0
+    while (identity := hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]) in lowered:
+        counter += 1
+    return f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">'
+
+
+def describe_report(report: TestReport) -> str:
+    """Return an execution report as lines of text, without anything that changes from run to run."""
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    lines = [f"status: {report.status.value}{cause}"]
+    if report.message:
+        lines.append(f"message: {_indented(report.message)}")
+    if report.cases:
+        lines.append(f"cases: {report.passed} passed, {report.failed} failed, {report.errors} with another error")
+    for case in report.cases[:_LISTED_CASES]:
+        cause = "" if case.cause is None else f" (cause: {case.cause.value})"
+        message = f": {_indented(case.message)}" if case.message else ""
+        lines.append(f"- {_indented(case.name)}: {case.outcome.value}{cause}{message}")
+    if len(report.cases) > _LISTED_CASES:
+        lines.append(f"- and {len(report.cases) - _LISTED_CASES} more cases")
+    return "\n".join(lines)
+
+
+def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
+    """Return the commands tried so far, each with its outcome and the output indented below."""
+    lines = []
+    for run in history:
+        lines.append(f"$ {_indented(run['command'])}  [{run['outcome']}]")
+        if run["output"]:
+            lines.append(f"    {_indented(run['output'])}")
+    return "\n".join(lines)
+
+
+def describe_simulation(simulated: Simulated) -> str:
+    """Return a predicted outcome as text."""
+    return f"status: {simulated.status}\nreason: {simulated.reason}"
+
+
+def describe_list(values: tuple[str, ...]) -> str:
+    """Return one line for each value (further lines of it indented)."""
+    return "\n".join(f"- {_indented(value)}" for value in values)
+
+
+def _indented(text: str) -> str:
+    """Return a text whose further lines cannot pass for lines of the list that it stands in."""
+    return "\n    ".join(cut(printable(text).strip(), _MESSAGE_LIMIT).split("\n"))
