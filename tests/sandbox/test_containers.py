@@ -1,0 +1,178 @@
+"""Containers get what they need and no more, and a launch that ends early leaves none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.base import Limits
+from agent.sandbox.containers import ContainerCrew, builder_config, sandbox_config
+
+CONFIG: Mapping[str, Any] = {"Image": "x"}
+
+
+class Engine:
+    """Keeps the names of its containers; a step can be held up or made to fail."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.steps: list[str] = []
+        self.broken: set[str] = set()
+        self.reached = {step: threading.Event() for step in ("create", "attach", "start")}
+        self.gates = {step: threading.Event() for step in self.reached}
+        for gate in self.gates.values():
+            gate.set()
+        self.sockets: list[socket.socket] = []
+
+    def _step(self, step: str) -> None:
+        self.steps.append(step)
+        if step in self.reached:
+            self.reached[step].set()
+            assert self.gates[step].wait(10)
+        if step in self.broken:
+            raise SandboxError(f"{step} failed")
+
+    def create(self, config: Mapping[str, Any], name: str) -> None:  # noqa: ARG002
+        self._step("create")
+        self.names.add(name)
+
+    def attach(self, name: str) -> socket.socket:  # noqa: ARG002
+        self._step("attach")
+        ours, theirs = socket.socketpair()
+        self.sockets.append(theirs)
+        return ours
+
+    def start(self, name: str) -> None:  # noqa: ARG002
+        self._step("start")
+
+    def remove(self, name: str) -> None:
+        self._step("remove")
+        self.names.discard(name)
+
+    def connected(self) -> bool:
+        """Say whether any attached stream is still open."""
+        closed = [each.recv(1) == b"" for each in self.sockets]
+        for each in self.sockets:
+            each.close()
+        return not all(closed)
+
+
+async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    launched = await crew.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
+    assert engine.steps == ["create", f"prepare {launched.name}", "attach", "start"]
+    assert engine.names == {launched.name}
+    launched.connection.close()
+    crew.discard(launched.name)
+    assert await crew.close() == ()
+    assert not engine.names
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("step", ["create", "attach", "start"])
+async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates[step].clear()
+    launch = asyncio.create_task(crew.launch(CONFIG))
+    await asyncio.to_thread(engine.reached[step].wait)
+    launch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await launch
+    engine.gates[step].set()
+    assert await crew.close() == ()
+    assert not engine.names
+    assert not engine.connected()
+    assert step == "start" or "start" not in engine.steps
+
+
+@pytest.mark.parametrize("step", ["create", "attach", "start"])
+async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.broken.add(step)
+    with pytest.raises(SandboxError, match=f"{step} failed"):
+        await crew.launch(CONFIG)
+    assert not engine.names
+    assert not engine.connected()
+    await crew.close()
+
+
+async def test_a_launch_that_cannot_be_undone_says_so() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.broken |= {"start", "remove"}
+    with pytest.raises(SandboxError, match="start failed; and it could not be undone: remove failed"):
+        await crew.launch(CONFIG)
+    await crew.close()
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("step", ["create", "start"])
+async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates[step].clear()
+    launch = asyncio.create_task(crew.launch(CONFIG))
+    await asyncio.to_thread(engine.reached[step].wait)
+    closing = asyncio.create_task(crew.close())
+    await asyncio.sleep(0)
+    engine.gates[step].set()
+    assert await closing == ()
+    with pytest.raises(SandboxError, match=r"given up|closed"):
+        await launch
+    assert not engine.names
+    assert not engine.connected()
+
+
+async def test_launches_after_close_are_refused() -> None:
+    crew = ContainerCrew(Engine())
+    await crew.close()
+    with pytest.raises(SandboxError, match="closed"):
+        await crew.launch(CONFIG)
+
+
+async def test_close_reports_what_could_not_be_removed() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    launched = await crew.launch(CONFIG)
+    launched.connection.close()
+    engine.broken.add("remove")
+    crew.discard(launched.name)
+    assert await crew.close() == (f"{launched.name}: remove failed",)
+    assert not engine.connected()
+
+
+def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
+    limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99)
+    config = sandbox_config("image", ["python3"], limits, "store", {"owner": "me"})
+    host = config["HostConfig"]
+    assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
+    assert host["ReadonlyRootfs"]
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["SETUID", "SETGID", "KILL"])
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["Memory"] == host["MemorySwap"] == 1 << 28
+    assert host["NanoCpus"] == 500_000_000
+    assert 10 <= host["PidsLimit"] <= 20
+    assert {"Name": "nofile", "Soft": 99, "Hard": 99} in host["Ulimits"]
+    assert "Binds" not in host
+    assert [(mount["Type"], mount["Target"], mount["ReadOnly"]) for mount in host["Mounts"]] == [
+        ("volume", "/envs", True)
+    ]
+    assert all("size=1048576" in options for options in host["Tmpfs"].values())
+    assert (config["OpenStdin"], config["StdinOnce"], config["Tty"]) == (True, True, False)
+    assert config["Labels"]["owner"] == "me"
+
+
+def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
+    host = builder_config("image", ["python3"], Limits(), "store", {})["HostConfig"]
+    assert not host["Mounts"][0]["ReadOnly"]
+    assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
+    assert host["NetworkMode"] == "none"

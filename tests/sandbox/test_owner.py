@@ -1,0 +1,54 @@
+"""A container's owner is called dead only where this process can know it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+from agent.sandbox.owner import Owner
+
+HERE = Owner.current()
+
+
+def test_labels_bring_the_owner_back() -> None:
+    assert Owner.from_labels({**HERE.labels(), "more": "x"}) == HERE
+
+
+def test_labels_of_others_name_no_owner() -> None:
+    assert Owner.from_labels({}) is None
+    assert Owner.from_labels({**HERE.labels(), "test-driven-annotator.pid": "x"}) is None
+
+
+def test_a_live_owner_is_not_gone() -> None:
+    assert not HERE.is_gone(HERE)
+    assert HERE.pid == os.getpid()
+
+
+def test_an_ended_process_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    assert replace(HERE, pid=process.pid).is_gone(HERE)
+
+
+def test_an_ended_process_nobody_has_waited_for_is_gone() -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert replace(HERE, pid=process.pid).is_gone(HERE)
+    finally:
+        process.wait()
+
+
+def test_a_pid_that_another_process_has_now_is_gone() -> None:
+    assert replace(HERE, started="1").is_gone(HERE)
+
+
+def test_all_of_an_earlier_boot_are_gone() -> None:
+    assert replace(HERE, boot="earlier").is_gone(HERE)
+
+
+def test_nothing_is_known_of_other_hosts_and_other_pid_namespaces() -> None:
+    assert not replace(HERE, host="other", boot="other", pid=1 << 22).is_gone(HERE)
+    assert not replace(HERE, namespace="pid:[1]", pid=1 << 22).is_gone(HERE)
