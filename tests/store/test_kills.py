@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 # Forks writers, one after the other, and kills each a random time after it began to commit. Every writer opens what
-# the one before left. Lines of 100 KB take the kernel several steps to write, so that some are torn.
+# the one before left. Lines of 40 KB take the kernel several steps to write, so that some are torn.
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -28,7 +28,7 @@ def write(ready):
     os.write(ready, b".")
     number = len(folder.done())
     while True:
-        annotation = make_annotation(str(number), reason="x" * moments.choice((10, 100_000)))
+        annotation = make_annotation(str(number), reason="x" * moments.choice((10, 30_000)))
         folder.commit(annotation, make_evidence(str(number)))
         number += 1
 
