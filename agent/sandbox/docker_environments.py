@@ -6,8 +6,8 @@ import asyncio
 import json
 import secrets
 import tarfile
-import time
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
