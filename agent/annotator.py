@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -28,6 +30,7 @@ from agent.store.run_folder import RunFolder
 from agent.types import Annotation, Pair
 from agent.workers import completed
 
+_RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
 
@@ -223,7 +226,10 @@ class Annotator:
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records of this machine: versions and sandbox."""
-        return {"sandbox": None if self._backend is None else dict(self._backend.describe())}
+        return {
+            "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
+            "sandbox": None if self._backend is None else dict(self._backend.describe()),
+        }
 
     def _started(self, pairs: Pairs, done: Set[tuple[str, int]]) -> RunStarted:
         total, before = None, 0

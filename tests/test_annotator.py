@@ -1,0 +1,322 @@
+"""What the Python interface promises."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, annotate
+from agent.config import Config, RunnerConfig
+from agent.errors import AccountError, BudgetExceeded, ConfigError, InputError, RunFolderError, UsageError
+from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted
+from agent.llm.base import Call, Reply
+from agent.types import Usage
+from tests.scripts import PAIR, label, program, screen
+
+PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in range(6)]
+
+
+def matching(_: Call) -> str:
+    return screen("match")
+
+
+async def collect(annotator: Annotator, pairs: Any = PAIRS, **options: Any) -> list[Annotation]:
+    async with annotator:
+        return [annotation async for annotation in annotator.annotate(pairs, **options)]
+
+
+async def test_every_pair_gets_one_annotation() -> None:
+    found = await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
+    assert sorted(annotation.id for annotation in found) == [pair.id for pair in PAIRS]
+
+
+async def test_nothing_is_written_or_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_pairs_may_come_from_an_asynchronous_source(ordered: bool) -> None:
+    async def source() -> AsyncIterator[Pair]:
+        for pair in PAIRS:
+            yield pair
+
+    found = await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), source(), ordered=ordered)
+    assert sorted(annotation.id for annotation in found) == [pair.id for pair in PAIRS]
+
+
+async def test_ordered_annotations_come_in_the_order_of_the_input() -> None:
+    gates = {pair.query: asyncio.Event() for pair in PAIRS}
+    gates[PAIRS[-1].query].set()
+
+    async def backwards(call: Call) -> str:
+        number = int(call.pair_id)
+        await gates[f"query {number}"].wait()
+        if number:
+            gates[f"query {number - 1}"].set()
+        return screen("match")
+
+    annotator = Annotator(model=ScriptedLLM(backwards), sandbox=ScriptedSandbox(), concurrency=6)
+    assert [annotation.id for annotation in await collect(annotator, ordered=True)] == [pair.id for pair in PAIRS]
+
+
+async def test_a_langchain_chat_model_is_a_model() -> None:
+    model = FakeListChatModel(responses=[screen("non_match")])
+    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR])
+    assert found[0].label == 0
+
+
+async def test_each_role_may_have_its_model() -> None:
+    first, second = ScriptedLLM({"screen": [screen()]}), ScriptedLLM({"arbitrate": [label(0)]})
+    models = {"screen": first, "default": second}
+    found = await collect(Annotator(model=models, variant="ps_fa"), [PAIR])
+    assert (found[0].label, len(first.calls), len(second.calls)) == (0, 1, 1)
+
+
+async def test_equal_requests_in_flight_are_paid_once() -> None:
+    async def answer(_: Call) -> str:
+        while len(begun) < 2:
+            await asyncio.sleep(0.001)
+        return screen("match")
+
+    begun: list[Event] = []
+    model = ScriptedLLM(answer)
+    twins = [PAIR.model_copy(update={"id": name}) for name in ("a", "b")]
+    listen = lambda event: begun.append(event) if isinstance(event, PairStarted) else None  # noqa: E731
+    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), on_event=listen), twins)
+    assert [annotation.label for annotation in found] == [1, 1]
+    assert sum(annotation.usage.calls for annotation in found) == len(model.calls) == 1
+
+
+async def test_leaving_early_cancels_the_calls_and_releases_the_sandboxes() -> None:
+    started, ended = asyncio.Event(), []
+
+    async def run(job: object) -> Any:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(job)
+
+    def answer(call: Call) -> str:
+        if call.role == "screen":
+            return screen("match" if call.pair_id == "0" else "unclear")
+        return program()
+
+    sandbox = ScriptedSandbox(run)
+    async with Annotator(model=ScriptedLLM(answer), sandbox=sandbox) as annotator:
+        async for _ in annotator.annotate(PAIRS[:2]):
+            await started.wait()
+            break
+    assert len(ended) == 1
+    assert sandbox.acquired == sandbox.released == 1
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_cancelling_the_task_releases_the_sandboxes() -> None:
+    started = asyncio.Event()
+
+    async def run(_: object) -> Any:
+        started.set()
+        await asyncio.Event().wait()
+
+    replies = {"screen": [screen()], "generate_test": [program()]}
+    sandbox = ScriptedSandbox(run)
+    task = asyncio.ensure_future(collect(Annotator(model=ScriptedLLM(replies), sandbox=sandbox), [PAIR]))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sandbox.acquired == sandbox.released == 1
+
+
+async def test_a_refused_account_is_raised() -> None:
+    model = ScriptedLLM(lambda _: AccountError("no credit"))
+    with pytest.raises(AccountError, match="no credit"):
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox()))
+
+
+async def test_the_budget_stops_the_run() -> None:
+    reply = Reply(screen("match"), usage=Usage(calls=1, cost_usd=0.4))
+    model = ScriptedLLM(lambda _: reply)
+    config = Config(runner=RunnerConfig(budget_usd=1.0, concurrency=1))
+    with pytest.raises(BudgetExceeded):
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), config=config))
+    assert len(model.calls) == 3
+
+
+async def test_one_annotator_serves_one_event_loop() -> None:
+    annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
+    with pytest.raises(UsageError, match="open the Annotator"):
+        await anext(annotator.annotate([PAIR]))
+    async with annotator:
+        with pytest.raises(UsageError, match="open already"):
+            await annotator.__aenter__()
+        other = await asyncio.to_thread(lambda: asyncio.run(_fails(annotator)))
+    assert isinstance(other, UsageError)
+
+
+async def _fails(annotator: Annotator) -> Exception | None:
+    try:
+        await anext(annotator.annotate([PAIR]))
+    except UsageError as error:
+        return error
+    return None
+
+
+async def test_events_tell_what_happens() -> None:
+    events: list[Event] = []
+    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), on_event=events.append), [PAIR])
+    kinds = [type(event) for event in events if not isinstance(event, Note)]
+    assert kinds[:3] == [RunStarted, PairStarted, ReplyReceived]
+    assert kinds[-1] is PairFinished
+
+
+async def test_a_run_folder_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    first = ScriptedLLM(matching)
+    run = tmp_path / "run"
+    done = await collect(Annotator(model=first, sandbox=ScriptedSandbox(), run_dir=run), limit=4)
+    again = ScriptedLLM(matching)
+    found = await collect(Annotator(model=again, sandbox=ScriptedSandbox(), run_dir=run))
+    assert len(done) == 4
+    assert sorted(annotation.id for annotation in found) == [pair.id for pair in PAIRS]
+    assert {call.pair_id for call in again.calls} == {pair.id for pair in PAIRS} - {one.id for one in done}
+    lines = (run / "annotations.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == [pair.id for pair in PAIRS]
+
+
+async def test_pairs_with_errors_are_tried_again_when_asked(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sandbox": ScriptedSandbox(), "run_dir": tmp_path / "run"}
+    failed = await collect(Annotator(model=ScriptedLLM({}), **options), [PAIR])
+    kept = await collect(Annotator(model=ScriptedLLM(matching), **options), [PAIR])
+    tried = await collect(Annotator(model=ScriptedLLM(matching), retry_errors=True, **options), [PAIR])
+    assert failed[0].error == kept[0].error is not None
+    assert (tried[0].error, tried[0].label) == (None, 1)
+
+
+async def test_a_run_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), run_dir=run))
+    with pytest.raises(RunFolderError, match="other settings"):
+        await collect(Annotator(model=ScriptedLLM(matching, name="other"), sandbox=ScriptedSandbox(), run_dir=run))
+
+
+async def test_a_cache_keeps_replies_over_runs(tmp_path: Path) -> None:
+    cache = tmp_path / "cache.sqlite"
+    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
+    again = ScriptedLLM(matching)
+    found = await collect(Annotator(model=again, sandbox=ScriptedSandbox(), cache=cache))
+    assert again.calls == []
+    assert {annotation.usage for annotation in found} == {Usage()}
+
+
+JAVA = PAIR.model_copy(update={"language": "java"})
+
+
+async def test_an_unsupported_language_fails_before_any_call() -> None:
+    model = ScriptedLLM(matching)
+    with pytest.raises(InputError, match="no support for language 'java'"):
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR, JAVA])
+    assert model.calls == []
+
+
+async def test_an_unsupported_language_can_be_judged_without_a_test() -> None:
+    model = ScriptedLLM({"judge": [label(1)]})
+    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), unsupported="judge"), [JAVA])
+    assert (found[0].label, found[0].decided_by) == (1, "judge")
+
+
+async def test_an_unsupported_language_can_be_left_out() -> None:
+    found = await collect(Annotator(model=ScriptedLLM({}), sandbox=ScriptedSandbox(), unsupported="skip"), [JAVA])
+    assert (found[0].label, found[0].error, found[0].decided_by) == (None, None, None)
+    assert "java" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    "options", [{"model": None}, {"model": "x", "base_url": "nonsense"}, {"model": "heuristic", "variant": "none"}]
+)
+def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError):
+        Annotator(**options)
+
+
+def test_without_an_event_loop_it_is_a_plain_iterator() -> None:
+    found = list(annotate(PAIRS, ordered=True, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
+    assert [annotation.id for annotation in found] == [pair.id for pair in PAIRS]
+
+
+async def test_the_plain_iterator_works_inside_a_running_loop() -> None:
+    found = list(annotate(PAIRS, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
+    assert len(found) == len(PAIRS)
+
+
+def test_leaving_the_plain_iterator_ends_its_thread() -> None:
+    import threading
+
+    stream = annotate(PAIRS, model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
+    next(iter(stream))
+    stream.close()  # type: ignore[attr-defined]
+    assert "agent.annotate" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_errors_of_the_run_reach_the_plain_iterator() -> None:
+    with pytest.raises(AccountError):
+        list(annotate(PAIRS, model=ScriptedLLM(lambda _: AccountError("no credit")), sandbox=ScriptedSandbox()))
+
+
+async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
+    from agent.nodes.judge import Judge
+    from agent.state import State, Step, Tools
+
+    class Coin(Judge):
+        async def __call__(self, state: State, tools: Tools) -> Step:
+            return Step("decided", {"label": 1, "decided_by": "coin", "reason": "heads"})
+
+    model = ScriptedLLM({})
+    found = await collect(Annotator(model=model, variant="single_llm", nodes={"judge": Coin()}), [PAIR])
+    assert (found[0].label, found[0].decided_by, model.calls) == (1, "coin", [])
+
+
+async def test_own_prompts_take_the_place_of_built_in_ones(tmp_path: Path) -> None:
+    (tmp_path / "judge.j2").write_text(
+        "{% block system %}Mine. Answer in json.{% endblock %}{% block user %}{{ query | data('query') }}{% endblock %}"
+    )
+    model = ScriptedLLM({"judge": [label(1)]})
+    await collect(Annotator(model=model, variant="single_llm", prompts=tmp_path), [PAIR])
+    assert model.calls[0].messages[0].content == "Mine. Answer in json."
+
+
+def test_the_package_ships_its_types() -> None:
+    import agent
+
+    assert Path(agent.__file__).with_name("py.typed").is_file()
+
+
+@pytest.mark.bwrap
+def test_after_a_run_no_process_is_left(tmp_path: Path) -> None:
+    code = (
+        "from agent import Pair, annotate, ScriptedLLM\n"
+        "from tests.scripts import PAIR, screen, program, label\n"
+        "pairs = [PAIR.model_copy(update={'id': str(n), 'query': str(n)}) for n in range(4)]\n"
+        "model = ScriptedLLM(lambda c: {'screen': screen(), 'generate_test': program(), 'arbitrate': label(1)}[c.role])\n"
+        "print([a.test.status.value for a in annotate(pairs, model=model, sandbox='bwrap')])\n"
+        "import os, subprocess\n"
+        "print(subprocess.run(['ps', '--ppid', str(os.getpid()), '-o', 'comm='], capture_output=True, text=True).stdout)\n"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout.split("\n")[:2] == ["['passed', 'passed', 'passed', 'passed']", "ps"]
