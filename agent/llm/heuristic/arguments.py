@@ -57,7 +57,7 @@ class ArgumentList:
     def source(self) -> str:
         """Return a lambda that makes fresh arguments: `lambda: ((1, 'a'), {'key': 2})`."""
         positional = "".join(f"{value}, " for value in self.positional)
-        keywords = ", ".join(f"{ascii(name)}: {value}" for name, value in self.keywords)
+        keywords = ", ".join(f"{name!a}: {value}" for name, value in self.keywords)
         return f"lambda: (({positional}), {{{keywords}}})"
 
 

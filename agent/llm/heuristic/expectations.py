@@ -12,7 +12,7 @@ _QUESTION = re.compile(
     r"^(?:how to |how do i |how do you |function to )?(?:check|test|determine|see|detect) (?:if|whether|that)\b"
 )
 
-_CHANGES = frozenset(term(word) for word in "convert parse decode encode split deserialize load change".split())
+_CHANGES = frozenset(term(word) for word in ("convert", "parse", "decode", "encode", "split", "change"))
 """Verbs that make what follows "to" the type of the result."""
 
 _TYPES: dict[str, tuple[str, str]] = {

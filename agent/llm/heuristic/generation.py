@@ -72,7 +72,7 @@ def _write(query: str, read: Outline, marker: str) -> Written:
         for block in (
             "\n".join(imports),
             "\n\n".join(helpers),
-            "\n".join([*others, *placing.before]),
+            "\n\n".join(["\n".join(others), *placing.before]).strip(),
             placing.marker_line(marker),
             "\n\n".join(body),
         )
@@ -140,10 +140,9 @@ def _takes(function: Function, count: int) -> bool:
 def _oracle_cases(oracle: Oracle) -> list[str]:
     blocks = [f"_given_expected = {oracle.expected}"]
     for number, case in enumerate(oracle.cases, 1):
-        values = ", ".join(value.strip() for value in case.removesuffix(",").split(";"))
         blocks.append(
             f"def {ORACLE}_{oracle.name}_{number}():\n"
-            f"    assert _given_agrees(_given_call, lambda: ({values},), _given_expected, {oracle.accept!r})"
+            f"    assert _given_agrees(_given_call, lambda: ({case},), _given_expected, {oracle.accept!r})"
         )
     return blocks
 

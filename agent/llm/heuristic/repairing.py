@@ -6,20 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent.llm.heuristic.names import DISTRIBUTIONS
 from agent.types import Cause, TestReport
 
 _MISSING = re.compile(r"No module named ['\"]?([A-Za-z_]\w*)")
-
-DISTRIBUTIONS: dict[str, str] = {
-    "PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
-    "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "Crypto": "pycryptodome", "serial": "pyserial",
-    "MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary", "docx": "python-docx", "magic": "python-magic", "attr": "attrs",
-    "OpenSSL": "pyopenssl", "jwt": "pyjwt", "dotenv": "python-dotenv", "git": "gitpython", "zmq": "pyzmq",
-    "numpy": "numpy", "pandas": "pandas", "scipy": "scipy", "matplotlib": "matplotlib", "six": "six", "pytz": "pytz",
-    "requests": "requests", "networkx": "networkx", "lxml": "lxml", "jinja2": "jinja2", "psutil": "psutil",
-    "colorama": "colorama", "simplejson": "simplejson", "nltk": "nltk", "sympy": "sympy", "flask": "flask",
-}  # fmt: skip
-"""Distribution of an import name, for those that are beyond doubt."""
 
 
 def repair_reply(variables: Mapping[str, Any]) -> str:

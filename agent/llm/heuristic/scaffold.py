@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.llm.heuristic.names import (
-    CLASS_OR_MODULE,
+    CLASS_ATTRIBUTES,
     MEMBERS,
     MODULES,
     MOVED,
@@ -78,7 +78,7 @@ def _provide(target: str, name: str, use: Use) -> _Provided | None:
     bare = name.lstrip("_") or name
     for known in dict.fromkeys((name, bare)):
         attributes = use.attributes
-        class_like = CLASS_OR_MODULE.get(known, frozenset())
+        class_like = CLASS_ATTRIBUTES.get(known, frozenset())
         module = MODULES.get(known) or (known if known in sys.stdlib_module_names or known in THIRD_PARTY else None)
         if attributes and module and not attributes & class_like and not (use.called and known in MEMBERS):
             return _Provided(tuple(_module_lines(target, module, attributes)))
@@ -96,12 +96,11 @@ def _provide(target: str, name: str, use: Use) -> _Provided | None:
 
 def _module_lines(target: str, module: str, attributes: frozenset[str]) -> Iterator[str]:
     for attribute in sorted(attributes):
-        if (module, attribute) in SUBMODULES:
-            yield f"import {SUBMODULES[module, attribute]}"
+        if attribute in SUBMODULES.get(module, ()):
+            yield f"import {module}.{attribute}"
     yield f"import {module}" if target == module else f"import {module} as {target}"
-    for attribute in sorted(attributes):
-        if (module, attribute) in MOVED:
-            yield f"_given_moved({module!r}, {attribute!r}, lambda: {MOVED[module, attribute]})"
+    for moved in _moved_members(module, sorted(attributes)):
+        yield from moved.lines
 
 
 def _stand_in(target: str, name: str, use: Use) -> _Provided:
@@ -162,5 +161,8 @@ def _old_modules(modules: Sequence[str]) -> Iterator[_Provided]:
 
 def _moved_members(module: str, names: Sequence[str]) -> Iterator[_Provided]:
     for name in names:
-        if (module, name) in MOVED:
-            yield _Provided((f"_given_moved({module!r}, {name!r}, lambda: {MOVED[module, name]})",))
+        replacement = MOVED.get(module, {}).get(name)
+        if replacement is not None:
+            yield _Provided(
+                (f"_given_moved({module!r}, {name!r}, lambda: {replacement})",), f"{module}.{name}: {replacement}"
+            )

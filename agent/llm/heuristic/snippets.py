@@ -15,7 +15,7 @@ MAX_CODE = 60_000
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
-_BUILTINS = frozenset(dir(builtins)) - {"WindowsError"} | {"__file__", "__name__", "__doc__", "__builtins__"}
+_BUILTINS = frozenset(dir(builtins)) - {"WindowsError"} | {"__file__", "__name__", "__doc__", "__builtins__", "__class__"}
 _TOO_MUCH = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -148,7 +148,7 @@ def _receiver(positional: list[ast.arg], decorators: tuple[str, ...], owner: str
     if not positional or "staticmethod" in decorators:
         return None
     first = positional[0].arg
-    if "classmethod" in decorators or first in ("cls", "klass") and (owner or first == "cls"):
+    if "classmethod" in decorators or (first in ("cls", "klass") and (owner or first == "cls")):
         return "cls"
     return "self" if first == "self" or owner or "property" in decorators else None
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from agent.llm.heuristic.tables import load
+
 MAX_WORDS = 2000
 """Distinct words kept of one text; keeps hostile input from costing time."""
 
@@ -15,14 +17,9 @@ MAX_WORD = 40
 TYPO_LENGTH = 5
 """Shortest word in which one wrong letter is forgiven."""
 
-STOP_WORDS = frozenset(
-    """a about am an and any are as at be been being but by can code correctly could did do does doing doesn don done each
-    easily every example for from given had has have having he help her how howto i implement implementation in inpython
-    into is it its itself just like me method methods more most my need of off on one onto or our out over overflow own
-    please program py python python2 python3 s script self should so some something stack stackoverflow such t than that
-    the their them then there these they thing this those through to too under until up use used uses using via want was
-    way ways we were what when where which while who why will with within would you your cls ve ll""".split()
-)
+_TABLE = load("words")
+
+STOP_WORDS = frozenset(_TABLE["stop"].split())
 """Words that say nothing about what code does."""
 
 GENERIC_WEIGHT = 0.4
@@ -30,100 +27,6 @@ GENERIC_WEIGHT = 0.4
 
 TYPE_WEIGHT = 0.7
 """Weight of names of types: telling, yet shared by many."""
-
-_GENERIC = "get set value function object create variable check give work class element convert find specific".split()
-_TYPES = "list dict string int float file path folder tuple number bool data name array".split()
-
-_GROUPS = """
-remove delete del drop erase discard rid
-strip trim rstrip lstrip
-dict dictionary map mapping hashmap dicts
-list array arr lst seq sequence ndarray nparray
-string str text strings unicode txt
-int integer integers
-number num numeric nums
-file filename fname files
-path filepath pathname
-folder directory dir dirs folders
-create make build generate construct gen generator new
-convert cast transform turn coerce conversion
-change modify update alter
-replace substitute sub
-get fetch retrieve obtain extract
-find search locate lookup
-check test verify validate determine is has ensure assert see detect valid whether if
-max maximum largest biggest highest greatest longest
-min minimum smallest lowest shortest
-len length size
-count counter
-print show display output printout
-read load loads reading
-write save dump store dumps
-sum total
-average mean avg
-unique distinct uniq
-duplicate duplicated dup dups dedup dedupe
-random rand randomly
-equal same identical equality eq equals equivalent
-empty blank
-none null nan
-join concat concatenate merge combine
-split tokenize
-sort order sorted ordering
-reverse invert inverse flip backward backwards
-index position idx indices indexes
-first start begin beginning
-last end final latest
-column col columns cols
-image img picture photo
-vector vec
-dataframe df frame
-date datetime
-time timestamp
-exist contain consist within
-url link uri
-regex regexp regular
-argument arg param parameter args
-thread threads threading
-process proc subprocess
-execute exec run call invoke
-exit quit logout terminate kill killl
-copy clone
-upper uppercase capital capitalize
-lower lowercase
-whitespace space spaces whitespaces newline
-character char letter symbol chars
-word token
-value val vals
-config configuration
-error exception exc err
-object obj instance
-format fmt
-color colour colors
-multiply mul multiplication
-divide div division
-difference diff
-distance dist
-traverse walk
-decompress unzip uncompress
-bool boolean
-element item entry member
-memory mem ram
-current now
-weekday week
-matrix matrices
-flatten flat flattened
-round rounding rounded
-normalize normalization normalise
-decimal decimals digits digit
-nested recursive recursion recursively recursivly
-attribute attr property attributes
-connection connect connecting
-width wide
-json jso
-bin binary bits
-hex hexadecimal
-""".strip()
 
 _IRREGULAR = {"children": "child", "axes": "axis", "men": "man", "people": "person", "ran": "run", "written": "write"}
 _VOWEL = re.compile(r"[aeiouy]")
@@ -154,7 +57,7 @@ def _without_e(word: str) -> str:
 
 def _synonyms() -> dict[str, str]:
     table: dict[str, str] = {}
-    for line in _GROUPS.splitlines():
+    for line in _TABLE["groups"].splitlines():
         group = line.split()
         for word in group:
             table.setdefault(stem(word), group[0])
@@ -163,8 +66,8 @@ def _synonyms() -> dict[str, str]:
 
 _SYNONYMS = _synonyms()
 _WEIGHTS = {
-    **{_SYNONYMS.get(stem(word), stem(word)): TYPE_WEIGHT for word in _TYPES},
-    **{_SYNONYMS.get(stem(word), stem(word)): GENERIC_WEIGHT for word in _GENERIC},
+    **{_SYNONYMS.get(stem(word), stem(word)): TYPE_WEIGHT for word in _TABLE["types"].split()},
+    **{_SYNONYMS.get(stem(word), stem(word)): GENERIC_WEIGHT for word in _TABLE["generic"].split()},
 }
 
 
