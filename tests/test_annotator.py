@@ -86,21 +86,6 @@ async def test_each_role_may_have_its_model() -> None:
     assert (found[0].label, len(first.calls), len(second.calls)) == (0, 1, 1)
 
 
-async def test_equal_requests_in_flight_are_paid_once() -> None:
-    async def answer(_: Call) -> str:
-        while len(begun) < 2:
-            await asyncio.sleep(0.001)
-        return screen("match")
-
-    begun: list[Event] = []
-    model = ScriptedLLM(answer)
-    twins = [PAIR.model_copy(update={"id": name}) for name in ("a", "b")]
-    listen = lambda event: begun.append(event) if isinstance(event, PairStarted) else None  # noqa: E731
-    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), on_event=listen), twins)
-    assert [annotation.label for annotation in found] == [1, 1]
-    assert sum(annotation.usage.calls for annotation in found) == len(model.calls) == 1
-
-
 async def test_leaving_early_cancels_the_calls_and_releases_the_sandboxes() -> None:
     started, ended = asyncio.Event(), []
 
@@ -283,7 +268,7 @@ async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
     from agent.state import State, Step, Tools
 
     class Coin(Judge):
-        async def __call__(self, state: State, tools: Tools) -> Step:
+        async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
             return Step("decided", {"label": 1, "decided_by": "coin", "reason": "heads"})
 
     model = ScriptedLLM({})
@@ -307,7 +292,7 @@ def test_the_package_ships_its_types() -> None:
 
 
 @pytest.mark.bwrap
-def test_after_a_run_no_process_is_left(tmp_path: Path) -> None:
+def test_after_a_run_no_process_is_left() -> None:
     code = (
         "from agent import Pair, annotate, ScriptedLLM\n"
         "from tests.scripts import PAIR, screen, program, label\n"
