@@ -6,7 +6,7 @@ DEMO_RUN := runs/demo
 
 demo: .venv/.ready-run
 	@scripts/ensure-sandbox
-	$(AGENT) annotate examples/pairs.jsonl --model replay:examples/replies.jsonl --out $(DEMO_RUN)
+	$(AGENT) annotate examples/pairs.jsonl --model replay:examples/replies.jsonl --out $(DEMO_RUN) --timeout 5
 
 test: .venv/.ready-dev
 	@scripts/ensure-sandbox || true

@@ -297,10 +297,12 @@ def test_after_a_run_no_process_is_left() -> None:
         "from agent import Pair, annotate, ScriptedLLM\n"
         "from tests.scripts import PAIR, screen, program, label\n"
         "pairs = [PAIR.model_copy(update={'id': str(n), 'query': str(n)}) for n in range(4)]\n"
-        "model = ScriptedLLM(lambda c: {'screen': screen(), 'generate_test': program(), 'arbitrate': label(1)}[c.role])\n"
+        "replies = {'screen': screen(), 'generate_test': program(), 'arbitrate': label(1)}\n"
+        "model = ScriptedLLM(lambda call: replies[call.role])\n"
         "print([a.test.status.value for a in annotate(pairs, model=model, sandbox='bwrap')])\n"
         "import os, subprocess\n"
-        "print(subprocess.run(['ps', '--ppid', str(os.getpid()), '-o', 'comm='], capture_output=True, text=True).stdout)\n"
+        "listing = ['ps', '--ppid', str(os.getpid()), '-o', 'comm=']\n"
+        "print(subprocess.run(listing, capture_output=True, text=True).stdout)\n"
     )
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
