@@ -172,7 +172,9 @@ class WheelEnvironments:
                 answer = await asyncio.to_thread(keep, request, self._installer.interpreter, wheels)
                 key = self._key(answer)
                 installed = await self._installer.installed(key)
-                return key, installed or await self._install([wheel.path for wheel in wheels], key)
+                if installed is None:
+                    installed = await self._install([wheel.path for wheel in wheels], key)
+                return key, installed
 
     async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
         return await self._installs.join(key, lambda: self._installer.install(wheels, key))

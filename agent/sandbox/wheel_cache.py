@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +20,14 @@ _SCHEMA = 1
 
 
 def default_cache() -> Path:
-    """Return the user's cache folder for this package; it may not exist."""
+    """Return the user's cache folder for this package; it may not exist. A user without a home gets a temporary one."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
-    return root / "test-driven-annotator" / "wheels"
+    if Path(base).is_absolute():
+        return Path(base) / "test-driven-annotator" / "wheels"
+    try:
+        return Path.home() / ".cache" / "test-driven-annotator" / "wheels"
+    except RuntimeError:
+        return Path(tempfile.mkdtemp(prefix="agent-cache-"))
 
 
 @dataclass(frozen=True)

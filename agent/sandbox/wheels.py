@@ -113,15 +113,15 @@ class WheelFetcher:
         output = await self._pip(["--dest", str(folder)], wanted, interpreter)
         if output.exit_code == 0:
             return
-        # "from versions: none" is said of a missing project and of one without fitting wheels: ask for the details.
+        # pip says the same of a missing project, of one without fitting wheels, and of some conflicts: ask for details.
         project = project_without_wheel(output.text)
         details = None if project is None else await self._details(project, interpreter)
         raise explain(output.text, details, str(interpreter))
 
-    async def _details(self, project: str, interpreter: InterpreterTag) -> str:
+    async def _details(self, project: str, interpreter: InterpreterTag) -> str | None:
         with tempfile.TemporaryDirectory(prefix="agent-wheels-") as folder:
             output = await self._pip(["--dest", folder, "--no-deps", "-vv"], [project], interpreter)
-        return output.text
+        return output.text if output.exit_code else None
 
     async def _pip(self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag) -> PipOutput:
         tag = interpreter.implementation + interpreter.version.replace(".", "")

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from agent.sandbox.commands import MAX_COMMANDS, MAX_LENGTH, Install, Refuse, Run, plan, read_commands
+
+
+@pytest.mark.parametrize(
+    ("command", "requirements"),
+    [
+        ("pip install a b==1.2", ("a", "b==1.2")),
+        ("pip3 install -q -U six", ("six",)),
+        ("pip3.11 --no-cache-dir install --user six", ("six",)),
+        ("python -m pip install six", ("six",)),
+        ("/usr/bin/python3 -m pip install --upgrade six", ("six",)),
+        ("uv pip install --system six", ("six",)),
+        ("!pip install six", ("six",)),
+        ("%pip install six", ("six",)),
+        ("$ pip install six", ("six",)),
+        ("# pip install six", ("six",)),
+        ("pip install six  # for the imports", ("six",)),
+        ("pip install 'six>=1.10,<2'", ("six<2,>=1.10",)),
+        ("pip install six>=1.10", ("six>=1.10",)),
+        ("pip install numpy==1.*", ("numpy==1.*",)),
+        ("pip install requests[socks]", ("requests[socks]",)),
+        ("pip install six six Six", ("six",)),
+        ("pip install --progress-bar off six", ("six",)),
+    ],
+)
+def test_an_installation_becomes_requirements(command: str, requirements: tuple[str, ...]) -> None:
+    assert plan(command) == Install(requirements)
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ("cv2", "opencv-python-headless"),
+        ("opencv-python", "opencv-python-headless"),
+        ("sklearn", "scikit-learn"),
+        ("sklearn==1.4", "scikit-learn==1.4"),
+        ("yaml", "pyyaml"),
+        ("PIL", "pillow"),
+        ("psycopg2", "psycopg2-binary"),
+        ("flask", "flask"),
+        ("some-unknown-thing", "some-unknown-thing"),
+    ],
+)
+def test_an_import_name_given_to_pip_means_its_distribution(named: str, meant: str) -> None:
+    assert plan(f"pip install {named}") == Install((meant,))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("-r requirements.txt", "-rrequirements.txt", "requirements.txt", "-e .", ".", "./x", "../x", "/x", "x/y"),
+        *("git+https://host/x", "https://host/x.whl", "x.whl", "x.tar.gz", "file:///x", "x@https://host/x.whl"),
+        *("x @ https://host/x", "--index-url https://host x", "-i https://host x", "--extra-index-url=https://h x"),
+        *("-f /wheels x", "--target /tmp x", "--no-binary :all: x", "--config-settings=a=b x", "--proxy=p x", "-- -r"),
+        *("'x; python_version<\"4\"'", "x===1", "a=1", "a,", "", "ünïcode", "'a b'", "x" * 300),
+    ],
+)
+def test_what_is_no_name_of_the_index_is_refused(argument: str) -> None:
+    assert isinstance(plan(f"pip install {argument}"), Refuse)
+
+
+@pytest.mark.parametrize(
+    "name", ["urllib2", "ConfigParser", "StringIO", "Tkinter", "tkinter", "asyncio", "typing", "JSON"]
+)
+def test_what_is_part_of_python_is_never_installed(name: str) -> None:
+    step = plan(f"pip install {name}")
+    assert isinstance(step, Refuse)
+    assert "nothing to install" in step.reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls | wc", "a; b", "a & b", "a || b", "echo $HOME", 'echo "$HOME"', "echo `id`", "echo $(id)", "cat < x"),
+        *("echo x > y", "ls *.py", "ls x?", "ls ~", "echo {a,b}", "bash -c 'pip install x'", "sh x.sh", "a\nb"),
+        *("pip install x | tee log", "pip install x > /dev/null", "pip install x 2>&1", "cd x && pip install y"),
+    ],
+)
+def test_what_needs_a_shell_is_refused_as_such(command: str) -> None:
+    step = plan(command)
+    assert isinstance(step, Refuse)
+    assert "no shell" in step.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("apt-get install -y libfoo", "only Python packages"),
+        ("sudo pip install six", "unprivileged"),
+        ("/usr/bin/sudo apt install x", "unprivileged"),
+        ("brew install x", "only Python packages"),
+        ("conda install numpy", "pip install"),
+        ("curl -O https://host/x", "no network"),
+        ("git clone https://host/x", "no network"),
+        ("cd /tmp", "without a shell"),
+        ("export X=1", "without a shell"),
+        ("X=1 python a.py", "without a shell"),
+        ("pip uninstall six", "only `pip install"),
+        ("pip", "only `pip install"),
+        ("pip install", "name the packages"),
+        ("uv add six", "only Python packages"),
+        ("echo 'x", "cannot be read"),
+        ("", "no command"),
+        ("# a remark", "no command"),
+        ("a\0b", "characters"),
+        ("echo \udc80", "characters"),
+        ("x" * (MAX_LENGTH + 1), "characters"),
+        ("pip install " + " ".join(f"p{number}" for number in range(30)), "at most"),
+    ],
+)
+def test_a_refusal_says_why(command: str, reason: str) -> None:
+    step = plan(command)
+    assert isinstance(step, Refuse)
+    assert reason in step.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        ("mkdir -p data", ("mkdir", "-p", "data")),
+        ("python -c 'import os; print(1 > 0)'", ("python", "-c", "import os; print(1 > 0)")),
+        ('python -c "a = 1\nb = 2"', ("python", "-c", "a = 1\nb = 2")),
+        ("python -m nltk.downloader punkt", ("python", "-m", "nltk.downloader", "punkt")),
+        ("touch 'a b'", ("touch", "a b")),
+    ],
+)
+def test_any_other_simple_command_runs_in_the_sandbox(command: str, argv: tuple[str, ...]) -> None:
+    assert plan(command) == Run(argv)
+
+
+def test_a_list_of_simple_commands_is_taken_apart() -> None:
+    steps = read_commands(["pip install a && python -c 'x && y'\n# a remark\n\n# pip install b", "mkdir \\\n c"])
+    assert [step for _text, step in steps] == [
+        Install(("a",)),
+        Run(("python", "-c", "x && y")),
+        Install(("b",)),
+        Run(("mkdir", "c")),
+    ]
+
+
+def test_a_list_with_a_part_that_is_refused_is_refused_whole() -> None:
+    assert [type(step) for _text, step in read_commands(["cd x && pip install y"])] == [Refuse]
+
+
+def test_commands_beyond_the_limit_are_refused_once() -> None:
+    steps = read_commands([f"touch {number}" for number in range(50)])
+    assert len(steps) == MAX_COMMANDS + 1
+    assert all(isinstance(step, Run) for _text, step in steps[:-1])
+    assert isinstance(steps[-1][1], Refuse)
+
+
+_WORDS = [
+    "pip",
+    "install",
+    "python",
+    "-m",
+    "&&",
+    "-r",
+    "$",
+    "# ",
+    "!",
+    "'",
+    '"',
+    "\\",
+    "\n",
+    ">",
+    "=",
+    "a>=1",
+    "x==2.*",
+]
+_HOSTILE = st.one_of(
+    st.text(max_size=60),
+    st.text(st.characters(), max_size=30).map("pip install ".__add__),
+    st.lists(st.sampled_from(_WORDS), max_size=9).map(" ".join),
+)
+
+
+@given(_HOSTILE)
+def test_no_text_breaks_the_parser_or_slips_through_it(text: str) -> None:
+    for step in (plan(text), *(step for _text, step in read_commands([text]))):
+        match step:
+            case Install(requirements):
+                assert requirements
+                for name in requirements:
+                    parsed = Requirement(name)
+                    assert not name.startswith("-")
+                    assert parsed.url is None
+                    assert parsed.marker is None
+            case Run(argv):
+                assert argv
+                assert argv[0]
+                assert not any("\0" in word for word in argv)
+            case Refuse(reason):
+                assert reason

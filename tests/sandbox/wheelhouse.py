@@ -1,0 +1,83 @@
+"""A package index made of tiny distributions, so that fetching is tested without network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+
+def make_wheel(
+    folder: Path,
+    name: str,
+    version: str = "1.0",
+    *,
+    requires: Sequence[str] = (),
+    tag: str = "py3-none-any",
+    files: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a wheel that provides the module `name`, or `files`."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    metadata = [
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
+        *(f"Requires-Dist: {one}" for one in requires),
+    ]
+    contents = {
+        **(files or {f"{name.replace('-', '_')}.py": f"VERSION = {version!r}\n"}),
+        f"{stem}.dist-info/METADATA": "\n".join(metadata) + "\n",
+        f"{stem}.dist-info/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    record = [f"{path},sha256={_digest(text)},{len(text.encode())}" for path, text in contents.items()]
+    contents[f"{stem}.dist-info/RECORD"] = "\n".join([*record, f"{stem}.dist-info/RECORD,,"]) + "\n"
+    path = folder / f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name_inside, text in contents.items():
+            archive.writestr(name_inside, text)
+    return path
+
+
+def make_sdist(folder: Path, name: str, version: str = "1.0", *, canary: Path | None = None) -> Path:
+    """Write a source distribution whose `setup.py`, when it is run, makes the file `canary`."""
+    stem = f"{name}-{version}"
+    act = f"open({str(canary)!r}, 'w').close()\n" if canary else ""
+    contents = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "setup.py": f"{act}from setuptools import setup\nsetup(name={name!r}, version={version!r})\n",
+    }
+    path = folder / f"{stem}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for inside, text in contents.items():
+            entry = tarfile.TarInfo(f"{stem}/{inside}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+def use_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Make pip's settings name this folder as the only source."""
+    plain_settings(monkeypatch)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+
+
+def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Make pip's settings name this URL as the only source."""
+    plain_settings(monkeypatch)
+    monkeypatch.setenv("PIP_INDEX_URL", url)
+
+
+def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this machine's pip settings away."""
+    for name in ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
