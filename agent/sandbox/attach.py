@@ -119,12 +119,12 @@ def plain_socket(connection: Any) -> socket.socket:
         connection._response.close()
         return duplicate
     ours, theirs = socket.socketpair()
-    threading.Thread(target=_relay, args=(connection, inner, theirs), name="agent-attach", daemon=True).start()
+    threading.Thread(target=_relay, args=(connection, theirs), name="agent-attach", daemon=True).start()
     return ours
 
 
-def _relay(keep: Any, remote: Any, local: socket.socket) -> None:
-    """Carry bytes both ways until either side ends. `keep` holds the response that owns the connection."""
+def _relay(remote: Any, local: socket.socket) -> None:
+    """Carry bytes both ways until either side ends. `remote` holds the response that owns the connection."""
     remote.setblocking(False)
     local.setblocking(False)
     with selectors.DefaultSelector() as selector, local, suppress(OSError):
@@ -137,7 +137,7 @@ def _relay(keep: Any, remote: Any, local: socket.socket) -> None:
                 if source in ready:
                     open_ends = _carry(source, target) and open_ends
     remote.close()
-    getattr(keep, "close", remote.close)()
+    remote._response.close()
 
 
 def _carry(source: Any, target: Any) -> bool:

@@ -143,9 +143,10 @@ class DockerBackend:
 
 
 class DockerSandbox:
-    """A container and the channel to the supervisor in it. `alive` holds those not yet released."""
+    """A container, `name`d to the engine, and the channel to the supervisor in it. `alive` holds the unreleased."""
 
     def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
+        self.name = launched.name
         self._site = site
         self._launched = launched
         self._alive = alive
@@ -193,7 +194,7 @@ class DockerSandbox:
             self._launched.connection.close()
         else:
             self._stream.close()
-        self._site.crew.discard(self._launched.name)
+        self._site.crew.discard(self.name)
 
     @contextmanager
     def _asking(self) -> Iterator[Channel]:
@@ -207,7 +208,7 @@ class DockerSandbox:
     async def _why(self) -> str:
         if self not in self._alive:
             return self._unusable
-        return await explain(self._site, self._launched.name, self._stream.stderr if self._stream else "")
+        return await explain(self._site, self.name, self._stream.stderr if self._stream else "")
 
 
 def sweep(engine: DockerEngine, here: Owner) -> None:

@@ -84,8 +84,8 @@ async def test_an_encrypted_connection_is_relayed_both_ways(tmp_path: Path) -> N
     if shutil.which("openssl") is None:
         pytest.skip("needs the command openssl for a certificate")
     remote, client = _encrypted_pair(_certificate(tmp_path))
-    raw = SimpleNamespace(_sock=client, close=client.close)
-    stream = await AttachedStream.open(plain_socket(raw))
+    client._response = SimpleNamespace(close=lambda: None)  # type: ignore[attr-defined]
+    stream = await AttachedStream.open(plain_socket(client))
     blob = bytes(range(256)) * 2000
 
     def serve() -> bytes:
