@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from agent.annotator import Annotator
-from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
 from agent.cli.progress import Display
 from agent.cli.settings import read_config
 from agent.cli.summary import Summary, Tally, as_json, as_table
@@ -27,6 +27,9 @@ from agent.datasets import Dataset, parse_mapping, read_pairs
 from agent.errors import RunStopped
 from agent.graph import load_variant
 from agent.llm.models import Models
+from agent.store.run_view import load_run
+
+_PIPED_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,11 @@ def _close(request: Request, console: Console, summary: Summary, display: Displa
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
         typer.echo(json.dumps(as_json(summary, **more)))
     else:
-        Console().print(as_table(summary, display.seconds()))
+        out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+        if summary.pairs <= stories.MOST_PAIRS:
+            with load_run(out) as view:
+                out_console.print(stories.table(view), end="\n\n")
+        out_console.print(as_table(summary, display.seconds()))
         Console(soft_wrap=True).print(f"\n{plain(str(out / 'annotations.jsonl'))}", markup=False, highlight=False)
     if summary.errors:
         console.print("Pairs with errors are tried again with --retry-errors.", markup=False, highlight=False)

@@ -1,0 +1,64 @@
+"""One line for each pair of a small run: the path it took."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from agent.cli.text import one_line
+from agent.store.run_view import RunView
+from agent.types import Annotation, Cause, Evidence, Status
+
+MOST_PAIRS = 40
+
+
+def table(view: RunView) -> Table:
+    """Return the pairs of a run with label, who decided and path."""
+    found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("pair", "label", "decided by", "path"):
+        found.add_column(column, no_wrap=column != "path")
+    for annotation in view.annotations():
+        label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
+        path = " → ".join(steps(annotation, view.evidence(annotation.id, annotation.round)))
+        found.add_row(*map(Text, (one_line(annotation.id, 30), label, annotation.decided_by or "-", path)))
+    return found
+
+
+def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
+    """Return what happened to a pair, in order."""
+    told = []
+    if annotation.screen_verdict is not None:
+        told.append(f"screened {annotation.screen_verdict.value}")
+    asked_again = sum(exchange.problem is not None for exchange in evidence.exchanges) if evidence else 0
+    if asked_again:
+        told.append(f"asked again {asked_again}×")
+    told += _repairs(annotation, evidence)
+    if annotation.test is not None:
+        told.append(_test(annotation))
+    if annotation.error is not None:
+        told.append(f"{annotation.error.type}: {one_line(annotation.error.message, 80)}")
+    return told
+
+
+def _repairs(annotation: Annotation, evidence: Evidence | None) -> list[str]:
+    commands = evidence.commands if evidence else ()
+    if annotation.repairs:
+        refused = sum(command.outcome == "refused" for command in commands)
+        done = ", ".join(
+            one_line(command.command, 60) for command in commands if command.outcome in ("installed", "ran")
+        )
+        return [f"repaired ({done}{f'; {refused} refused' if refused else ''})"]
+    asked = any(exchange.role == "repair" for exchange in evidence.exchanges) if evidence else False
+    return ["repair given up"] if asked else []
+
+
+def _test(annotation: Annotation) -> str:
+    test = annotation.test
+    assert test is not None
+    if not test.cases and test.cause is Cause.SNIPPET:
+        return "does not parse"
+    cases = f"{test.passed} of {len(test.cases)} cases passed"
+    if test.status is Status.PASSED:
+        return f"test passed, {len(test.cases)} cases"
+    cause = "" if test.cause is None else f" by the {test.cause.value}"
+    return f"test {test.status.value}{cause}, {cases}"
