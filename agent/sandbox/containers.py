@@ -25,6 +25,7 @@ Prepare = Callable[[str], None]
 
 STORE = "/envs"
 WORK = "/work"
+LAUNCH_DEADLINE = 120.0
 _OWN_PROCESSES = 8
 _PERIOD = 1_000_000_000
 
@@ -204,23 +205,29 @@ class ContainerCrew:
         """Run a blocking engine call in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    async def launch(self, config: Mapping[str, Any], prepare: Prepare | None = None) -> Launched:
+    async def launch(
+        self, config: Mapping[str, Any], prepare: Prepare | None = None, *, deadline: float = LAUNCH_DEADLINE
+    ) -> Launched:
         """Create, attach to and start a container; cancelling this leaves none.
 
         `prepare` is called with the created container's name, in the launching thread, before anything runs in it.
 
         Raises:
-            SandboxError: the engine refused or broke.
+            SandboxError: the engine refused, broke, or took more than `deadline` seconds.
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
         launch = _Launch(self._engine, config, prepare)
         self._launches.add(launch)
         try:
-            launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
+            async with asyncio.timeout(deadline):
+                launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
             return launched
+        except TimeoutError:
+            self._abandon(launch)
+            raise SandboxError(f"the Docker engine did not start a container within {deadline:g} s") from None
         except asyncio.CancelledError:
             self._abandon(launch)
             raise

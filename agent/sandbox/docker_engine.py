@@ -22,6 +22,7 @@ from agent.sandbox.attach import plain_socket
 from agent.sandbox.base import Progress
 from agent.sandbox.containers import ContainerState
 from agent.sandbox.owner import KIND
+from agent.sandbox.pip_process import clean
 
 MINIMUM_API = "1.40"
 CONNECT_TIMEOUT = 10
@@ -106,7 +107,7 @@ class DockerEngine:
                 labels={KIND: "image"}, rm=True, forcerm=True, timeout=BUILD_TIMEOUT, decode=True,
             )  # fmt: skip
             for line in lines:
-                said += str(line.get("error") or line.get("stream") or "").strip().splitlines()
+                said += clean(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
                 if "error" in line:
                     raise SandboxUnavailable(f"the sandbox image {tag} could not be built:\n" + "\n".join(said[-10:]))
                 if said and str(line.get("stream", "")).startswith("Step "):

@@ -162,7 +162,7 @@ async def _said(
     Raises:
         SandboxError: it did not start, did not end in time, or ended without an answer.
     """
-    launched = await site.crew.launch(config, prepare)
+    launched = await site.crew.launch(config, prepare, deadline=deadline)
     try:
         stream = await AttachedStream.open(launched.connection)
         try:

@@ -93,6 +93,18 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
     assert step == "start" or "start" not in engine.steps
 
 
+async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates["start"].clear()
+    with pytest.raises(SandboxError, match=r"did not start a container within 0\.05 s"):
+        await crew.launch(CONFIG, deadline=0.05)
+    engine.gates["start"].set()
+    assert await crew.close() == ()
+    assert not engine.names
+    assert not engine.connected()
+
+
 @pytest.mark.parametrize("step", ["create", "attach", "start"])
 async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     engine = Engine()

@@ -8,6 +8,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -207,6 +208,28 @@ async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
         for other in others:
             await asyncio.to_thread(other.remove, force=True)
         await sandbox.release()
+
+
+async def test_what_a_killed_process_left_is_gone_after_the_next_start(client: docker.DockerClient) -> None:
+    script = f"""
+import asyncio, os, signal
+from agent.sandbox.docker import DockerBackend
+async def main():
+    backend = DockerBackend(volume={VOLUME!r})
+    await backend.start(print)
+    print((await backend.acquire()).name, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    dead = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await dead.communicate()
+    name = printed.decode().split()[-1]
+    assert await asyncio.to_thread(client.containers.get, name)
+    mine = DockerBackend(LIMITS, volume=VOLUME)
+    await mine.start(print)
+    await mine.close()
+    with pytest.raises(docker.errors.NotFound):
+        await asyncio.to_thread(client.containers.get, name)
 
 
 class Proxy:

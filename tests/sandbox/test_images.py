@@ -13,6 +13,7 @@ import pytest
 from agent.errors import SandboxUnavailable
 from agent.resources import data_folder
 from agent.sandbox.base import Progress
+from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.images import ImageSource, ensure_built, fetch_wheels
 from agent.sandbox.wheels import InterpreterTag
 from tests.sandbox.wheel import make_wheel
@@ -165,3 +166,18 @@ def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
     lines = [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
     assert any(line.startswith("pytest==") for line in lines)
     assert all("==" in line for line in lines)
+
+
+@pytest.mark.docker
+async def test_a_build_has_no_network_and_a_failing_step_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "offline"
+    folder.mkdir()
+    check = "import os, sys; sys.exit(str(os.listdir('/sys/class/net')))"
+    (folder / "Dockerfile").write_text(f'FROM python:3.11-slim-bookworm\nRUN python3 -c "{check}"\n')
+    engine = DockerEngine.connect()
+    said: list[str] = []
+    with pytest.raises(SandboxUnavailable, match=r"(?s)could not be built.*\n\['lo'\]"):
+        await ensure_built(engine, ImageSource(folder), said.append)
+    assert any("Step 2/" in line for line in said)
+    assert engine.image_id(ImageSource(folder).tag()) is None
+    engine.close()
