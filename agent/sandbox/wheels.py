@@ -95,6 +95,14 @@ class WheelFetcher:
             DependencyUnavailable: no index answers, or something has no wheel for the interpreter, or contradicts.
             SandboxError: pip cannot be started.
         """
+        try:
+            async with asyncio.timeout(self.seconds):
+                return await self._fetch(requirements, interpreter, into)
+        except TimeoutError:
+            message = f"fetching took more than {self.seconds:g} seconds, the limit for one environment"
+            raise DependencyUnavailable(message) from None
+
+    async def _fetch(self, requirements: Sequence[Requirement], interpreter: InterpreterTag, into: Path) -> list[Wheel]:
         wanted = [str(requirement) for requirement in requirements]
         for number in range(_ROUNDS):
             folder = into / str(number)
@@ -130,7 +138,7 @@ class WheelFetcher:
         fixed = ["download", "--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
         with tempfile.TemporaryDirectory(prefix="agent-pip-") as work:
             arguments = [*fixed, *target, *platforms, *options, "--", *wanted]
-            return await run_pip(arguments, Path(work), seconds=self.seconds, size=self.size)
+            return await run_pip(arguments, Path(work), size=self.size)
 
 
 def read_wheels(paths: Iterable[Path]) -> list[Wheel]:

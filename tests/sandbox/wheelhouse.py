@@ -43,12 +43,13 @@ def make_wheel(
 
 
 def make_sdist(folder: Path, name: str, version: str = "1.0", *, canary: Path | None = None) -> Path:
-    """Write a source distribution whose `setup.py`, when it is run, makes the file `canary`."""
+    """Write a source distribution that needs nothing to be built, and makes the file `canary` when it is."""
     stem = f"{name}-{version}"
-    act = f"open({str(canary)!r}, 'w').close()\n" if canary else ""
+    act = f"open({str(canary)!r}, 'w').close()\n" if canary else "pass\n"
     contents = {
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        "setup.py": f"{act}from setuptools import setup\nsetup(name={name!r}, version={version!r})\n",
+        "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
+        "backend.py": act,
     }
     path = folder / f"{stem}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
