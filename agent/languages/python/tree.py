@@ -88,7 +88,8 @@ def names_bound(nodes: Iterable[ast.AST]) -> frozenset[str]:
 
 def names_used(nodes: Iterable[ast.AST]) -> Mapping[str, None]:
     """Return the names that are read anywhere in the nodes, in order of first use, as keys."""
-    return {node.id: None for node in walk(nodes) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read = [node for node in walk(nodes) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return {node.id: None for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))}
 
 
 def roots_imported(node: ast.AST) -> tuple[str, ...]:

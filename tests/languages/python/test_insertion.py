@@ -1,0 +1,173 @@
+"""The snippet is tested verbatim: whatever it holds, it stands in the program as it was."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent.languages.base import MalformedProgram
+from agent.languages.python.insertion import Placement, place
+from agent.languages.python.source import Unparsable, normalise, parse
+from tests.languages.python.snippets import snippets
+
+FLAT = "import os\n\n# <candidate>\n\ndef test_it():\n    assert True\n"
+IN_CLASS = "class Stand:\n    x = 1\n\n    # <candidate>\n\n    def own(self):\n        pass\n"
+
+
+def dumps(nodes: list[ast.stmt] | tuple[ast.stmt, ...]) -> list[str]:
+    return [ast.dump(node) for node in nodes]
+
+
+def lines_of(placement: Placement) -> list[str]:
+    return placement.source.split("\n")[placement.first_line - 1 : placement.last_line]
+
+
+def assert_verbatim(code: str) -> None:
+    expected = dumps(parse(code).body)
+    flat = place(FLAT, code)
+    assert "\n".join(lines_of(flat)) == code
+    for template in (IN_CLASS, IN_CLASS.replace("    ", "\t"), IN_CLASS.replace("    ", " ")):
+        placed = place(template, code)
+        assert dumps(placed.statements) == expected
+        assert isinstance(placed.owner, ast.ClassDef)
+
+
+@given(code=snippets())
+def test_any_snippet_is_the_same_at_column_0_and_in_a_class(code: str) -> None:
+    try:
+        parse(code)
+    except Unparsable:
+        assume(False)
+    assert_verbatim(code)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["cosqa_search_codes_6267.jsonl", "cosqa_dev.jsonl"])
+def test_every_real_code_that_parses_is_the_same_at_column_0_and_in_a_class(real_data: Path, name: str) -> None:
+    codes = [json.loads(line)["code"] for line in (real_data / name).read_text("utf-8").split("\n") if line]
+    parsed = 0
+    for code in map(normalise, codes):
+        try:
+            expected = dumps(parse(code).body)
+        except Unparsable:
+            continue
+        parsed += 1
+        assert "\n".join(lines_of(place(FLAT, code))) == code
+        assert dumps(place(IN_CLASS, code).statements) == expected
+    assert (len(codes), parsed) == {"cosqa_dev.jsonl": (277, 274)}.get(name, (6267, 6247))
+
+
+def test_strings_keep_their_lines_and_code_gets_the_markers_indentation() -> None:
+    code = 'def f(self):\n        """Doc\n  odd\n        """\n        return f"""\n{self.x}\n"""\n'
+    placed = place("class A:\n  # <candidate>\n", code)
+    assert lines_of(placed) == [
+        "  def f(self):",
+        '          """Doc',
+        "  odd",
+        '        """',
+        '          return f"""',
+        "{self.x}",
+        '"""',
+        "  ",
+    ]
+
+
+def test_an_f_string_that_shows_its_expression_keeps_the_line_breaks_in_it() -> None:
+    code = 'def f(a):\n    return f"""{\na\n  =}"""'
+    placed = place(IN_CLASS, code)
+    space: dict[str, type] = {}
+    exec(placed.source, space)
+    assert space["Stand"].f(1) == "\na\n  =1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("separator", ["\f", "\x0b", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_what_only_looks_like_a_newline_stays_where_it_is(separator: str) -> None:
+    assert_verbatim(f"def f():\n    return '''a{separator}b'''  # c{separator}d\n")
+
+
+def test_a_form_feed_before_code_does_not_undo_the_indentation() -> None:
+    assert_verbatim("def f():\n    pass\n\fdef g():\n\f    return 1\n")
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\r"])
+def test_byte_order_marks_and_other_newlines_are_normalised_in_snippet_and_template(newline: str) -> None:
+    code = '\ufeffdef f():\n    return """a\nb"""'
+    placed = place("\ufeff" + FLAT.replace("\n", newline), code.replace("\n", newline))
+    assert lines_of(placed) == code.lstrip("\ufeff").split("\n")
+    assert "\r" not in placed.source
+    assert "\ufeff" not in placed.source
+
+
+@given(st.text(alphabet=st.sampled_from(list("\ufeff\r\na")), max_size=12))
+def test_normalising_twice_is_normalising_once(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("x = 1\n", "nowhere"),
+        ("#<candidate>\n", "nowhere"),
+        ("x = 1  # <candidate>\n", "nowhere"),
+        ("# <candidate>\n# <candidate>\n", "2 times"),
+        ("x = [\n# <candidate>\n]\n", "does not parse"),
+        ("x = '''\n# <candidate>\n'''\n", "would be changed"),
+        ("@cache\n# <candidate>\n", "would be changed"),
+        ("# <candidate>\n    extra = 1\n", "would be changed"),
+        ("x = 1\n    # <candidate>\n", "does not parse"),
+        ("class A:\n# <candidate>\n", "does not parse"),
+        ("# <candidate>\nreturn 1\n", "outside function"),
+        ("# <candidate>\nfrom __future__ import annotations\n", "beginning of the file"),
+    ],
+)
+def test_a_marker_that_is_missing_doubled_or_misplaced_is_refused(template: str, words: str) -> None:
+    with pytest.raises(MalformedProgram, match=words):
+        place(template, "def f():\n    pass")
+
+
+def test_an_else_after_the_marker_cannot_become_the_snippets() -> None:
+    with pytest.raises(MalformedProgram, match="would be changed"):
+        place("# <candidate>\nelse:\n    y = 2\n", "if x:\n    y = 1")
+
+
+def test_syntax_errors_are_told_in_the_templates_own_lines() -> None:
+    code = "from __future__ import annotations\ndef f():\n    pass\n\n\n"
+    with pytest.raises(MalformedProgram, match=r"line 3: `def test_\(:`"):
+        place("# <candidate>\n\ndef test_(:\n    pass\n", code)
+    with pytest.raises(MalformedProgram, match=r"line 1: `def test_\(:`"):
+        place("def test_(:\n    pass\n# <candidate>\n", code)
+
+
+class TestFutureImports:
+    def test_they_move_to_line_1_and_leave_a_blank_line(self) -> None:
+        placed = place("x = 1\n# <candidate>\n", "'''doc'''\nfrom __future__ import division\n\ndef f():\n    pass")
+        assert placed.source.split("\n")[0] == "from __future__ import division"
+        assert lines_of(placed) == ["'''doc'''", "", "", "def f():", "    pass"]
+
+    def test_the_programs_own_stay_valid_and_are_joined(self) -> None:
+        template = '"""Program."""\nfrom __future__ import (\n    annotations,\n)\nimport os\n# <candidate>\n'
+        placed = place(template, "from __future__ import division, print_function\ndef f():\n    pass")
+        assert placed.source.startswith("from __future__ import annotations, division, print_function\n")
+        assert placed.source.count("__future__") == 1
+        assert lines_of(placed) == ["", "def f():", "    pass"]
+
+    def test_what_shares_their_line_stays(self) -> None:
+        code = "'é'; from __future__ import division; from __future__ import annotations; x = 1\ny = 2"
+        assert lines_of(place("# <candidate>\n", code)) == ["'é'; x = 1", "y = 2"]
+
+    def test_they_move_out_of_a_class_too(self) -> None:
+        placed = place(IN_CLASS, "from __future__ import division\ndef f(self):\n    return 1 / 2")
+        assert lines_of(placed) == ["    ", "    def f(self):", "        return 1 / 2"]
+
+    def test_a_late_one_is_not_mended(self) -> None:
+        with pytest.raises(MalformedProgram, match="beginning of the file"):
+            place(FLAT, "import os\nfrom __future__ import division\ndef f():\n    pass")
+
+    def test_a_snippet_of_nothing_else_has_nothing_to_test(self) -> None:
+        with pytest.raises(MalformedProgram, match="no statement"):
+            place(FLAT, "from __future__ import division\n")

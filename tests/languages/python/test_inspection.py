@@ -1,0 +1,187 @@
+"""Before anything runs it is known whether a snippet parses, and what a program must put around it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.languages.python import PythonLanguage, newlines_lost
+
+python = PythonLanguage()
+
+
+def problem(code: str) -> str:
+    found = python.inspect(code).problem
+    assert found is not None
+    return found
+
+
+def advice(code: str) -> str:
+    snippet = python.inspect(code)
+    assert snippet.problem is None
+    return "\n".join(snippet.advice)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("def f(x):\n    print x", "print statement"),
+        ("def f(x):\n    print 'a' % x,", "print statement"),
+        ("exec code in space", "exec statement"),
+        ("try:\n    a()\nexcept E, e:\n    pass", "except X, e"),
+        ("try:\n    a()\nexcept (E, F), e:\n    pass", "except X, e"),
+        ("mode = 0777", "octal literal such as 0777"),
+        ("x = 10L", "long literal such as 10L"),
+        ("x = 0xFFL", "long literal such as 10L"),
+        ("x = `y`", "backticks"),
+        ("x = a <> b", "<> operator"),
+        ("raise E, 'text'", "raise X, value"),
+        ("raise E(a, b), 'text'", "raise X, value"),
+        ("def f(a, (b, c)):\n    pass", "tuple parameter"),
+        ("f = lambda (a, b): a", "tuple parameter"),
+        ("x = ur'text'", "ur'' literal"),
+        ("if a:\n\tx()\n        y()", "tabs mixed with spaces"),
+    ],
+)
+def test_python_2_syntax_is_named(code: str, name: str) -> None:
+    assert f"Python 2 syntax: {name} (" in problem(code)
+
+
+@pytest.mark.parametrize(
+    "code", ["raise E(a, b c)", "```python\nx = 1\n```", "x = = 1", "def f(:\n    pass", "x = 10Q"]
+)
+def test_other_errors_are_not_taken_for_python_2(code: str) -> None:
+    assert "Python 2" not in problem(code)
+
+
+def test_the_line_of_an_error_is_told() -> None:
+    assert problem("x = 1\n\ny = = 2").endswith(", line 3")
+
+
+def test_a_snippet_that_lost_its_newlines_is_told_from_one_that_never_parsed() -> None:
+    flat = "def flatten(x): res = [] for k in x: res.extend(k) return res"
+    assert newlines_lost(flat)
+    assert "newlines are lost" in problem(flat)
+    assert not newlines_lost("def f(x): return [k for k in x if k is not None and k > 0]")
+    assert not newlines_lost(flat.replace(" for", "\n for"))
+    assert not newlines_lost("how do I flatten a list of lists in plain python code")
+
+
+def test_a_snippet_that_is_indented_as_a_whole_does_not_parse_and_is_told_so() -> None:
+    assert "indented as a whole" in problem("\n    def f():\n        return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("x = '\x00'", "null bytes"),
+        ("x = '\ud800'", "surrogates"),
+        ("-" * 50_000 + "1", "nested too deeply"),
+        ("a" + ".b" * 40_000, "nested too deeply"),
+        ("(" * 5_000 + ")" * 5_000, "too many nested parentheses"),
+        ("x = 1\n" * 200_000, "more than 100,000 are not read"),
+        ("", "no statement"),
+        ("# only a comment\n", "no statement"),
+        ("from __future__ import division", "no statement"),
+        ("from __future__ import no_such_thing\nx = 1", "not defined"),
+        ("import os\nfrom __future__ import division", "beginning of the file"),
+        ("def f(a, a):\n    pass", "duplicate argument"),
+        ("\ud800" * 10, "surrogates"),
+    ],
+)
+def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
+    assert words in problem(code)
+
+
+@given(
+    st.text(alphabet=st.one_of(st.characters(), st.sampled_from(list("\0\ud800\n\t\f ()[]{}'\"\\#:=f@"))), max_size=80)
+)
+def test_inspecting_never_raises(code: str) -> None:
+    snippet = python.inspect(code)
+    assert snippet.problem is None or isinstance(snippet.problem, str)
+
+
+@pytest.mark.parametrize("code", ["x=1\n" * 4_000, 'x = """' + "\n" * 99_000 + '"""', "x = 1" + " + 1" * 900])
+def test_large_and_deep_code_within_the_limits_is_inspected(code: str) -> None:
+    assert python.inspect(code).problem is None
+
+
+class TestAdvice:
+    def test_a_plain_function_needs_none(self) -> None:
+        assert python.inspect("import os\ndef f(a, *b, **c):\n    return os.path.join(a, *b)").advice == ()
+
+    def test_python_2_names_come_with_their_definition(self) -> None:
+        told = advice("def f(x):\n    return unicode(x) + str(xrange(3)) + reduce(cmp, x)")
+        assert "names of Python 2: `unicode`, `xrange`, `reduce`, `cmp`" in told
+        assert "`unicode = str`; `xrange = range`; `from functools import reduce`" in told
+
+    def test_a_python_2_name_that_the_snippet_binds_is_its_own(self) -> None:
+        assert python.inspect("def f(file, long=1):\n    return file, long").advice == ()
+
+    def test_python_2_modules_need_stand_ins(self) -> None:
+        assert "`urllib2 (now " in advice("import urllib2\ndef f(u):\n    return urllib2.urlopen(u)")
+
+    @pytest.mark.parametrize(
+        ("code", "name"),
+        [
+            ("def f(a):\n    return string.letters + a", "string.letters"),
+            ("import itertools\ndef f(a):\n    return itertools.izip(a)", "itertools.izip"),
+            ("from urllib import urlencode", "urllib.urlencode"),
+        ],
+    )
+    def test_what_modules_lost_since_python_2_is_told(self, code: str, name: str) -> None:
+        assert f"`{name}`" in advice(code)
+
+    def test_a_parameter_named_like_a_module_is_not_the_module(self) -> None:
+        assert python.inspect("def f(string):\n    return string.lower()").advice == ()
+
+    def test_dictionary_methods_of_python_2_are_told(self) -> None:
+        assert "`has_key`, `iteritems`" in advice("def f(d):\n    return d.has_key(1), d.iteritems()")
+
+    def test_printing_to_a_file_the_old_way_is_told(self) -> None:
+        assert "print >>file" in advice("import sys\ndef f(x):\n    print >>sys.stderr, x")
+
+    def test_free_names_are_told_and_bound_ones_are_not(self) -> None:
+        told = advice(
+            "def f(a):\n    with open(a) as b:\n        c = [d for d in b]\n    try:\n        import e\n"
+            "    except OSError as g:\n        return helper(g, e)\n    return np.sum(c), len(a), __name__"
+        )
+        assert "does not define: `helper`, `np`." in told
+
+    def test_many_names_are_cut(self) -> None:
+        told = advice("def f():\n    return (" + ", ".join(f"n{i}" for i in range(30)) + ")")
+        assert "`n9` and 20 more" in told
+        assert "n10" not in told
+
+    def test_a_method_belongs_into_a_class_with_what_it_uses(self) -> None:
+        told = advice(
+            "def f(self, n):\n    self.seen = n\n    self.total += n\n    return self.items[n], self.seen, self.f"
+        )
+        assert "`f` belongs into a class" in told
+        assert "of `self`: `total`, `items`." in told
+
+    def test_a_class_method_without_decorator_is_told_how_to_be_called(self) -> None:
+        assert "Class.name(Class" in advice("def f(cls, n):\n    return n")
+        assert "Class.name(Class" not in advice("@classmethod\ndef f(cls, n):\n    return n")
+
+    def test_properties_are_told(self) -> None:
+        assert "`size` is a property: read it" in advice("@property\ndef size(self):\n    return 1")
+        assert "define the property `size` in the class" in advice("@size.setter\ndef size(self, v):\n    pass")
+        assert "is a property" in advice("@property\ndef size():\n    return 1")
+
+    def test_coroutines_and_generators_are_told(self) -> None:
+        assert "`f` is asynchronous" in advice("async def f():\n    pass")
+        assert "`f` is a generator" in advice("def f():\n    yield 1")
+        assert python.inspect("def f():\n    def g():\n        yield 1\n    return list(g())").advice == ()
+
+    def test_relative_imports_need_a_package(self) -> None:
+        told = advice("from . import a\nfrom ..b import c\ndef f():\n    return a, c")
+        assert "its own package: `.`, `..b`" in told
+
+    def test_a_script_is_told_to_be_prepared_for(self) -> None:
+        assert "when it is loaded" in advice("total = sum([1, 2])\nprint(total)")
+
+    def test_a_fragment_of_a_function_is_told_where_it_can_stand(self) -> None:
+        assert "inside of a function or loop" in advice("x = 1\nreturn x")
+        assert "inside of a function or loop" in advice("if x:\n    break")

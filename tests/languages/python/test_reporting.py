@@ -1,0 +1,326 @@
+"""Who failed: every case and every run has the cause that its phase and its innermost line show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.languages.base import Program
+from agent.languages.python import PythonLanguage
+from agent.sandbox.base import Frame, Record, RunResult
+from agent.types import CaseOutcome, Cause, Status, TestReport
+from tests.languages.python.harness import run
+
+python = PythonLanguage()
+ADD = "def add(a, b):\n    return a + b"
+MARKED = "import os, sys, unittest\n# <candidate>\n"
+
+Report = Callable[..., TestReport]
+
+
+def program(code: str, after: str, before: str = "") -> Program:
+    return python.insert(before + MARKED + after, python.inspect(code))
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    def reported(code: str, after: str, before: str = "") -> TestReport:
+        made = program(code, after, before)
+        return python.report(made, run(made, tmp_path))
+
+    return reported
+
+
+def told(found: TestReport) -> tuple[Status, Cause | None, list[tuple[CaseOutcome, Cause | None]]]:
+    return found.status, found.cause, [(case.outcome, case.cause) for case in found.cases]
+
+
+PASSED, FAILED, ERROR, NOT_RUN = CaseOutcome.PASSED, CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.NOT_RUN
+SNIPPET, PROGRAM, DEPENDENCY = Cause.SNIPPET, Cause.PROGRAM, Cause.DEPENDENCY
+CALL = "def test_a():\n    assert f() == 1\n"
+
+
+class TestCasesOfRealRuns:
+    def test_all_cases_passed(self, report: Report) -> None:
+        found = report(
+            ADD,
+            "def test_a():\n    assert add(1, 2) == 3\nasync def test_b():\n    assert add('a', 'b') == 'ab'\n"
+            "class T(unittest.TestCase):\n    def test_c(self):\n        self.assertEqual(add([], []), [])\n",
+        )
+        assert told(found) == (Status.PASSED, None, [(PASSED, None)] * 3)
+        assert found.executed
+
+    def test_a_failed_assertion_of_the_program_is_evidence_about_the_snippet(self, report: Report) -> None:
+        found = report(
+            ADD,
+            "def test_a():\n    assert add(1, 2) == 4\ndef test_b():\n    assert add(1, 1) == 2\n"
+            "class T(unittest.TestCase):\n    def test_c(self):\n        self.assertEqual(add(1, 1), 3)\n",
+        )
+        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None), (FAILED, SNIPPET)])
+        assert found.cases[0].message == "AssertionError (program line 5: `assert add(1, 2) == 4`)"
+        assert "2 != 3" in found.cases[2].message
+
+    def test_an_assertion_of_the_snippet_itself_is_an_error_of_it(self, report: Report) -> None:
+        found = report("def f():\n    assert False, 'no'", CALL)
+        assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
+        assert found.cases[0].message == "AssertionError: no (snippet line 2: `assert False, 'no'`)"
+
+    def test_an_assertion_in_a_stand_in_is_the_programs_expectation(self, report: Report) -> None:
+        fake = "def fetch(sql):\n    assert 'WHERE' in sql\n"
+        found = report("def f():\n    return fetch('SELECT 1')", fake + CALL)
+        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET)])
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "def f():\n    return 1 / 0",
+            "def f():\n    sys.exit(0)",
+            "def f():\n    return f()",
+            "import json\ndef f():\n    return json.loads('{')",
+            "from collections import OrderedDict\ndef f():\n    from collections import Mapping",
+            "def f():\n    x = y\n    y = 1",
+            "class A:\n    pass\ndef f():\n    return A().missing",
+        ],
+    )
+    def test_what_the_snippet_raises_is_its_own_error(self, report: Report, code: str) -> None:
+        assert told(report(code, CALL)) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            "def test_a():\n    assert add(1) == 1\n",
+            "def test_a():\n    assert undefined(add(1, 2))\n",
+            "class T(unittest.TestCase):\n    def setUp(self):\n        1 / 0\n    def test_a(self):\n        pass\n",
+        ],
+    )
+    def test_what_the_programs_lines_raise_is_its_own_error(self, report: Report, after: str) -> None:
+        assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
+
+    def test_a_program_error_outweighs_failures_and_snippet_errors(self, report: Report) -> None:
+        after = "def test_a():\n    assert add(1, 1) == 3\ndef test_b():\n    add('', 1)\ndef test_c():\n    oops\n"
+        outcomes = [(FAILED, SNIPPET), (ERROR, SNIPPET), (ERROR, PROGRAM)]
+        assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, outcomes)
+
+    def test_a_failure_outweighs_a_snippet_error(self, report: Report) -> None:
+        after = "def test_a():\n    add('', 1)\ndef test_b():\n    assert add(1, 1) == 3\n"
+        assert told(report(ADD, after))[:2] == (Status.FAILED, SNIPPET)
+
+    def test_a_skipped_case_proves_nothing(self, report: Report) -> None:
+        after = (
+            "class T(unittest.TestCase):\n    def test_a(self):\n        pass\n"
+            "    @unittest.skip('later')\n    def test_b(self):\n        pass\n"
+        )
+        found = report(ADD, after)
+        assert told(found) == (Status.ERROR, PROGRAM, [(PASSED, None), (NOT_RUN, None)])
+        assert found.cases[1].message == "skipped: later"
+        assert found.message == "these cases did not run: T.test_b"
+
+    def test_a_case_that_is_never_defined_proves_nothing(self, report: Report) -> None:
+        after = "def test_a():\n    pass\nif False:\n    def test_b():\n        pass\n"
+        assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, [(PASSED, None), (NOT_RUN, None)])
+
+
+class TestMissingScaffolding:
+    """The frame is the snippet's, yet the program should have set things up."""
+
+    @pytest.mark.parametrize(
+        ("code", "before"),
+        [
+            ("def f():\n    return np.array([1])", ""),
+            ("def f():\n    return unicode(1)", ""),
+            ("def f():\n    import urllib2", ""),
+            ("def f():\n    from itertools import izip", ""),
+            ("def f():\n    from . import mine", ""),
+            ("import itertools\ndef f():\n    return itertools.izip()", ""),
+            ("def f():\n    return dict(a=1).has_key('a')", ""),
+            ("def f():\n    return Stand().missing", "class Stand:\n    pass\n"),
+            ("def f():\n    return Stand.missing", "class Stand:\n    pass\n"),
+            (
+                "def f():\n    import mine\n    return mine.x",
+                "import sys, types\nsys.modules['mine'] = types.ModuleType('mine')\n",
+            ),
+            ("def f():\n    from mine import x", "import sys, types\nsys.modules['mine'] = types.ModuleType('mine')\n"),
+        ],
+    )
+    def test_it_is_the_programs(self, report: Report, code: str, before: str) -> None:
+        assert told(report(code, CALL, before)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
+
+    def test_an_attribute_that_the_method_itself_sets_is_not_missing_scaffolding(self) -> None:
+        template = "class A:\n    # <candidate>\ndef test_a():\n    A().f()\n"
+        code = "def f(self):\n    if self.seen:\n        self.seen = 1"
+        made = python.insert(template, python.inspect(code))
+        frames = (Frame("program.py", 4), Frame("program.py", 3))
+        error = Record("case", "test_a", "error", "AttributeError", "'A' object has no attribute 'seen'", frames)
+        result = RunResult((Record("start", "test_a"), error, Record("end")))
+        assert python.report(made, result).cause is SNIPPET
+
+
+class TestLoading:
+    def test_a_missing_module_is_a_dependency_wherever_it_is_imported(self, report: Report) -> None:
+        found = report("import no_such_module_x.deep\ndef f():\n    return 1", CALL)
+        assert told(found) == (Status.ERROR, DEPENDENCY, [(NOT_RUN, None)])
+        assert "No module named 'no_such_module_x'" in found.message
+        assert told(report(ADD, "def test_a():\n    import no_such_module_x\n"))[1] is DEPENDENCY
+
+    def test_a_snippet_that_raises_while_it_loads_is_an_error_of_it(self, report: Report) -> None:
+        found = report("x = 1 / 0\ndef f():\n    return x", CALL)
+        assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
+        assert "ZeroDivisionError" in found.message
+        assert not found.executed
+
+    def test_scaffolding_that_raises_while_it_loads_is_the_programs(self, report: Report) -> None:
+        assert told(report(ADD, "assert add(1, 1) == 3\ndef test_a():\n    pass\n"))[:2] == (Status.ERROR, PROGRAM)
+
+    def test_leaving_while_loading_is_never_a_pass(self, report: Report) -> None:
+        code = "import os\nos._exit(0)\ndef f():\n    return 1"
+        found = report(code, CALL)
+        assert told(found) == (Status.ERROR, SNIPPET, [(NOT_RUN, None)])
+        assert "exit code 0 before the first case" in found.message
+        assert told(report(ADD, "os._exit(0)\ndef test_a():\n    pass\n"))[:2] == (Status.ERROR, PROGRAM)
+
+
+class TestRunsThatDoNotEnd:
+    def test_leaving_the_process_in_a_case_is_the_snippets_error(self, report: Report) -> None:
+        found = report("def f():\n    os._exit(0)", CALL + "def test_b():\n    pass\n")
+        assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET), (NOT_RUN, None)])
+        assert "exit code 0 while test_a ran" in found.message
+
+    def test_a_crash_is_the_snippets_error(self, report: Report) -> None:
+        found = report("def f():\n    os.kill(os.getpid(), 9)", CALL)
+        assert told(found) == (Status.ERROR, SNIPPET, [(ERROR, SNIPPET)])
+        assert "by signal 9 while test_a ran" in found.message
+
+    def test_changed_assertions_are_interference(self, report: Report) -> None:
+        code = "def f():\n    unittest.TestCase.assertEqual = lambda *_: None"
+        after = "class T(unittest.TestCase):\n    def test_a(self):\n        f()\n        self.assertEqual(1, 2)\n"
+        found = report(code, after)
+        assert told(found) == (Status.ERROR, SNIPPET, [(PASSED, None)])
+        assert "interfered" in found.message
+
+    def test_built_ins_that_the_program_patches_are_its_own_doing(self, report: Report) -> None:
+        after = "import builtins\nbuiltins.sum = lambda *_: 1\ndef test_a():\n    assert f() == 1\n"
+        assert told(report("def f():\n    return sum([2])", after))[:2] == (Status.ERROR, PROGRAM)
+
+    START = (Record("start", "test_a"),)
+
+    def judged(self, **changes: object) -> TestReport:
+        result = dataclasses.replace(RunResult(exit_code=None, signal=9), **changes)
+        return python.report(program(ADD, "def test_a():\n    add(1, 2)\ndef test_b():\n    pass\n"), result)
+
+    @pytest.mark.parametrize(
+        ("line", "cause"),
+        [(3, SNIPPET), (5, PROGRAM)],
+    )
+    def test_a_hang_is_whose_line_hung(self, line: int, cause: Cause) -> None:
+        hang = (Frame("program.py", 5), Frame("program.py", line), Frame("/usr/lib/time.py", 1))
+        found = self.judged(records=self.START, timed_out=True, hang=hang)
+        assert told(found) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
+
+    def test_a_hang_without_a_stack_is_the_running_cases_or_of_loading(self) -> None:
+        assert told(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
+        assert told(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
+
+    def test_a_program_error_before_a_hang_of_the_snippet_is_repaired_first(self) -> None:
+        oops = Record("case", "test_a", "error", "KeyError", "1", (Frame("program.py", 5),))
+        records = (*self.START, oops, Record("start", "test_b"))
+        found = self.judged(records=records, timed_out=True, hang=(Frame("program.py", 3),))
+        assert told(found) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM), (ERROR, SNIPPET)])
+
+    @pytest.mark.parametrize("limit", ["memory", "output", "report"])
+    def test_a_limit_hit_in_a_case_is_the_snippets(self, limit: str) -> None:
+        assert told(self.judged(records=self.START, limit=limit))[:2] == (Status.ERROR, SNIPPET)
+        assert told(self.judged(records=(), limit=limit))[:2] == (Status.ERROR, PROGRAM)
+
+
+class TestDependencies:
+    def record(self, message: str, error: str = "ModuleNotFoundError", line: int = 3) -> RunResult:
+        return RunResult((Record("load", "", "error", error, message, (Frame("program.py", line),)), Record("end")))
+
+    def judge(self, message: str, error: str = "ModuleNotFoundError") -> tuple[Cause | None, tuple[str, ...]]:
+        made = program("import numpy, cv2\ndef f():\n    pass", "def test_a():\n    pass\n")
+        result = self.record(message, error)
+        return python.report(made, result).cause, python.missing(made, result)
+
+    def test_what_was_missing_comes_first_and_the_other_imports_with_it(self) -> None:
+        assert self.judge("No module named 'cv2.data'") == (DEPENDENCY, ("cv2", "numpy"))
+        assert self.judge("No module named lxml") == (DEPENDENCY, ("lxml", "numpy", "cv2"))
+
+    def test_an_optional_dependency_of_a_library_counts(self) -> None:
+        message = "Missing optional dependency 'openpyxl'.  Use pip or conda to install openpyxl."
+        assert self.judge(message, "ImportError") == (DEPENDENCY, ("openpyxl", "numpy", "cv2"))
+
+    @pytest.mark.parametrize(
+        ("message", "cause"),
+        [
+            ("cannot import name 'imread' from 'scipy.misc' (/x/scipy/misc.py)", DEPENDENCY),
+            ("libGL.so.1: cannot open shared object file: No such file or directory", DEPENDENCY),
+            ("cannot import name 'Mapping' from 'collections' (/usr/lib/collections.py)", SNIPPET),
+            ("No module named 'os.nothing'; 'os' is not a package", SNIPPET),
+            ("No module named 'ConfigParser'", PROGRAM),
+        ],
+    )
+    def test_other_import_errors_name_nothing_to_install(self, message: str, cause: Cause) -> None:
+        assert self.judge(message, "ImportError") == (cause, ())
+
+    def test_nothing_is_missing_from_a_run_that_failed_otherwise(self) -> None:
+        assert self.judge("name 'x' is not defined", "NameError")[1] == ()
+
+
+class TestPassedIsProven:
+    MADE = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
+    GOOD = (
+        Record("start", "test_a"),
+        Record("case", "test_a", "passed"),
+        Record("start", "test_b"),
+        Record("case", "test_b", "passed"),
+        Record("end"),
+    )
+
+    def test_a_whole_clean_run_passes(self) -> None:
+        assert python.report(self.MADE, RunResult(self.GOOD)).status is Status.PASSED
+
+    @given(data=st.data())
+    def test_no_run_that_lacks_doubles_or_adds_a_record_passes(self, data: st.DataObject) -> None:
+        records = list(self.GOOD)
+        at = data.draw(st.integers(0, len(records) - 1))
+        match data.draw(st.sampled_from(["lack", "fail", "tamper", "load"])):
+            case "lack":
+                del records[at]
+            case "fail":
+                records[at] = Record("case", "test_b", data.draw(st.sampled_from(["failed", "error", "skipped", ""])))
+            case kind:
+                records.insert(at, Record(kind))
+        assert python.report(self.MADE, RunResult(tuple(records))).status is not Status.PASSED
+
+    @given(
+        st.fixed_dictionaries(
+            {
+                "exit_code": st.sampled_from([0, 1, None]),
+                "timed_out": st.booleans(),
+                "limit": st.sampled_from([None, "memory"]),
+            }
+        )
+    )
+    def test_no_unclean_end_passes(self, changes: dict[str, object]) -> None:
+        result = dataclasses.replace(RunResult(self.GOOD), **changes)
+        assert (python.report(self.MADE, result).status is Status.PASSED) == result.clean
+
+    def test_the_worst_of_a_cases_parameters_counts(self) -> None:
+        twice = (Record("start", "test_a[1]"), Record("case", "test_a[1]", "failed", "AssertionError"))
+        found = python.report(self.MADE, RunResult((*twice, *self.GOOD)))
+        assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None)])
+
+
+def test_messages_are_cut_readable_and_the_same_for_equal_runs() -> None:
+    made = TestPassedIsProven.MADE
+    message = f"<A object at 0x7f00{id(made):x}> \x1b[31m\ud800" + "y" * 5_000
+    error = Record("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
+    text = python.report(made, RunResult((Record("start", "test_a"), error))).cases[0].message
+    assert text.startswith("ValueError: <A object at <address>> \\x1b[31m\ufffdyyy")
+    assert text.endswith("(snippet line 2: `return a + b`)")
+    assert len(text) < 1_600
