@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from agent.errors import SandboxError
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, RunResult
-from agent.sandbox.wire import MAX_REQUEST, FrameReader, MalformedFrame, frame, pack, read_report, unpack
+from agent.sandbox.wire import MAX_FRAME, MAX_REQUEST, FrameReader, MalformedFrame, frame, pack, read_report, unpack
 
 GRACE = 10.0
 """Seconds beyond a run's own limit after which its supervisor counts as broken."""
@@ -25,17 +25,50 @@ _CHUNK = 1 << 16
 
 @dataclass
 class _Answer:
+    """What a supervisor sends for one request: streams, each up to `cap` bytes, then the six fields of an exit."""
+
+    cap: int
     streams: dict[bytes, bytearray] = field(
         default_factory=lambda: {kind: bytearray() for kind in (b"o", b"e", b"r", b"t")}
     )
-    exit: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    limit: str | None = None
+    truncated: bool = False
+    seconds: float = 0.0
+
+    def take(self, kind: bytes, payload: bytes) -> bool:
+        """Add a frame; return whether it was the last.
+
+        Raises:
+            MalformedFrame: no supervisor sends it.
+        """
+        if kind == b"x":
+            self._end(unpack(payload))
+            return True
+        stream = self.streams.get(kind)
+        if stream is None or len(stream) + len(payload) > self.cap:
+            raise MalformedFrame(f"a frame of type {kind!r} and {len(payload)} bytes that was not to come")
+        stream += payload
+        return False
+
+    def _end(self, fields: list[str]) -> None:
+        try:
+            code, number, timed_out, limit, truncated, seconds = fields
+            self.exit_code = int(code) if code else None
+            self.signal = int(number) if number else None
+            self.seconds = float(seconds)
+        except ValueError as error:
+            raise MalformedFrame(f"an exit that cannot be read: {error}") from error
+        self.timed_out, self.truncated, self.limit = timed_out == "1", truncated == "1", limit or None
 
     def text(self, kind: bytes) -> str:
         return self.streams[kind].decode("utf-8", "replace")
 
 
 class Channel:
-    """Speaks with one supervisor over a byte stream. Requests are made one at a time.
+    """Speaks with one supervisor over a byte stream. Requests are made one at a time; none after one that did not end.
 
     `processes` is the limit the supervisor sets itself (0: the backend holds it), `site` shows programs the image's own
     site-packages. `why` explains an end of the stream where the backend knows more.
@@ -59,6 +92,7 @@ class Channel:
         self._why = why
         self._frames = FrameReader()
         self._pending: list[tuple[bytes, bytes]] = []
+        self._unusable = ""
         self.python = ""
 
     async def greet(self, timeout: float) -> None:
@@ -67,10 +101,14 @@ class Channel:
         Raises:
             SandboxError: it is not, within `timeout` seconds.
         """
-        kind, payload = await self._within(timeout, self._next())
-        if kind != b"h":
-            raise SandboxError(f"the sandbox's supervisor began with {kind!r}")
-        self.python = unpack(payload)[1]
+        self.python = await self._within(timeout, self._greeting())
+
+    async def _greeting(self) -> str:
+        kind, payload = await self._next()
+        fields = unpack(payload)
+        if kind != b"h" or len(fields) != 2:
+            raise MalformedFrame(f"it began with a frame of type {kind!r}")
+        return fields[1]
 
     async def run(self, job: Job) -> RunResult:
         """Run a program.
@@ -86,18 +124,18 @@ class Channel:
         fields = [str(self._limits.output), nonce, path, job.harness, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         answer = await self._ask(b"R", job.timeout, fields)
-        code, number, timed_out, limit, truncated, seconds = answer.exit
+        killed = answer.signal is not None or answer.timed_out or answer.limit is not None
         return RunResult(
-            records=read_report(bytes(answer.streams[b"r"]), nonce),
-            exit_code=int(code) if code else None,
-            signal=int(number) if number else None,
-            timed_out=timed_out == "1",
-            limit=limit or None,
+            records=read_report(bytes(answer.streams[b"r"]), nonce, cut=killed),
+            exit_code=answer.exit_code,
+            signal=answer.signal,
+            timed_out=answer.timed_out,
+            limit=answer.limit,
             hang=_stack(answer.text(b"t")),
             stdout=answer.text(b"o"),
             stderr=answer.text(b"e"),
-            truncated=truncated == "1",
-            seconds=float(seconds),
+            truncated=answer.truncated,
+            seconds=answer.seconds,
         )
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
@@ -107,8 +145,7 @@ class Channel:
             SandboxError: the supervisor, or what it runs in, broke.
         """
         answer = await self._ask(b"C", timeout, [str(self._limits.output), *argv])
-        code, _, timed_out, *_ = answer.exit
-        return CommandResult(int(code) if code else None, answer.text(b"o"), timed_out == "1")
+        return CommandResult(answer.exit_code, answer.text(b"o"), answer.timed_out)
 
     async def _ask(self, kind: bytes, timeout: float, fields: list[str]) -> _Answer:
         limits = self._limits
@@ -116,22 +153,19 @@ class Channel:
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
             raise SandboxError(f"a program of {len(payload)} bytes is larger than any sandbox takes")
-        return await self._within(timeout + GRACE, self._exchange(frame(kind, payload)))
+        if self._unusable:
+            raise SandboxError(f"the sandbox cannot be used any more: {self._unusable}")
+        self._unusable = "an earlier request did not end as it should"
+        answer = await self._within(timeout + GRACE, self._exchange(frame(kind, payload)))
+        self._unusable = ""
+        return answer
 
     async def _exchange(self, request: bytes) -> _Answer:
         self._writer.write(request)
         await self._writer.drain()
-        answer = _Answer()
-        while not answer.exit:
-            kind, payload = await self._next()
-            if kind == b"x":
-                answer.exit = unpack(payload)
-                if len(answer.exit) != 6:
-                    raise MalformedFrame("an exit without its fields")
-            elif kind in answer.streams:
-                answer.streams[kind] += payload
-            else:
-                raise MalformedFrame(f"an answer of type {kind!r}")
+        answer = _Answer(max(self._limits.output, MAX_FRAME))
+        while not answer.take(*await self._next()):
+            pass
         return answer
 
     async def _next(self) -> tuple[bytes, bytes]:

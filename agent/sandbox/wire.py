@@ -70,11 +70,16 @@ class FrameReader:
             yield kind, payload
 
 
-def read_report(data: bytes, nonce: str) -> tuple[Record, ...]:
-    """Return the records of a harness's report; what is not signed with the run's nonce is tampering."""
+def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[Record, ...]:
+    """Return the records of a harness's report; what is not signed with the run's nonce is tampering.
+
+    `cut` says that the report may end within a record: its writer was killed, or it was too long to be relayed.
+    """
     records, at = [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if cut and (at + 4 > len(data) or end > len(data)):
+            break
         try:
             if end > len(data):
                 raise MalformedFrame("the report ends within a record")

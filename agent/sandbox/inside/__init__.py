@@ -23,4 +23,4 @@ def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str) -> 
     `user` is the uid and gid that programs run as, None to run them as the process's own; `work` their folder.
     """
     uid, gid = ("", "") if user is None else map(str, user)
-    return [python, "-S", "-s", "-c", source("supervisor"), uid, gid, work]
+    return [python, "-S", "-s", "-B", "-c", source("supervisor"), uid, gid, work]

@@ -1,298 +1,390 @@
 """Runs the cases of a Python program and reports each; sent to the sandbox as source.
 
-`main(job, emit)` is what the supervisor's child calls. What a program could change is kept here beforehand and compared
-after loading and after each case: built-in names, unittest's classes, and the code of the program's own functions. Only
-what stands in the snippet's lines may do as it likes.
+`main(job, emit)` is what the supervisor's child calls. Whatever a program could change to pass without merit is looked
+at before it loads, and again after loading and after each case: built-in names, unittest's and pytest's own, and the
+code of the program's functions outside of the snippet's lines (options `first_line`, `last_line`).
 """
+
+from __future__ import annotations
 
 import builtins
 import sys
 import types
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
 NAME = "program.py"
 MODULE = "test_program"
 MAX_MESSAGE = 2000
 MAX_FRAMES = 40
+ONLY_AST = 0x400
+NEVER_RUNS = 0x20 | 0x80 | 0x200
+"""Flags of code that a plain call does not run: generators and coroutines."""
+HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__"})
+"""Names that programs may replace: none of them can turn a failure into a success."""
+
+SKIPS = (("unittest.case", "SkipTest"), ("_pytest.outcomes", "Skipped"))
 
 
-def main(job, emit):
+def main(job: Any, emit: Callable[..., None]) -> None:
     module = types.ModuleType(MODULE)
-    module.__file__ = NAME
+    space = vars(module)
+    space.update(__file__=NAME, __builtins__=builtins, __loader__=Source(job.program))
     sys.modules[MODULE] = module
-    program = Program(job, emit, module)
-    if program.load():
-        program.guard.check()
-        program.run()
-    program.guard.check()
+    try:
+        tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
+        code = compile(tree, NAME, "exec", dont_inherit=True)
+        run_cases = runner(job, module)
+        guard = Guard(emit, space)
+        guard.expect(
+            tree, code, range(int(job.options.get("first_line", 0)), int(job.options.get("last_line", -1)) + 1)
+        )
+        exec(code, space)
+    except BaseException as error:
+        tell(emit, "load", "", error)
+        return
+    guard.check()
+    run_cases(emit, guard.check)
 
 
-class Program:
-    def __init__(self, job, emit, module):
-        self.job = job
-        self.report = emit
-        self.module = module
-        self.guard = Guard(emit)
+def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
+    """Return what runs the cases, and import what it needs while all of that is as it was."""
+    if job.options.get("pytest") == "1":
+        import pytest  # noqa: F401
 
-    def load(self):
-        job = self.job
-        try:
-            code = compile(job.program, NAME, "exec", dont_inherit=True)
-            remember_source(job.program)
-            needs_unittest = "unittest" in job.program
-            if needs_unittest:
-                import unittest  # noqa: F401 - before the program can replace it
-            snippet = range(int(job.options.get("first_line", 0)), int(job.options.get("last_line", -1)) + 1)
-            self.guard.watch(self.module, code, job.program, snippet, needs_unittest)
-            exec(code, self.module.__dict__)
-        except BaseException as error:
-            tell(self.report, "load", "", error)
-            return False
-        return True
+        return lambda emit, check: run_pytest(job.program, module, emit, check)
+    if "unittest" in job.program or any("." in name for name in job.cases):
+        import unittest  # noqa: F401
+    if "async def test" in job.program:
+        import asyncio  # noqa: F401
 
-    def run(self):
-        if self.job.options.get("pytest") == "1":
-            run_pytest(self.job, self.module, self.report, self.guard)
-            return
-        # all of them before any runs: a case may not put another in a later one's place
-        cases = [(name, find(self.module, name)) for name in self.job.cases]
-        for name, case in cases:
-            if case is not None:
-                run_case(name, case, self.report)
-                self.guard.check()
+    return lambda emit, check: run_plain(job.cases, vars(module), emit, check)
 
 
-def find(module, name):
+def run_plain(names: list[str], space: dict[str, Any], emit: Callable[..., None], check: Callable[[], None]) -> None:
+    # all of them are looked up before any runs: a case may not put another in a later one's place
+    cases = [(name, find(space, name)) for name in names]
+    for name, case in cases:
+        if case is not None:
+            emit("start", name)
+            if isinstance(case, tuple):
+                run_method(name, case[0], case[1], emit)
+            else:
+                run_function(name, case, emit)
+            check()
+
+
+def find(space: dict[str, Any], name: str) -> Any:
     """Return what runs a case: a function, or a class and the name of its method."""
     owner, _, method = name.rpartition(".")
+    case = space.get(owner or name)
     if not owner:
-        case = module.__dict__.get(name)
         return case if isinstance(case, types.FunctionType) else None
-    case = module.__dict__.get(owner)
     if isinstance(case, type) and isinstance(getattr(case, method, None), types.FunctionType):
         return case, method
     return None
 
 
-def run_case(name, case, emit):
-    emit("start", name)
-    if isinstance(case, tuple):
-        run_method(name, case[0], case[1], emit)
-        return
+def run_function(name: str, function: Callable[[], Any], emit: Callable[..., None]) -> None:
+    asynchronous = sys.modules.get("asyncio")
     try:
-        result = case()
-        if isinstance(result, types.CoroutineType):
-            import asyncio
-
-            asyncio.run(result)
+        result = function()
+        if isinstance(result, types.CoroutineType) and asynchronous is not None:
+            asynchronous.run(result)
+            if result.cr_frame is not None:
+                raise RuntimeError("the test was not run to its end")
+        elif isinstance(result, (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)):
+            raise TypeError("the body of the test did not run: calling it gives a " + type(result).__name__)
     except BaseException as error:
         tell(emit, "case", name, error)
     else:
         emit("case", name, "passed")
 
 
-def run_method(name, owner, method, emit):
+def run_method(name: str, owner: Any, method: str, emit: Callable[..., None]) -> None:
     import unittest
 
-    class Result(unittest.TestResult):
-        problem = None
-
-        def addError(self, test, err):
-            super().addError(test, err)
-            self.problem = self.problem or ("error", err[1])
-
-        def addFailure(self, test, err):
-            super().addFailure(test, err)
-            self.problem = self.problem or ("failed", err[1])
-
-        def addSubTest(self, test, subtest, err):
-            super().addSubTest(test, subtest, err)
-            if err is not None:
-                failed = issubclass(err[0], test.failureException)
-                self.problem = self.problem or ("failed" if failed else "error", err[1])
-
-        def addSkip(self, test, reason):
-            super().addSkip(test, reason)
-            self.problem = self.problem or ("skipped", reason)
-
-        def addExpectedFailure(self, test, err):
-            super().addExpectedFailure(test, err)
-            self.problem = self.problem or ("skipped", "an expected failure shows nothing")
-
-        def addUnexpectedSuccess(self, test):
-            super().addUnexpectedSuccess(test)
-            self.problem = self.problem or ("skipped", "an expected failure did not fail")
-
-    result = Result()
+    result = result_class(unittest)()
     try:
+        flags = getattr(owner, method).__code__.co_flags
+        if flags & NEVER_RUNS and owner._callTestMethod is unittest.TestCase._callTestMethod:  # type: ignore[attr-defined]
+            raise TypeError("the body of the test would not run: an async test needs IsolatedAsyncioTestCase")
         unittest.TestSuite([owner(method)]).run(result)
+        if result.testsRun != 1:
+            result.note("skipped", "the case was not run")
     except BaseException as error:
         result.problem = ("error", error)
-    if result.problem is None and result.testsRun != 1:
-        result.problem = ("skipped", "the case was not run")
-    if result.problem is None:
-        emit("case", name, "passed")
-    elif isinstance(result.problem[1], BaseException):
-        tell(emit, "case", name, result.problem[1], result.problem[0])
-    else:
-        emit("case", name, result.problem[0], "", str(result.problem[1])[:MAX_MESSAGE])
+    finish(emit, name, result.problem)
 
 
-def run_pytest(job, module, emit, guard):
+def result_class(unittest: Any) -> Any:
+    """Return a TestResult that keeps the first problem of a case: an outcome with an exception or a reason."""
+
+    class Result(unittest.TestResult):  # type: ignore[misc]
+        problem: Any = None
+
+        def note(self, outcome: str, problem: Any) -> None:
+            if self.problem is None:
+                self.problem = (outcome, problem)
+
+        def addError(self, _test: Any, err: Any) -> None:
+            self.note("error", err[1])
+
+        def addFailure(self, _test: Any, err: Any) -> None:
+            self.note("failed", err[1])
+
+        def addSubTest(self, test: Any, _subtest: Any, err: Any) -> None:
+            if err is not None:
+                self.note("failed" if issubclass(err[0], test.failureException) else "error", err[1])
+
+        def addSkip(self, _test: Any, reason: str) -> None:
+            self.note("skipped", reason)
+
+        def addExpectedFailure(self, _test: Any, _err: Any) -> None:
+            self.note("skipped", "an expected failure shows nothing")
+
+        def addUnexpectedSuccess(self, _test: Any) -> None:
+            self.note("failed", AssertionError("the failure that the test expects did not come"))
+
+    return Result
+
+
+def run_pytest(program: str, module: types.ModuleType, emit: Callable[..., None], check: Callable[[], None]) -> None:
     import os
+    import tempfile
 
-    try:
-        import pytest
-    except ImportError as error:
-        tell(emit, "load", "", error)
-        return
+    import pytest
+
+    skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
 
     class Loaded(pytest.Module):
-        def _getobj(self):
+        def _getobj(self) -> types.ModuleType:
             return module
 
     class Plugin:
-        def pytest_collect_file(self, file_path, parent):
-            if file_path.name == NAME:
-                return Loaded.from_parent(parent, path=file_path)
-            return None
+        problem: Any = None
 
-        def pytest_runtest_makereport(self, item, call):
-            if call.excinfo is not None:
-                item.raised = call.excinfo.value
+        def pytest_collect_file(self, file_path: Any, parent: Any) -> Any:
+            return Loaded.from_parent(parent, path=file_path)
+
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+            if call.excinfo is None:
+                return
+            error = call.excinfo.value
+            if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
+                problem: Any = ("skipped", str(error))
+            else:
+                problem = ("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+            if self.problem is None or self.problem[0] == "skipped":
+                self.problem = problem
 
         @pytest.hookimpl(hookwrapper=True)
-        def pytest_runtest_protocol(self, item):
-            parent = item.parent.name + "." if isinstance(item.parent, pytest.Class) else ""
-            name = parent + item.name.split("[")[0]
+        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+            owner = item.parent.name + "." if isinstance(item.parent, pytest.Class) else ""
+            name = owner + item.name.partition("[")[0]
+            self.problem = None
             emit("start", name)
             yield
-            raised = getattr(item, "raised", None)
-            if raised is None:
-                emit("case", name, "passed")
-            elif isinstance(raised, pytest.skip.Exception):
-                emit("case", name, "skipped", "", str(raised)[:MAX_MESSAGE])
-            elif item.get_closest_marker("xfail"):
-                emit("case", name, "skipped", "", "an expected failure shows nothing")
-            else:
-                tell(emit, "case", name, raised)
-            guard.check()
+            if self.problem is None and item.get_closest_marker("xfail"):
+                self.problem = ("skipped", "a failure was expected")
+            finish(emit, name, self.problem)
+            check()
 
-    with open(NAME, "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(job.program)
-    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:terminal", "--noconftest", "--rootdir=" + os.getcwd()]
-    try:
-        pytest.main([*arguments, "-c", os.devnull, "--import-mode=importlib", NAME], plugins=[Plugin()])
-    except BaseException as error:
-        tell(emit, "load", "", error)
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, NAME)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(program)
+    options = ["-q", "--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull]
+    options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", "--capture=sys"]
+    pytest.main([*options, path], plugins=[Plugin()])
 
 
 class Guard:
     """Tells when the program changed what its own judgement depends on."""
 
-    def __init__(self, emit):
+    def __init__(self, emit: Callable[..., None], space: dict[str, Any]) -> None:
         self.emit = emit
-        self.kept = {}
-        self.functions = {}
-        self.module = None
-        self.source = ""
+        self.space = space
+        self.told: set[str] = set()
+        self.functions: list[Function] = []
+        self.test_case: Any = None
+        places: dict[str, Any] = {"builtins": builtins}
+        for name in ("unittest", "unittest.case", "unittest.suite", "unittest.result", "pytest"):
+            module = sys.modules.get(name)
+            if module is not None:
+                places[name] = module
+                classes = vars(module).items() if name.startswith("unittest.") else ()
+                places.update({"unittest." + key: value for key, value in classes if isinstance(value, type)})
+        self.kept = [(name, place, dict(vars(place))) for name, place in places.items()]
+        if "unittest" in sys.modules:
+            self.test_case = sys.modules["unittest"].TestCase
+            self.assertions = {key for key in dir(self.test_case) if callable(getattr(self.test_case, key))}
 
-    def watch(self, module, code, source, snippet, with_unittest):
-        self.module = module
-        self.source = source
-        places = {"builtins": builtins}
-        if with_unittest:
-            import unittest
-            import unittest.case
+    def expect(self, tree: Any, code: types.CodeType, snippet: range) -> None:
+        """Say what is about to be loaded."""
+        self.functions = list(functions(tree, code, snippet, "", False))
 
-            places["unittest"] = unittest
-            for name in ("TestCase", "TestResult", "TestSuite"):
-                places["unittest." + name] = getattr(unittest, name)
-        for name, place in places.items():
-            self.kept[name] = (place, dict(place.__dict__))
-        self.functions = dict(functions(code, snippet))
+    def check(self) -> None:
+        """Report each change, once."""
+        for name, place, kept in self.kept:
+            now = vars(place)
+            for key in kept:
+                if now.get(key, self) is not kept[key] and key not in HARMLESS:
+                    self.tell("the program changed %s.%s" % (name, key))
+            if len(now) != len(kept) and isinstance(place, type):
+                for key in now:
+                    if key not in kept and key.startswith("__"):
+                        self.tell("the program changed %s.%s" % (name, key))
+        for function in self.functions:
+            if not function.check(self.space):
+                self.tell("the program replaced its function " + function.name)
+            if function.bound is not None:
+                self.check_class(function)
 
-    def check(self):
-        for name, (place, kept) in self.kept.items():
-            now = place.__dict__
-            for key, value in kept.items():
-                if now.get(key, self) is not value and key not in ("_", "__warningregistry__"):
-                    self.emit("tamper", message="the program changed %s.%s" % (name, key))
-        for name, code in self.functions.items():
-            if code_of(self.module.__dict__, name) is not code and not decorated(self.source, name):
-                self.emit("tamper", message="the program replaced its function %s" % name)
+    def check_class(self, function: Function) -> None:
+        """Look for assertions that were put into a test class from outside."""
+        owner = self.space.get(function.owner)
+        if self.test_case is None or not isinstance(owner, type) or not issubclass(owner, self.test_case):
+            return
+        for key in vars(owner):
+            if key in self.assertions and key not in (function.bound or ()) and not key.startswith("_"):
+                self.tell("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
 
-
-def functions(code, snippet):
-    """Yield the name and code of each function and method of the program outside of the snippet's lines.
-
-    A name that is defined twice is left out: which of the two holds is the program's own affair.
-    """
-    seen = {}
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType) and const.co_firstlineno not in snippet:
-            found = [const]
-            if is_class_body(const):
-                found = [
-                    c for c in const.co_consts if isinstance(c, types.CodeType) and c.co_firstlineno not in snippet
-                ]
-            for each in found:
-                name = each.co_name if each is const else const.co_name + "." + each.co_name
-                if not each.co_name.startswith("<"):
-                    seen.setdefault(name, []).append(each)
-    return [(name, codes[0]) for name, codes in seen.items() if len(codes) == 1]
-
-
-def decorated(source, name):
-    """Return whether a function or method has decorators, which may make anything of it."""
-    import ast
-
-    owner, _, method = name.rpartition(".")
-    body = ast.parse(source).body
-    if owner:
-        body = [part for node in body if isinstance(node, ast.ClassDef) and node.name == owner for part in node.body]
-    found = [node for node in body if getattr(node, "name", None) == method]
-    return bool(found and found[0].decorator_list)
+    def tell(self, message: str) -> None:
+        if message not in self.told:
+            self.told.add(message)
+            self.emit("tamper", message=message)
 
 
-def is_class_body(code):
-    return "__module__" in code.co_names and "__qualname__" in code.co_names and not code.co_argcount
+class Function:
+    """A function of the program, or a method: `owner` is its class, `bound` the names that the class's body binds."""
+
+    def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
+        mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
+        self.key = "_" + owner.lstrip("_") + node.name if mangled else node.name
+        self.name = owner + "." + node.name if owner else node.name
+        self.owner = owner
+        self.code = code
+        self.decorated = decorated
+        self.bound = bound
+        self.seen = self.traceable = False
+        self.value: Any = None
+
+    def check(self, space: dict[str, Any]) -> bool:
+        """Say whether the name still stands for what it did at the first call, which is after loading."""
+        try:
+            value = (vars(space[self.owner]) if self.owner else space).get(self.key)
+        except (KeyError, TypeError):
+            value = None
+        has_code = self.has_code(value)
+        if not self.seen:
+            self.seen = True
+            self.value = value
+            self.traceable = has_code
+            return has_code or self.decorated
+        return value is self.value and has_code is self.traceable
+
+    def has_code(self, value: Any) -> bool:
+        """Say whether a value is the function of the source, or a decorator's work around it."""
+        for _ in range(10):
+            value = getattr(value, "__func__", value)
+            if not isinstance(value, types.FunctionType):
+                return False
+            if value.__code__ is self.code or not self.decorated:
+                break
+            value = value.__dict__.get("__wrapped__")
+        return value.__code__ is self.code
 
 
-def code_of(space, name):
-    """Return the code of what a name of the module leads to, None when it has none."""
-    owner, _, method = name.rpartition(".")
-    found = space.get(name) if not owner else getattr(space.get(owner), "__dict__", {}).get(method)
-    found = getattr(found, "__func__", found)
-    while hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
-    return getattr(found, "__code__", None)
+def functions(tree: Any, code: types.CodeType, snippet: range, owner: str, decorated: bool) -> Iterator[Function]:
+    """Yield the functions that a module or class defines outside of the snippet, each under a name of its own."""
+    outside = [node for node in tree.body if node.lineno not in snippet]
+    bound = [name for node in outside for name in bindings(node)]
+    codes = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    for node in outside:
+        kind = type(node).__name__
+        if kind not in ("FunctionDef", "AsyncFunctionDef", "ClassDef") or bound.count(node.name) > 1:
+            continue
+        lines = [node.lineno] + [part.lineno for part in node.decorator_list]
+        own = [each for each in codes if each.co_name == node.name and each.co_firstlineno in lines]
+        wrapped = decorated or bool(node.decorator_list)
+        if kind != "ClassDef":
+            yield from (Function(owner, node, each, wrapped, set(bound) if owner else None) for each in own[:1])
+        elif not owner:
+            for each in own[:1]:
+                yield from functions(node, each, snippet, node.name, wrapped)
 
 
-def remember_source(source):
-    import linecache
+def bindings(node: Any) -> Iterator[str]:
+    """Yield the names that a statement binds in the scope it stands in."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        kind = type(part).__name__
+        if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
+            yield part.name
+        elif kind == "alias":
+            yield (part.asname or part.name).partition(".")[0]
+        elif kind == "Name":
+            if type(part.ctx).__name__ != "Load":
+                yield part.id
+        elif kind != "Lambda":
+            values = [getattr(part, field, None) for field in part._fields]
+            nested = [item for value in values if isinstance(value, list) for item in value]
+            pending += [item for item in values + nested if hasattr(item, "_fields")]
 
-    lines = [line + "\n" for line in source.split("\n")]
-    linecache.cache[NAME] = (len(source), None, lines, NAME)
+
+class Source:
+    """Gives the program's text to whoever asks for it by PEP 302: tracebacks and inspect."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def get_source(self, _name: str) -> str:
+        return self.text
 
 
-def tell(emit, kind, name, error, outcome=None):
+def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
+    """Report how a case ended: `problem` is None, or an outcome with an exception or a reason."""
+    if problem is None:
+        emit("case", name, "passed")
+    elif isinstance(problem[1], BaseException):
+        tell(emit, "case", name, problem[1], problem[0])
+    else:
+        emit("case", name, problem[0], "", str(problem[1])[:MAX_MESSAGE])
+
+
+def tell(emit: Callable[..., None], kind: str, name: str, error: BaseException, outcome: str = "") -> None:
     """Report an exception with the innermost part of its traceback."""
-    frames, traceback = [], error.__traceback__
+    frames: list[tuple[str, int, str]] = []
+    traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
+        if frames or code.co_filename != OWN_NAME:
+            frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
-    if isinstance(error, SyntaxError) and error.filename == NAME:
-        frames.append((NAME, error.lineno or 0, ""))
-    if outcome is None:
-        outcome = "failed" if isinstance(error, AssertionError) else "error"
+    if not frames and isinstance(error, SyntaxError) and error.filename == NAME:
+        frames.append((NAME, error.lineno or 0, "<module>"))
+    error_type: str = type.__dict__["__name__"].__get__(type(error))
     if kind == "load":
         outcome = "error"
-    emit(kind, name, outcome, type(error).__name__, message_of(error)[:MAX_MESSAGE], frames[-MAX_FRAMES:])
+    elif not outcome:
+        skipped = error_type in ("SkipTest", "Skipped") and type(error).__module__ in (
+            "unittest.case",
+            "_pytest.outcomes",
+        )
+        outcome = "skipped" if skipped else "failed" if isinstance(error, AssertionError) else "error"
+    emit(kind, name, outcome, error_type, message_of(error), frames[-MAX_FRAMES:])
 
 
-def message_of(error):
+def message_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return str(error)[:MAX_MESSAGE]
     except BaseException as other:
         return "<no message: str() raised %s>" % type(other).__name__
+
+
+OWN_NAME = main.__code__.co_filename

@@ -1,14 +1,17 @@
 """The trusted first process of a sandbox: runs programs in children of its own and outlives them all.
 
-Started as `python3 -S -s -c SOURCE UID GID WORK` with PID 1 in its own pid namespace and an environment of the
+Started as `python3 -S -s -B -c SOURCE UID GID WORK` with PID 1 in its own pid namespace and an environment of the
 backend's choice (isolated mode would ignore PYTHONHASHSEED, and children are forked, so they hash as it does). Reads
-requests on standard input until it ends and answers on standard output. A frame is a type byte, a length (4 bytes, big
-endian) and a payload of fields, each with a length of its own. Needs nothing but the standard library, and imports
-little of it: a pair pays for every import.
+requests on standard input until it ends, also while something runs, and answers on standard output. A frame is a type
+byte, a length (4 bytes, big endian) and a payload of fields, each behind a length of its own.
 
 Requests: `R` runs a program through a harness, `C` runs a command. Answers: `h` ready; `o`, `e` output and errors, `r`
 the harness's report, `t` the stack at a time-out; `x` how it ended.
+
+Works on Python 3.8 and later. A pair pays for every import, so there are few: `signal` alone would cost as much as all.
 """
+
+from __future__ import annotations
 
 import sys
 
@@ -17,23 +20,33 @@ sys.path[:] = [folder for folder in sys.path if folder]
 import os
 import time
 
-import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import resource
 import select
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, NoReturn
+
 MAX_REQUEST = 64 << 20
+MAX_FIELD = 8 << 10
 REPORT_CAP = 1 << 20
 TRACE_CAP = 16 << 10
 TRACE_SECONDS = 0.1
+FLOOD = 16 << 20
 CHUNK = 1 << 16
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+STREAMS = 5
+"""Standard streams, report and stack: the descriptors of a child."""
+PATH = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
 ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PATH": PATH,
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -41,16 +54,12 @@ ENVIRONMENT = {
 }
 
 
-def pack(fields):
-    parts = []
-    for field in fields:
-        data = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogatepass")
-        parts.append(len(data).to_bytes(4, "big"))
-        parts.append(data)
-    return b"".join(parts)
+def pack(fields: Iterable[str]) -> bytes:
+    encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
+    return b"".join(len(data).to_bytes(4, "big") + data for data in encoded)
 
 
-def unpack(payload):
+def unpack(payload: bytes) -> list[str]:
     fields, at = [], 0
     while at < len(payload):
         size = int.from_bytes(payload[at : at + 4], "big")
@@ -59,13 +68,13 @@ def unpack(payload):
     return fields
 
 
-def send(kind, payload):
+def send(kind: bytes, payload: bytes) -> None:
     data = kind + len(payload).to_bytes(4, "big") + payload
     while data:
         data = data[os.write(1, data) :]
 
 
-def receive():
+def receive() -> tuple[bytes, list[str]]:
     header = read_exactly(5)
     size = int.from_bytes(header[1:], "big")
     if size > MAX_REQUEST:
@@ -73,23 +82,18 @@ def receive():
     return header[:1], unpack(read_exactly(size))
 
 
-def read_exactly(size):
+def read_exactly(size: int) -> bytes:
     parts = []
     while size:
         part = os.read(0, min(size, 1 << 20))
         if not part:
-            end()
+            os._exit(0)
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
 
 
-def end():
-    sweep()
-    os._exit(0)
-
-
-def sweep():
+def sweep() -> None:
     """End every other process. Each is a child of this one, or becomes one when its parent has died."""
     while True:
         try:
@@ -102,7 +106,7 @@ def sweep():
             return
 
 
-def oom_kills():
+def oom_kills() -> int:
     """Return how often the kernel killed for lack of memory in this control group (0 where it cannot be read)."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
@@ -115,44 +119,61 @@ def oom_kills():
     return 0
 
 
+def prctl(option: int, value: int) -> bool:
+    """Set a property of this process; False where the interpreter was built without the means."""
+    try:
+        import _ctypes  # ctypes itself takes as long to import as all the rest here
+    except ImportError:
+        return False
+    calls: Any = _ctypes
+    function = calls.dlsym(calls.dlopen(None, 0), "prctl")
+    return bool(calls.call_function(function, (option, value, 0, 0, 0)) == 0)
+
+
 class Pipe:
     """One stream of a child, relayed up to a cap and then thrown away."""
 
-    def __init__(self, kind, cap):
+    def __init__(self, kind: bytes, cap: int) -> None:
         self.kind = kind
-        self.left = cap
-        self.over = False
+        self.cap = cap
+        self.total = 0
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
 
-    def relay(self):
-        """Pass on what is there; return False at the end of the stream."""
+    def relay(self) -> bool | None:
+        """Pass on what is there; False when there is nothing, None at the end of the stream."""
         try:
             data = os.read(self.read_end, CHUNK)
         except BlockingIOError:
-            return True
-        if not data:
             return False
-        if len(data) > self.left:
-            self.over = True
-            data = data[: self.left]
-        self.left -= len(data)
-        if data:
-            send(self.kind, data)
+        if not data:
+            return None
+        kept = data[: max(0, self.cap - self.total)]
+        self.total += len(data)
+        if kept:
+            send(self.kind, kept)
         return True
+
+    def limit(self) -> str:
+        """Return the limit that the stream has broken, or nothing: too much output is cut long before it is one."""
+        if self.kind in b"oe":
+            return "output" if self.total > max(FLOOD, self.cap) else ""
+        return "report" if self.kind == b"r" and self.total > self.cap else ""
 
 
 class Run:
-    """One child from fork to its last output."""
+    """One child from fork to its last output; `body` is what it does."""
 
-    def __init__(self, limits, pipes, body):
-        self.timeout, self.memory, self.files, self.open_files, self.processes = limits
+    def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None]) -> None:
+        self.timeout = float(limits[0])
+        self.memory, self.files, self.open_files, self.processes = map(int, limits[1:])
         self.pipes = pipes
         self.body = body
-        self.status = None
+        self.pid = 0
+        self.status: int | None = None
         self.timed_out = False
 
-    def go(self):
+    def go(self) -> None:
         started, kills = time.monotonic(), oom_kills()
         self.pid = os.fork()
         if self.pid == 0:
@@ -160,38 +181,34 @@ class Run:
         for pipe in self.pipes:
             os.close(pipe.write_end)
         self.watch(started + self.timeout)
+        seconds = time.monotonic() - started
         sweep()
-        limit = ""
-        if self.status is not None and os.WIFSIGNALED(self.status) and oom_kills() > kills:
-            limit = "memory"
         for pipe in self.pipes:
-            while pipe.relay() and self.more(pipe):
+            while pipe.relay():
                 pass
             os.close(pipe.read_end)
-            if pipe.kind == b"r" and pipe.over:
-                limit = "report"
-        self.finish(limit, time.monotonic() - started)
+        self.finish(oom_kills() > kills, seconds)
 
-    def more(self, pipe):
-        return bool(select.select([pipe.read_end], [], [], 0)[0])
-
-    def finish(self, limit, seconds):
+    def finish(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
-        if self.status is not None and os.WIFEXITED(self.status):
-            code = os.WEXITSTATUS(self.status)
-        elif self.status is not None:
-            number = os.WTERMSIG(self.status)
-        truncated = any(pipe.over for pipe in self.pipes if pipe.kind in b"oe")
-        send(b"x", pack([code, number, int(self.timed_out), limit, int(truncated), "%.6f" % seconds]))
+        limit = next((limit for limit in (pipe.limit() for pipe in self.pipes) if limit), "")
+        if self.status is None or os.WIFSIGNALED(self.status):
+            number = str(signal.SIGKILL if self.status is None else os.WTERMSIG(self.status))
+            limit = limit or ("memory" if out_of_memory else "")
+        else:
+            code = str(os.WEXITSTATUS(self.status))
+        truncated = any(pipe.total > pipe.cap for pipe in self.pipes if pipe.kind in b"oe")
+        send(b"x", pack([code, number, str(int(self.timed_out)), limit, str(int(truncated)), "%.6f" % seconds]))
 
-    def watch(self, deadline):
+    def watch(self, deadline: float) -> None:
+        """Relay the child's streams until it ends, breaks a limit or has had its time."""
         poll = select.poll()
-        poll.register(0, select.POLLIN | select.POLLHUP)
+        poll.register(0, select.POLLIN)
         poll.register(WAKE, select.POLLIN)
         by_fd = {pipe.read_end: pipe for pipe in self.pipes}
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
-        while True:
+        while not self.reap():
             left = deadline - time.monotonic()
             if left <= 0:
                 if self.timed_out:
@@ -202,43 +219,32 @@ class Run:
                 continue
             for fd, _ in poll.poll(left * 1000):
                 if fd == 0:
-                    end()
+                    os._exit(0)  # the client has gone, or breaks the protocol; the kernel ends the others with this one
                 elif fd == WAKE:
                     os.read(WAKE, 4096)
-                elif not by_fd[fd].relay():
+                elif by_fd[fd].relay() is None:
                     poll.unregister(fd)
-            if self.reap():
-                return
+                elif by_fd[fd].limit():
+                    return
 
-    def reap(self):
+    def reap(self) -> bool:
         """Collect what has ended; return whether the child has."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
+        while self.status is None:
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return False
             if pid == self.pid:
-                # at a time-out the signal for the stack may end a child that took its handler away
                 self.status = status
-                return True
+        return True
 
-    def child(self):
+    def child(self) -> NoReturn:
         try:
-            os.setsid()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            null = os.open("/dev/null", os.O_RDWR)
-            targets = [null] + [pipe.write_end for pipe in self.pipes]
-            # above all targets first, so that no copy overwrites an end that is still needed
-            high = [os.dup2(fd, 100 + index) for index, fd in enumerate(targets)]
-            if len(high) == 2:
-                high.append(high[1])
-            for index, fd in enumerate(high):
-                os.dup2(fd, index)
-            os.closerange(len(high), 4096)
-            self.limit()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.setsid()
+            self.take_streams()
+            self.give_up_rights()
             os.chdir(WORK)
             os.umask(0o022)
             os.environ.clear()
@@ -248,25 +254,40 @@ class Run:
             os.write(2, ("%s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
         os._exit(70)
 
-    def limit(self):
+    def take_streams(self) -> None:
+        null = os.open("/dev/null", os.O_RDWR)
+        ends = [null] + [pipe.write_end for pipe in self.pipes]
+        if len(self.pipes) == 1:
+            ends.append(ends[1])
+        # above all targets first, so that no copy overwrites an end that is still needed
+        high = [os.dup2(fd, 100 + index) for index, fd in enumerate(ends)]
+        for index, fd in enumerate(high):
+            os.dup2(fd, index, inheritable=index <= 2)
+        os.closerange(len(high), 4096)
+
+    def give_up_rights(self) -> None:
+        prctl(PR_SET_DUMPABLE, 1)  # else its own /proc entries belong to root
         try:
             with open("/proc/self/oom_score_adj", "w") as file:
                 file.write("1000")
         except OSError:
             pass
         lower(resource.RLIMIT_CORE, 0)
-        lower(resource.RLIMIT_DATA, self.memory)
+        # a little less than the sandbox may use: one process that asks for too much gets a MemoryError
+        lower(resource.RLIMIT_DATA, self.memory // 16 * 15)
         lower(resource.RLIMIT_FSIZE, self.files)
         lower(resource.RLIMIT_NOFILE, self.open_files)
         if self.processes:
             lower(resource.RLIMIT_NPROC, self.processes)
-        if UID is not None:
+        if UID is not None and GID is not None:
             os.setgroups([])
             os.setresgid(GID, GID, GID)
             os.setresuid(UID, UID, UID)
+            prctl(PR_SET_DUMPABLE, 1)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def lower(kind, value):
+def lower(kind: int, value: int) -> None:
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
@@ -275,51 +296,41 @@ def lower(kind, value):
 class Job:
     """What a harness is given."""
 
-    def __init__(self, program, cases, options, environment_path):
+    def __init__(self, program: str, cases: list[str], options: dict[str, str], environment_path: str | None) -> None:
         self.program = program
         self.cases = cases
         self.options = options
         self.environment_path = environment_path
 
 
-def run_program(fields):
-    limits, fields = read_limits(fields)
-    output, nonce, environment, harness, program, cases = fields[:6]
-    cases = fields[6 : 6 + int(cases)]
-    rest = fields[6 + len(cases) :]
+def run_program(limits: list[str], fields: list[str]) -> None:
+    output, nonce, environment, harness, program, count = fields[:6]
+    cases, rest = fields[6 : 6 + int(count)], fields[6 + int(count) :]
     job = Job(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
-    pipes = [Pipe(b"o", int(output)), Pipe(b"e", int(output)), Pipe(b"r", REPORT_CAP), Pipe(b"t", TRACE_CAP)]
-    Run(limits, pipes, lambda: run_harness(harness, job, nonce)).go()
+    caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
+    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(harness, job, nonce)).go()
 
 
-def run_harness(harness, job, nonce):
+def run_harness(harness: str, job: Job, nonce: str) -> NoReturn:
+    import builtins
     import faulthandler
+    import types
 
-    def emit(kind, name="", outcome="", error_type="", message="", frames=()):
-        flat = [part for frame in frames for part in frame]
-        record = pack([nonce, kind, name, outcome, error_type, message] + flat)
-        data = len(record).to_bytes(4, "big") + record
-        while data:
-            data = data[write(3, data) :]
-
-    write, leave = os.write, os._exit
-    faulthandler.register(signal.SIGUSR1, file=4, all_threads=False)
+    leave = os._exit
+    faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False)
     sys.stdin = open(0, encoding="utf-8", errors="replace")
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace")
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    streams = (sys.stdout, sys.stderr)
+    sys.stdout = stdout = open(1, "w", encoding="utf-8", errors="backslashreplace")
+    sys.stderr = stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["program.py"]
-    if job.options.get("site") == "1":
-        import site
-
-        site.main()
-    if job.environment_path:
-        sys.path.insert(0, job.environment_path)
-    sys.path.append(os.getcwd())
-    space = {"__name__": "harness"}
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    extend_path(job)
+    emit = reporter(nonce)
+    # with built-ins of its own: what a program puts in place of the real ones changes nothing here
+    space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(compile(harness, "harness.py", "exec", dont_inherit=True), space)
-    space["main"](job, emit)
-    for stream in streams:
+    main: Any = space["main"]
+    main(job, emit)
+    for stream in (stdout, stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
@@ -328,37 +339,76 @@ def run_harness(harness, job, nonce):
     leave(0)
 
 
-def run_command(fields):
-    limits, fields = read_limits(fields)
-    pipes = [Pipe(b"o", int(fields[0]))]
-    argv = fields[1:]
+def extend_path(job: Job) -> None:
+    """Let programs import, behind the standard library: their environment, the image's packages, their own files."""
+    import site
 
-    def body():
-        for name in (signal.SIGPIPE, signal.SIGINT):
-            signal.signal(name, signal.SIG_DFL)
+    if job.environment_path:
+        sys.path.append(job.environment_path)
+    if job.options.get("site") == "1":
+        site.main()
+    else:
+        site.setquit()
+        site.sethelper()
+    sys.path.append(WORK)
+
+
+def reporter(nonce: str) -> Callable[..., None]:
+    """Return the function that writes records; it holds all that it uses, whatever a program changes meanwhile."""
+    write, getpid, leave, encode, join, length = os.write, os.getpid, os._exit, str.encode, b"".join, len
+    owner, signature = getpid(), encode(nonce)
+
+    def emit(
+        kind: str,
+        name: str = "",
+        outcome: str = "",
+        error_type: str = "",
+        message: str = "",
+        frames: Iterable[tuple[str, int, str]] = (),
+    ) -> None:
+        if getpid() != owner:
+            leave(1)  # a copy that the program forked has come back: one report is enough
+        fields = [signature]
+        fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (kind, name, outcome)]
+        fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (error_type, message)]
+        for file, line, function in frames:
+            fields += [encode(part, "utf-8", "surrogatepass")[:MAX_FIELD] for part in (file, "%d" % line, function)]
+        record = join([length(field).to_bytes(4, "big") + field for field in fields])
+        data = length(record).to_bytes(4, "big") + record
+        while data:
+            data = data[write(3, data) :]
+
+    return emit
+
+
+def run_command(limits: list[str], fields: list[str]) -> None:
+    output, *argv = fields
+    Run(limits, [Pipe(b"o", int(output))], lambda: execute(argv)).go()
+
+
+def execute(argv: list[str]) -> NoReturn:
+    for number in (signal.SIGPIPE, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
         os.execvp(argv[0], argv)
-
-    Run(limits, pipes, body).go()
-
-
-def read_limits(fields):
-    return (float(fields[0]), *map(int, fields[1:5])), fields[5:]
+    except (OSError, ValueError, IndexError) as error:
+        os.write(2, ("%s: %s\n" % (argv[:1], error)).encode("utf-8", "replace"))
+    os._exit(127)
 
 
-def prepare():
-    """Make this process one that what it runs can neither signal nor look into."""
+def prepare() -> int:
+    """Make this process one that what it runs can neither signal nor look into; return the end that says who died."""
     if os.getpid() != 1:
         sys.exit("supervisor: must be the first process of its own pid namespace")
-    if UID is None:
+    if UID is None and not prctl(PR_SET_DUMPABLE, 0):
         # as one and the same user, a child could open this process's memory and streams
-        prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
-        if _ctypes.call_function(prctl, (PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0:
-            sys.exit("supervisor: cannot make itself undumpable")
+        sys.exit("supervisor: cannot make itself undumpable: this Python has no _ctypes")
+    # the kernel keeps signals from a first process that has no handler for them
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     read_end, write_end = os.pipe()
     for fd in (read_end, write_end):
         os.set_blocking(fd, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     return read_end
 
@@ -366,12 +416,12 @@ def prepare():
 UID, GID = (int(part) if part else None for part in sys.argv[1:3])
 WORK = sys.argv[3]
 WAKE = prepare()
-send(b"h", pack([1, "%d.%d.%d" % sys.version_info[:3]]))
+send(b"h", pack(["1", "%d.%d.%d" % sys.version_info[:3]]))
 while True:
     kind, fields = receive()
     if kind == b"R":
-        run_program(fields)
+        run_program(fields[:5], fields[5:])
     elif kind == b"C":
-        run_command(fields)
+        run_command(fields[:5], fields[5:])
     else:
         sys.exit("supervisor: unknown request")
