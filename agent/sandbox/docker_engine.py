@@ -178,7 +178,7 @@ class DockerEngine:
 def _elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
     """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
     chosen = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
-    if not chosen and _caused_by(error, FileNotFoundError) is not None:
+    if not chosen and _caused_by(error, FileNotFoundError):
         for path in _usual_sockets(environment):
             if path.is_socket():
                 try:
@@ -205,7 +205,7 @@ def _usual_sockets(environment: Mapping[str, str]) -> list[Path]:
 
 def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUnavailable:
     place = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
-    if _caused_by(error, PermissionError) is not None:
+    if _caused_by(error, PermissionError):
         return SandboxUnavailable(
             f"a Docker engine is there, but this user may not use it ({place}): add the user to the group docker "
             "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman"
@@ -215,19 +215,20 @@ def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUna
     return SandboxUnavailable(f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_said(error)})")
 
 
-def _caused_by(error: BaseException, kind: type[BaseException]) -> BaseException | None:
-    """Find an exception of a kind in what led to another; requests wraps causes in arguments as well."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and all that led to it; requests wraps causes in arguments as well."""
     pending: list[object] = [error]
     seen: set[int] = set()
     while pending:
         each = pending.pop()
-        if not isinstance(each, BaseException) or id(each) in seen:
-            continue
-        if isinstance(each, kind):
-            return each
-        seen.add(id(each))
-        pending += [each.__cause__, each.__context__, *each.args]
-    return None
+        if isinstance(each, BaseException) and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending += [each.__cause__, each.__context__, *each.args]
+
+
+def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    return any(isinstance(each, kind) for each in _causes(error))
 
 
 @contextmanager
@@ -240,7 +241,8 @@ def _reported(action: str) -> Iterator[None]:
 
 def _said(error: Exception) -> str:
     explanation = getattr(error, "explanation", None)
-    return str(explanation or error)
+    system = (each.strerror for each in _causes(error) if isinstance(each, OSError) and each.errno is not None)
+    return str(explanation or next(system, None) or error)
 
 
 def _no_image(name: str, why: str) -> str:

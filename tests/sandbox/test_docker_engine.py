@@ -56,9 +56,18 @@ def test_a_server_that_is_no_engine_is_refused(httpserver: HTTPServer) -> None:
         DockerEngine.connect(environment(httpserver))
 
 
-@pytest.mark.parametrize("host", ["unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1", "nonsense://x", "ssh://x"])
-def test_where_nothing_answers_the_place_is_named(host: str) -> None:
-    with pytest.raises(SandboxUnavailable, match=f"no Docker engine answers at {host}: start one, or set DOCKER_HOST"):
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix:///nonexistent/docker.sock", "No such file or directory"),
+        ("tcp://127.0.0.1:1", "Connection refused"),
+        ("nonsense://x", "nonsense"),
+        ("ssh://x", "paramiko"),
+    ],
+)
+def test_where_nothing_answers_place_and_reason_are_named(host: str, why: str) -> None:
+    said = f"no Docker engine answers at {host}: start one, or set DOCKER_HOST \\(.*{why}"
+    with pytest.raises(SandboxUnavailable, match=said):
         DockerEngine.connect({"DOCKER_HOST": host})
 
 
