@@ -78,6 +78,8 @@ class Annotator:
         self._models = Models.of(model, **model_options)
         self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
         self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
+        for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
+            self._models.for_role(role)
         self._prompts = Prompts(None if prompts is None else Path(prompts))
         self._languages = {**built_in_languages(), **{language.name: language for language in languages}}
         self._unsupported = unsupported
@@ -99,10 +101,14 @@ class Annotator:
         """
         if self._loop is not None:
             raise UsageError("this Annotator is open already; use one per event loop")
-        self._loop = asyncio.get_running_loop()
         self._open_cache = SqliteReplyCache(Path(self._cache)) if isinstance(self._cache, str | Path) else self._cache
-        if self._pipeline.uses_sandbox and self._backend is None:
-            self._backend = await choose(self._config.sandbox, self._note)
+        self._loop = asyncio.get_running_loop()
+        try:
+            if self._pipeline.uses_sandbox and self._backend is None:
+                self._backend = await choose(self._config.sandbox, self._note)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -83,11 +83,12 @@ def load_variant(source: str | Path | Mapping[str, Any] | Variant) -> Variant:
 
 
 class Pipeline:
-    """A compiled variant."""
+    """A compiled variant; `roles` are those that its nodes ask models in."""
 
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
+        self.roles = tuple(role for name in variant.nodes if (role := getattr(nodes[name], "role", None)))
         self._compiled = _compile(variant, nodes)
 
     async def run(self, state: State, tools: Tools) -> State:

@@ -22,9 +22,9 @@ from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
 from agent.cli.progress import Display
 from agent.cli.settings import read_config
 from agent.cli.summary import Summary, Tally, as_json, as_table
-from agent.cli.text import plain
+from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs
-from agent.errors import RunStopped
+from agent.errors import RunFolderError, RunStopped
 from agent.graph import load_variant
 from agent.llm.models import Models
 from agent.store.run_view import load_run
@@ -40,7 +40,6 @@ class Request:
     out: Path | None
     models: tuple[str, ...]
     model_options: Mapping[str, Any]
-    variant: str
     without: tuple[str, ...]
     limit: int | None
     field_map: str | None
@@ -66,11 +65,10 @@ def run(request: Request) -> None:
     config = read_config(request.settings, request.more_settings)
     dataset = _read(request, console)
     models = Models.from_options(request.models, **{k: v for k, v in request.model_options.items() if v is not None})
-    out = request.out or _default_folder(request, models)
+    out = request.out or _default_folder(request, config.variant, models)
     with Display(console) as display:
         annotator = Annotator(
             model=models,
-            variant=request.variant,
             without=request.without,
             prompts=request.prompts,
             unsupported=request.unsupported,
@@ -83,10 +81,10 @@ def run(request: Request) -> None:
         try:
             summary = asyncio.run(_annotate(annotator, dataset, request.limit))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            _tell_how_to_resume(console, "Interrupted.", display, out)
+            _tell_how_to_resume(console, "Interrupted.", out)
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
-            _tell_how_to_resume(console, f"Stopped: {error}", display, out)
+            _tell_how_to_resume(console, f"Stopped: {error}", out)
             raise typer.Exit(STOPPED) from error
     _close(request, console, summary, display, out)
 
@@ -108,30 +106,33 @@ def _read(request: Request, console: Console) -> Dataset:
     mapping = None if request.field_map is None else parse_mapping(request.field_map)
     dataset = read_pairs(request.pairs, mapping=mapping, on_bad_line=request.on_bad_line, limit=request.limit)
     for note in dataset.notes:
-        console.print(f"note: {plain(note)}", markup=False, highlight=False)
+        say(console, f"note: {note}")
     if dataset.bad_lines:
-        console.print(f"skipped {len(dataset.bad_lines)} bad lines, the first: ", end="", highlight=False)
-        console.print(plain(f"line {dataset.bad_lines[0].line}: {dataset.bad_lines[0].cause}"), markup=False)
+        first = dataset.bad_lines[0]
+        say(console, f"skipped {len(dataset.bad_lines)} bad lines, the first: line {first.line}: {first.cause}")
     return dataset
 
 
-def _default_folder(request: Request, models: Models) -> Path:
-    variant = load_variant(request.variant).name
-    for node in request.without:
-        variant += f"-without-{node}"
-    stem = request.pairs.name.split(".")[0]
+def _default_folder(request: Request, variant: str, models: Models) -> Path:
+    variant = "-without-".join([load_variant(variant).name, *request.without])
+    stem = re.sub(r"\.jsonl?(\.gz)?$", "", request.pairs.name)
     name = f"{stem}-{variant}-{models.label()}"
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
 
 
-def _tell_how_to_resume(console: Console, what: str, display: Display, out: Path) -> None:
-    total = "" if display.total is None else f" of {display.total}"
-    finished = display.finished_before + display.done
-    console.print(plain(what), markup=False, highlight=False)
-    if finished:
-        console.print(f"{finished}{total} pairs are finished and kept in {plain(str(out))}.", markup=False)
-    command = shlex.join(["agent", *sys.argv[1:]])
-    console.print(f"The same command goes on from there:\n  {plain(command)}", markup=False, soft_wrap=True)
+def _tell_how_to_resume(console: Console, what: str, out: Path) -> None:
+    say(console, what)
+    if kept := _finished(out):
+        say(console, f"{kept} pairs are finished and kept in {out}.")
+    say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+
+
+def _finished(out: Path) -> int:
+    try:
+        with load_run(out) as view:
+            return len(view.index.done())
+    except RunFolderError:
+        return 0
 
 
 def _close(request: Request, console: Console, summary: Summary, display: Display, out: Path) -> None:
@@ -144,7 +145,7 @@ def _close(request: Request, console: Console, summary: Summary, display: Displa
             with load_run(out) as view:
                 out_console.print(stories.table(view), end="\n\n")
         out_console.print(as_table(summary, display.seconds()))
-        Console(soft_wrap=True).print(f"\n{plain(str(out / 'annotations.jsonl'))}", markup=False, highlight=False)
+        say(Console(), f"\n{out / 'annotations.jsonl'}")
     if summary.errors:
-        console.print("Pairs with errors are tried again with --retry-errors.", markup=False, highlight=False)
+        say(console, "Pairs with errors are tried again with --retry-errors.")
     raise typer.Exit(SOME_ERRORS if summary.errors else DONE)

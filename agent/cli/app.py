@@ -78,6 +78,8 @@ def annotate(
     temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None,
     extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None,
+    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None,
+    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,8 +99,9 @@ def annotate(
                 "temperature": temperature,
                 "max_tokens": max_tokens,
                 "extra_body": extra_body,
+                "deadline": deadline,
+                "attempts": attempts,
             },
-            variant=variant,
             without=tuple(without or ()),
             limit=limit,
             field_map=field_map,
@@ -108,6 +111,7 @@ def annotate(
             cache=cache,
             prompts=prompts,
             settings={
+                "variant": variant,
                 "sandbox.backend": sandbox,
                 "runner.concurrency": concurrency,
                 "runner.budget_usd": budget,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _KEPT = frozenset("\n\t")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -23,3 +27,8 @@ def plain(text: str, *, limit: int | None = None) -> str:
 def one_line(text: str, limit: int = 100) -> str:
     """Return text on one line, white space folded."""
     return plain(" ".join(text.split()), limit=limit)
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
+    console.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)

@@ -21,6 +21,7 @@ class Arbitrate:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
     bypass = None
     uses_sandbox = False
+    role = "arbitrate"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""

@@ -23,6 +23,7 @@ class GenerateTest:
     }
     bypass = None
     uses_sandbox = False
+    role = "generate_test"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or the finding that the snippet does not parse."""

@@ -18,6 +18,7 @@ class Judge:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
     bypass = None
     uses_sandbox = False
+    role = "judge"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""

@@ -29,6 +29,7 @@ class Repair:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"repaired": frozenset(), "given_up": frozenset()}
     bypass = "given_up"
     uses_sandbox = True
+    role = "repair"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` when another execution may end otherwise."""

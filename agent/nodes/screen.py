@@ -25,6 +25,7 @@ class Screen:
     }
     bypass = "unclear"
     uses_sandbox = False
+    role = "screen"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""

@@ -19,6 +19,7 @@ class Simulate:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"simulated": frozenset({"simulated"})}
     bypass = "simulated"
     uses_sandbox = False
+    role = "simulate"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the predicted outcome."""
