@@ -78,7 +78,8 @@ def test_the_commands_for_own_pairs_work(folder: Path) -> None:
     write_pairs(folder, 60)
     served = [command for command in COMMANDS if "llm.example.org" in command or "runs/mine" in command]
     assert [command.split()[1] for command in served] == ["doctor", "annotate", "show", "show", "annotate"]
-    with ChatServer([says(json.dumps({"reason": "adds", "verdict": "match"}))]) as server:
+    reply = json.dumps({"reason": "adds", "verdict": "match"})
+    with ChatServer([says(reply, prompt_tokens=3000)]) as server:
         for command in served:
             command = command.replace("https://llm.example.org/v1", server.url).replace("MODEL", "gpt-4o-mini")
             run(command, folder, OPENAI_API_KEY="sk-test")
