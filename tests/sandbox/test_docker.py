@@ -29,7 +29,7 @@ from tests.sandbox.wheel import make_wheel
 pytestmark = pytest.mark.docker
 
 LIMITS = Limits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
-VOLUME = "test-driven-annotator-tests"
+VOLUME = f"test-driven-annotator-tests-{os.getpid()}"
 PRINTING = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
@@ -38,16 +38,23 @@ def prints(program: str, environment: str | None = None) -> Job:
     return Job(PRINTING, program, environment=environment)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def volume() -> Iterator[str]:
+    """A volume of these tests' own, removed at the end."""
+    yield VOLUME
+    client = docker.from_env()
+    for left in client.volumes.list(filters={"name": VOLUME}):
+        left.remove(force=True)
+    client.close()
+
+
 @pytest.fixture(scope="module")
-async def backend() -> AsyncIterator[DockerBackend]:
-    """A backend with a volume of its own, removed at the end."""
-    started = DockerBackend(LIMITS, volume=VOLUME)
+async def backend(volume: str) -> AsyncIterator[DockerBackend]:
+    """A backend that most tests share."""
+    started = DockerBackend(LIMITS, volume=volume)
     await started.start(print)
     yield started
     await started.close()
-    client = docker.from_env()
-    client.volumes.get(VOLUME).remove(force=True)
-    client.close()
 
 
 def there(client: docker.DockerClient) -> set[str]:
