@@ -77,6 +77,17 @@ async def test_a_missing_import_is_installed_without_asking_the_model() -> None:
     assert sandbox.jobs[1].environment == "kpyyaml"
 
 
+async def test_an_import_that_cannot_be_had_does_not_stand_in_the_way_of_the_others() -> None:
+    def build(requirements: Sequence[str]) -> Any:
+        return DependencyUnavailable("no wheel") if "mysqlclient" in requirements else environment(requirements)
+
+    runs = iter([lacking("yaml")])
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=build)
+    source = "import yaml\nimport MySQLdb\n" + PROGRAM
+    found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
+    assert found.installed == ("pyyaml==1",)
+
+
 async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:
     runs = iter([lacking("unheard_of")])
     sandbox = ScriptedSandbox(

@@ -9,7 +9,7 @@ from agent.errors import DependencyUnavailable
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair
 from agent.sandbox.base import Environment
-from agent.sandbox.commands import Install, Refuse, plan
+from agent.sandbox.commands import Install, Plan, Refuse, read_commands
 from agent.state import State, Step, Tools
 from agent.types import Cause, CommandRun
 
@@ -58,10 +58,18 @@ class Repair:
         known = [requirement for requirement in wanted.values() if requirement is not None]
         update: State = {"sought": sought | set(names)}
         if known:
-            run, environment = await self._build(known, state, tools)
-            update["commands"] = (*state.get("commands", ()), run)
-            if environment is not None:
-                update["environment"] = environment
+            return {**update, **await self._install(known, state, tools)}
+        return update
+
+    async def _install(self, requirements: list[str], state: State, tools: Tools) -> State:
+        """Install all together, else each that can be had: one without a wheel does not stand in the others' way."""
+        run, environment = await self._build(requirements, state, tools)
+        update: State = {"commands": (*state.get("commands", ()), run)}
+        if environment is not None:
+            update["environment"] = environment
+        elif len(requirements) > 1:
+            for requirement in requirements:
+                update = {**update, **await self._install([requirement], {**state, **update}, tools)}
         return update
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
@@ -75,8 +83,8 @@ class Repair:
         }
         commands = await tools.asker.ask("repair", variables, parsing.parse_commands, reply="text")
         changed, update, runs = False, State(), list(history)
-        for command in commands:
-            run, environment = await self._run_one(command, {**state, **update}, tools)
+        for command, step in read_commands(commands):
+            run, environment = await self._run_one(command, step, {**state, **update}, tools)
             runs.append(run)
             if environment is not None:
                 changed |= environment.key != _key({**state, **update})
@@ -85,8 +93,9 @@ class Repair:
         update["commands"] = tuple(runs)
         return changed, update
 
-    async def _run_one(self, command: str, state: State, tools: Tools) -> tuple[CommandRun, Environment | None]:
-        step = plan(command)
+    async def _run_one(
+        self, command: str, step: Plan, state: State, tools: Tools
+    ) -> tuple[CommandRun, Environment | None]:
         if isinstance(step, Install):
             return await self._build(step.requirements, state, tools, command=command)
         if isinstance(step, Refuse):
