@@ -10,6 +10,7 @@ from functools import cached_property
 from agent.languages.base import Program
 from agent.languages.python import python2
 from agent.languages.python.imports import is_third_party, modules_provided
+from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import acts_at_load
 from agent.languages.python.source import parse
 from agent.languages.python.tree import Definition, is_within, names_bound, start_line
@@ -157,7 +158,7 @@ class Blame:
 
     @cached_property
     def _tree(self) -> ast.Module:
-        return parse(self._program.source)
+        return parse(self._program.source, MAX_PROGRAM)
 
 
 def innermost(frames: Sequence[Frame]) -> Frame | None:

@@ -13,6 +13,8 @@ from agent.languages.python.tree import Definition, Function, is_within, roots_i
 MAX_CASES = 50
 """More cases than a reader follows or a time limit serves."""
 
+_MAX_LINEAGE = 20
+
 
 @dataclass(frozen=True)
 class Found:
@@ -113,7 +115,7 @@ def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[as
     """Return a class and those of its bases that the program defines, nearest first."""
     found: dict[str, ast.ClassDef] = {}
     pending = [node]
-    while pending:
+    while pending and len(found) < _MAX_LINEAGE:
         each = pending.pop()
         if each.name not in found:
             found[each.name] = each

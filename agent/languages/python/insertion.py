@@ -10,14 +10,18 @@ from collections import deque
 from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram
-from agent.languages.python.source import Unparsable, check_compiles, normalise, parse
+from agent.languages.python.source import MAX_CHARACTERS, Unparsable, check_compiles, normalise, parse
 from agent.languages.python.tree import same_tree, start_line
 
 MARKER = "# <candidate>"
+MAX_PROGRAM = 4 * MAX_CHARACTERS
+"""Characters of a program: the snippet, indented, and what is around it."""
+
 
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
 _LEADING = re.compile(r"[ \t\f]*\f")
 _SHOWN = 120
+_DEEPEST = 60
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ def _is_string(node: ast.stmt) -> bool:
 
 
 def _split(template: str) -> _Template:
+    if len(template) > MAX_CHARACTERS:
+        raise MalformedProgram(f"the program has {len(template):,} characters; {MAX_CHARACTERS:,} are the limit")
     lines = template.split("\n")
     found = [(row, match[1]) for row, line in enumerate(lines) if (match := _MARKER_LINE.fullmatch(line))]
     if len(found) != 1:
@@ -103,6 +109,8 @@ def _split(template: str) -> _Template:
             f"the line `{MARKER}` stands {times}; it must stand once, alone on its line, where the candidate goes"
         )
     row, prefix = found[0]
+    if len(prefix) > _DEEPEST:
+        raise MalformedProgram(f"the marker stands in column {len(prefix)}; indent it like its neighbours")
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
 
@@ -159,7 +167,7 @@ def _without(code: str, statements: list[ast.stmt], removed: list[ast.ImportFrom
 def _checked(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
     last = first + length - 1
     try:
-        tree = parse(source)
+        tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
         raise MalformedProgram(_complaint(error, source, first - shift, length, shift)) from error
     owner, statements = _statements_between(tree, first, last)

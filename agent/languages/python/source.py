@@ -34,14 +34,14 @@ def normalise(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
 
 
-def parse(code: str) -> ast.Module:
-    """Return the syntax tree of normalised source.
+def parse(code: str, limit: int = MAX_CHARACTERS) -> ast.Module:
+    """Return the syntax tree of normalised source of at most `limit` characters.
 
     Raises:
         Unparsable: it is not Python, too long or too deeply nested.
     """
-    if len(code) > MAX_CHARACTERS:
-        raise Unparsable(f"{len(code):,} characters; more than {MAX_CHARACTERS:,} are not read")
+    if len(code) > limit:
+        raise Unparsable(f"{len(code):,} characters; more than {limit:,} are not read")
     with _plain_errors(code):
         return ast.parse(code)
 

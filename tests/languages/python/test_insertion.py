@@ -130,6 +130,18 @@ def test_a_marker_that_is_missing_doubled_or_misplaced_is_refused(template: str,
         place(template, "def f():\n    pass")
 
 
+def test_a_snippet_of_the_largest_size_can_be_indented() -> None:
+    code = "def f():\n" + "    x=1\n" * 12_000
+    assert place(IN_CLASS, code).last_line == 12_005
+
+
+def test_templates_without_measure_are_refused() -> None:
+    with pytest.raises(MalformedProgram, match="100,000 are the limit"):
+        place(FLAT + "#" * 100_000, "x = 1")
+    with pytest.raises(MalformedProgram, match="column 5000"):
+        place(" " * 5_000 + "# <candidate>", "x = 1\n" * 1_000)
+
+
 def test_an_else_after_the_marker_cannot_become_the_snippets() -> None:
     with pytest.raises(MalformedProgram, match="would be changed"):
         place("# <candidate>\nelse:\n    y = 2\n", "if x:\n    y = 1")
