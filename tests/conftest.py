@@ -80,6 +80,21 @@ def pytest_sessionstart() -> None:
             pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {why}", returncode=1)
 
 
+_UNWANTED_SKIPS: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a skipped test that a required ability marks, whatever it was skipped for."""
+    if report.skipped and not hasattr(report, "wasxfail") and set(report.keywords) & set(required()):
+        _UNWANTED_SKIPS.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a session in which a required test was skipped."""
+    if _UNWANTED_SKIPS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Count what was skipped, by reason."""
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
@@ -88,6 +103,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason.removeprefix('Skipped: ')}")
     if not skipped:
         terminalreporter.write_line("nothing")
+    for name in _UNWANTED_SKIPS:
+        terminalreporter.write_line(f"AGENT_TEST_REQUIRE does not allow skipping {name}", red=True)
 
 
 @pytest.fixture(scope="session")
