@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from agent.cli.summary import money
-from agent.cli.text import one_line, plain
-from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted
+from agent.cli.text import one_line, say
+from agent.events import Event, Note, PairFinished, RunStarted
 from agent.types import Annotation, Usage
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -44,11 +44,9 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Note):
-            self._console.print(plain(event.message), markup=False, highlight=False)
+            say(self._console, event.message)
         elif isinstance(event, RunStarted):
             self._start(event)
-        elif isinstance(event, ReplyReceived):
-            self.spent += event.usage
         elif isinstance(event, PairFinished):
             self._count(event.annotation)
 
@@ -62,7 +60,7 @@ class Display:
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         found = f", {event.finished} finished before" if event.finished else ""
         pairs = "pairs" if event.total is None else f"{event.total} pairs{found}"
-        self._console.print(f"{pairs} · variant {event.variant} · {where}", markup=False, highlight=False)
+        say(self._console, f"{pairs} · variant {event.variant} · {where}")
         if self._console.is_terminal:
             self._bar = Progress(
                 BarColumn(bar_width=24),
@@ -77,17 +75,18 @@ class Display:
 
     def _count(self, annotation: Annotation) -> None:
         self.done += 1
+        self.spent += annotation.usage
         self.outcomes[_outcome(annotation)] += 1
         if annotation.error is not None:
             message = (
                 f"{one_line(annotation.id, 40)}: {annotation.error.type}: {one_line(annotation.error.message, 160)}"
             )
-            self._console.print(message, markup=False, highlight=False)
+            say(self._console, message)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1, counts=self.line())
         elif self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = self._clock()
-            self._console.print(f"{self._position()} {self.line()}", markup=False, highlight=False)
+            say(self._console, f"{self._position()} {self.line()}")
 
     def line(self) -> str:
         """Return counts by outcome, rate and cost so far."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.config import Config
 from agent.errors import ConfigError
@@ -49,7 +49,11 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
 def _told(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        groups = {name: list(type(group).model_fields) for name, group in Config() if hasattr(group, "model_fields")}
-        known = ", ".join(f"{group}.{name}" for group, names in groups.items() for name in names)
-        return f"unknown setting {key!r}; there are: {known}"
+        known = [
+            f"{group}.{name}"
+            for group, held in Config()
+            if isinstance(held, BaseModel)
+            for name in type(held).model_fields
+        ]
+        return f"unknown setting {key!r}; there are: variant, {', '.join(known)}"
     return f"setting {key}: {problem['msg']}"

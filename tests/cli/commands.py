@@ -1,0 +1,149 @@
+"""Runs the command `agent` in processes of its own.
+
+`Commands` copies (forks) a process that holds the package's imports already, so that a command takes milliseconds.
+`start` runs a fresh interpreter, as a user does, for tests that send signals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ADD = "def add(a, b):\n    return a + b\n"
+
+_SERVER = """
+import json, os, sys, traceback
+import agent.cli, agent.cli.app, agent.cli.annotate, agent.cli.doctor, agent.cli.execute, agent.cli.graph
+import agent.cli.show, agent.llm.heuristic, agent.llm.replay, agent.languages.python
+import langchain_openai, langgraph.graph, langgraph.runtime, agent.llm.openai, agent.sandbox.bwrap
+
+def serve(job):
+    os.setsid()
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    for descriptor, name in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), descriptor)
+    sys.argv = ["agent", *job["arguments"]]
+    try:
+        agent.cli.main()
+        return 0
+    except SystemExit as leaving:
+        return leaving.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 70
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        code = serve(json.loads(line))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as one JSON value."""
+        return json.loads(self.out)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment without keys and settings of the user's own."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AGENT_"))}
+    return {**ours, "PYTHONPATH": str(ROOT), **changes}
+
+
+class Commands:
+    """Runs commands in `folder`, one after the other."""
+
+    def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
+        self._server = server
+        self.folder = folder
+
+    @staticmethod
+    def serve() -> subprocess.Popen[str]:
+        """Start the process that is copied for each command."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+
+    def __call__(self, *arguments: str | Path, **changes: str) -> Ended:
+        """Run `agent` with arguments; `changes` are variables of its environment."""
+        out, err = self.folder / ".out", self.folder / ".err"
+        for file in (out, err):
+            file.unlink(missing_ok=True)
+        job = {
+            "arguments": list(map(str, arguments)),
+            "cwd": str(self.folder),
+            "environment": environment(**changes),
+            "out": str(out),
+            "err": str(err),
+        }
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(job) + "\n")
+        self._server.stdin.flush()
+        code = int(self._server.stdout.readline())
+        return Ended(code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+    def write(self, name: str, rows: Sequence[Mapping[str, Any]] | bytes | str) -> Path:
+        """Write a file of pairs (or any content) into the folder; return its path in the folder."""
+        file = self.folder / name
+        if isinstance(rows, bytes):
+            file.write_bytes(rows)
+        elif isinstance(rows, str):
+            file.write_text(rows, "utf-8")
+        else:
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        return Path(name)
+
+
+def start(folder: Path, *arguments: str | Path, **changes: str) -> subprocess.Popen[str]:
+    """Start `agent` in a fresh interpreter and a session of its own, its outputs in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "agent", *map(str, arguments)],
+        cwd=folder,
+        env=environment(**changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], timeout: float = 60) -> Ended:
+    """Wait for a process's end."""
+    out, err = process.communicate(timeout=timeout)
+    return Ended(process.returncode, out, err)
+
+
+def pairs(count: int) -> list[dict[str, Any]]:
+    """Return pairs with ids p0, p1, … and a query each."""
+    return [{"id": f"p{number}", "query": f"add two numbers, way {number}", "code": ADD} for number in range(count)]
+
+
+def annotations(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run, each of which must be whole."""
+    content = (run / "annotations.jsonl").read_bytes()
+    assert content == b"" or content.endswith(b"\n")
+    return [json.loads(line) for line in content.split(b"\n")[:-1]]

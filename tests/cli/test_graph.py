@@ -1,0 +1,42 @@
+"""`agent graph` lists the pipelines and draws them."""
+
+from __future__ import annotations
+
+from agent.graph import variant_names
+from tests.cli.commands import Commands
+
+
+def test_without_a_name_every_variant_is_listed_with_its_title(agent: Commands) -> None:
+    listed = agent("graph")
+    assert listed.code == 0
+    assert [line.split()[0] for line in listed.out.splitlines()] == variant_names()
+    assert all(len(line.split()) > 2 for line in listed.out.splitlines())
+
+
+def test_a_variant_is_a_mermaid_flowchart(agent: Commands) -> None:
+    drawn = agent("graph", "full")
+    assert drawn.code == 0
+    assert drawn.out.startswith("flowchart LR\n")
+    assert "screen -- unclear --> generate_test" in drawn.out
+
+
+def test_a_node_left_out_is_not_in_the_drawing(agent: Commands) -> None:
+    assert "screen" not in agent("graph", "full", "--without", "screen").out
+
+
+def test_a_variant_of_ones_own_is_drawn_from_its_file(agent: Commands) -> None:
+    own = agent.write("own.yaml", "start: judge\nnodes:\n  judge: {decided: end}\n")
+    assert "judge -- decided --> label" in agent("graph", own).out
+
+
+def test_what_cannot_be_built_is_refused_with_the_reason(agent: Commands) -> None:
+    unknown = agent("graph", "fulll")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "unknown variant 'fulll'; there are: full," in unknown.err
+    assert "cannot be left out" in agent("graph", "full", "--without", "arbitrate").err
+    assert "has no node 'judge'" in agent("graph", "full", "--without", "judge").err
+    dangling = agent.write("own.yaml", "start: screen\nnodes:\n  screen: {match: end, non_match: end, unclear: end}\n")
+    assert "can end without a label" in agent("graph", dangling).err
+    for ended in (agent("graph", "missing.yaml"), agent("graph", agent.write("no.yaml", "["))):
+        assert (ended.code, ended.err.count("agent: ")) == (2, 1)
+        assert "Traceback" not in ended.err

@@ -1,0 +1,77 @@
+"""Progress: a bar on a terminal, a line now and then elsewhere, and each error as it comes."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from agent.cli.progress import Display
+from agent.events import Note, PairFinished, RunStarted
+from agent.types import Annotation, ErrorInfo, Usage
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def finished(number: int, **fields: object) -> PairFinished:
+    annotation = Annotation.model_validate({"id": f"p{number}", "input_sha256": "0" * 64, **fields})
+    return PairFinished(annotation)
+
+
+def shown(*, terminal: bool = False) -> tuple[Display, Clock, io.StringIO]:
+    out, clock = io.StringIO(), Clock()
+    return Display(Console(file=out, width=120, force_terminal=terminal), clock=clock), clock, out
+
+
+def test_elsewhere_a_line_is_printed_every_ten_seconds_and_no_bar() -> None:
+    display, clock, out = shown()
+    with display:
+        display(RunStarted(40, 10, "full", "docker"))
+        for number in range(15):
+            clock.now += 1
+            display(finished(number, label=number % 2))
+    lines = out.getvalue().splitlines()
+    assert lines == [
+        "40 pairs, 10 finished before · variant full · sandbox docker",
+        "20/40 pairs, about 20 s left · match:5 no:5 undecided:0 error:0 · 1.0/s · $0.0000",
+    ]
+
+
+def test_each_error_is_told_at_once_on_one_harmless_line() -> None:
+    display, _, out = shown()
+    display(RunStarted(None, 0, "ps_fa", None))
+    display(finished(1, error=ErrorInfo(type="ModelError", message="no\nreply \x1b[31m" + "x" * 500)))
+    first, second = out.getvalue().splitlines()
+    assert first == "pairs · variant ps_fa · no sandbox needed"
+    assert second.startswith("p1: ModelError: no reply \\x1b[31mxxx")
+    assert len(second) < 200
+
+
+def test_counts_and_cost_are_those_of_the_pairs_failed_ones_included() -> None:
+    display, clock, _ = shown()
+    display(RunStarted(4, 0, "full", "bwrap"))
+    clock.now += 2
+    display(finished(1, label=1, usage=Usage(calls=1, cost_usd=0.5)))
+    display(finished(2, error=ErrorInfo(type="ModelError", message=""), usage=Usage(calls=3, cost_usd=0.25)))
+    display(finished(3))
+    assert display.line() == "match:1 no:0 undecided:1 error:1 · 1.5/s · $0.7500"
+    display(finished(4, usage=Usage(calls=1, cost_usd=None)))
+    assert display.line().endswith("cost unknown")
+
+
+def test_on_a_terminal_there_is_a_bar_that_knows_what_was_done_before() -> None:
+    display, _, out = shown(terminal=True)
+    with display:
+        display(RunStarted(3, 1, "full", "docker"))
+        display(finished(1, label=1))
+        display(Note("an [image] is built"))
+    text = out.getvalue()
+    assert "2/3" in text
+    assert "an [image] is built" in text
+    assert "match:1" in text

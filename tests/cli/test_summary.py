@@ -1,0 +1,78 @@
+"""The closing summary adds up what annotations say."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from agent.cli.summary import Summary, Tally, as_json, as_table, money
+from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status, TestReport, Usage
+
+
+def annotation(number: int, **fields: object) -> Annotation:
+    return Annotation.model_validate({"id": str(number), "input_sha256": "0" * 64, **fields})
+
+
+def report(status: Status, cause: Cause | None, *outcomes: CaseOutcome) -> TestReport:
+    cases = tuple(CaseResult(name=f"test_{n}", outcome=outcome) for n, outcome in enumerate(outcomes))
+    return TestReport(status=status, cause=cause, cases=cases)
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    paid = Usage(calls=2, input_tokens=100, cached_input_tokens=40, output_tokens=10, cost_usd=0.25)
+    tally = Tally()
+    passed = report(Status.PASSED, None, CaseOutcome.PASSED, CaseOutcome.PASSED, CaseOutcome.PASSED)
+    lacking = report(Status.ERROR, Cause.DEPENDENCY, CaseOutcome.NOT_RUN)
+    tally.add(annotation(1, label=1, decided_by="screen", usage=paid, seconds=1.5))
+    tally.add(annotation(2, label=1, decided_by="arbitrate", test=passed, stand_ins=("Db", "Net"), usage=paid))
+    tally.add(annotation(3, label=0, decided_by="arbitrate", test=lacking, repairs=2, seconds=0.5))
+    tally.add(annotation(4, decided_by="arbitrate"))
+    tally.add(annotation(5, error=ErrorInfo(type="ModelTimeout", message="late"), usage=paid))
+    return tally.summary()
+
+
+def test_labels_errors_and_deciders_are_counted(summary: Summary) -> None:
+    assert summary.pairs == 5
+    assert summary.labels == {"1": 2, "0": 1, "null": 2}
+    assert summary.errors == {"ModelTimeout": 1}
+    assert summary.decided_by == {"arbitrate": 3, "screen": 1}
+
+
+def test_programs_that_ran_are_told_from_those_that_did_not(summary: Summary) -> None:
+    assert (summary.programs, summary.programs_executed, summary.executed_share) == (2, 1, 0.5)
+    assert summary.cases_per_program == 2.0
+    assert summary.statuses == {"passed": 1, "error": 1}
+    assert summary.causes == {"error: dependency": 1}
+    assert (summary.repairs, summary.pairs_repaired) == (2, 1)
+    assert (summary.stand_ins, summary.pairs_with_stand_ins) == (2, 1)
+
+
+def test_usage_of_failed_pairs_is_in_the_sum(summary: Summary) -> None:
+    assert summary.usage == Usage(calls=6, input_tokens=300, cached_input_tokens=120, output_tokens=30, cost_usd=0.75)
+    assert summary.seconds == 2.0
+
+
+def test_an_error_is_not_counted_as_undecided(summary: Summary) -> None:
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(as_table(summary, 4.0))
+    text = shown.getvalue()
+    assert "2 match · 1 no match · 1 undecided" in text
+    assert "1 of 2 ran (50.0%), 2.0 cases each" in text
+    assert "6 calls paid · 300 tokens in (120 cached), 30 out · $0.7500" in text
+
+
+def test_a_price_that_is_unknown_stays_unknown() -> None:
+    tally = Tally()
+    tally.add(annotation(1, usage=Usage(calls=1, cost_usd=None)))
+    tally.add(annotation(2, usage=Usage(calls=1, cost_usd=1.0)))
+    assert tally.summary().usage.cost_usd is None
+    assert money(None) == "cost unknown"
+
+
+def test_a_run_without_pairs_has_a_summary() -> None:
+    shown = as_json(Tally().summary(), run="r")
+    assert (shown["pairs"], shown["executed_share"], shown["cases_per_program"], shown["run"]) == (0, None, None, "r")
+    assert as_table(Tally().summary()).row_count > 0

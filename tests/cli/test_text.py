@@ -1,0 +1,37 @@
+"""What models and datasets wrote cannot steer the terminal it is printed on."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from agent.cli.text import one_line, plain, say
+
+ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
+
+
+@given(ANY)
+def test_no_control_format_or_surrogate_character_survives(text: str) -> None:
+    categories = {unicodedata.category(character) for character in plain(text) if character not in "\n\t"}
+    assert not categories & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+    plain(text).encode("utf-8")
+
+
+@given(ANY)
+def test_one_line_is_one_line_of_the_length_asked_for_before_escapes(text: str) -> None:
+    assert "\n" not in one_line(text)
+    assert len(one_line("x" * 50 + text, limit=20)) == 20
+
+
+def test_escapes_are_shown_as_what_they_are() -> None:
+    assert plain("a\x1b[31mred\x07\r\n\tb\u202e\ud800é日") == "a\\x1b[31mred\\x07\\r\n\tb\\u202e\\ud800é日"
+
+
+def test_said_text_is_not_wrapped_and_its_brackets_are_no_markup() -> None:
+    out = io.StringIO()
+    say(Console(file=out, width=20), "[bold]" + "x" * 50 + " y\x1b[1m")
+    assert out.getvalue() == "[bold]" + "x" * 50 + " y\\x1b[1m\n"
