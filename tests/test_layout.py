@@ -33,10 +33,10 @@ OWNERS = {
     "langgraph": {"graph.py"},
     "langchain_openai": {"llm/openai.py"},
     "openai": {"llm/openai.py"},
-    "tenacity": {"llm/openai.py", "llm/retries.py"},
+    "tenacity": {"llm/retries.py"},
     "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
     "jinja2": {"prompts.py"},
-    "docker": {"sandbox/docker.py", "sandbox/docker_engine.py", "sandbox/containers.py"},
+    "docker": {"sandbox/docker_engine.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

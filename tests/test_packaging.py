@@ -1,0 +1,53 @@
+"""The package works as a wheel, away from its repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what the wheel holds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    wheel = next(folder.glob("*.whl"))
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder / "site"), wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    return folder / "site"
+
+
+def run(installed: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=installed.parent, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_the_wheels_own_copy_is_used(installed: Path) -> None:
+    assert run(installed, "-c", "import agent; print(agent.__file__)").strip() == str(installed / "agent/__init__.py")
+
+
+@pytest.mark.parametrize("folder", ["prompts", "graphs", "sandbox_images"])
+def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
+    code = f"from agent.resources import data_folder; print(data_folder({folder!r}))"
+    assert run(installed, "-c", code).strip() == str(installed / "agent/_data" / folder)
+
+
+def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
+    assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
+    assert run(installed, "-c", "from agent.prompts import Prompts; print(len(Prompts().hashes()))").strip() == "7"
+
+
+def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
+    names = {path.name for path in (installed / "agent/sandbox/inside").iterdir()}
+    assert {"supervisor.py", "python_harness.py", "installer.py"} <= names
+    assert (installed / "agent/py.typed").is_file()
