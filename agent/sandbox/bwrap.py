@@ -5,206 +5,271 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import shutil
 import signal
+import subprocess
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from agent.errors import SandboxError, SandboxUnavailable
-from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult, Sandbox
-from agent.sandbox.bwrap_environments import BwrapInstaller, store_root
+from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
+from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
+from agent.sandbox.bwrap_environments import BwrapInstaller
+from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
-from agent.sandbox.inside import ENVIRONMENT, supervisor_argv
-from agent.sandbox.interpreter import Interpreter, find_interpreter
-
-UNPRIVILEGED = 65534
-"""The uid and gid that bubblewrap is started as when this process is root: nobody's."""
+from agent.sandbox.inside import source, supervisor_argv
+from agent.sandbox.interpreter import as_unprivileged, find_interpreter
 
 _START_SECONDS = 20.0
-_INSTALL = "install bubblewrap: apt, dnf, pacman, apk or zypper install bubblewrap"
-_APPARMOR = (
-    "Ubuntu 24.04 and later forbid it by AppArmor: as root, write a profile that allows userns for /usr/bin/bwrap into "
-    "/etc/apparmor.d/bwrap, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-)
-_USERNS = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Debian), user.max_user_namespaces=15000"
+_END_SECONDS = 5.0
+_BUFFER = 1 << 18
+_TEMPORARY = ("/tmp", "/dev/shm", WORK)
+_TRIAL = Job(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
 
 
 class BwrapBackend:
-    """Starts sandboxes in namespaces of their own; `store` keeps built environments (a default per user)."""
+    """Starts sandboxes in namespaces of their own, from one event loop.
+
+    Args:
+        limits: what one sandbox may use. Memory holds for each process; cores are not limited.
+        store: the folder that keeps dependency environments from run to run.
+        network: whether missing dependencies are fetched from the package index.
+    """
 
     name = "bwrap"
-    environments: EnvironmentBuilder
 
     def __init__(self, limits: Limits | None = None, *, store: Path | None = None, network: bool = True) -> None:
         self._limits = limits or Limits()
         self._root = store or store_root()
-        self._network = network
-        self._version = ""
+        self._found: tuple[Bubblewrap, BwrapStore] | None = None
+        self._command: list[str] = []
+        self._compiled: dict[str, str] = {}
         self._alive: set[BwrapSandbox] = set()
+        self.installer = BwrapInstaller(self._running)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
 
     async def start(self, progress: Progress) -> None:
-        """Find the interpreter and try one sandbox.
+        """Find bubblewrap and an interpreter, and try one sandbox.
 
         Raises:
-            SandboxUnavailable: bubblewrap is missing or the system forbids it; the message says the remedy.
+            SandboxUnavailable: it is missing, or the system forbids it; the message says the remedy.
         """
-        if platform.system() != "Linux":
-            raise SandboxUnavailable(f"bubblewrap needs Linux, this is {platform.system()}: use Docker")
-        executable = shutil.which("bwrap")
-        if executable is None:
-            raise SandboxUnavailable(f"bubblewrap is not installed; {_INSTALL}")
-        self._interpreter = await asyncio.to_thread(find_interpreter)
-        self._builder = BwrapInstaller(executable, self._interpreter, self._root)
-        self.environments = WheelEnvironments(self._builder, network=self._network)
-        self._command = [*base_command(executable, self._interpreter), *self._mounts()]
-        process = await asyncio.create_subprocess_exec(executable, "--version", stdout=asyncio.subprocess.PIPE)
-        self._version = (await process.communicate())[0].decode().strip().removeprefix("bubblewrap ")
+        if self._found is not None:
+            return
+        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root)
+        self._compiled = {source("python_harness"): store.compiled("python_harness")}
+        self._command = bubblewrap.command(
+            supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
+            shown={store.envs: "/envs", store.inside: INSIDE},
+            tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
+            kept={},
+        )
         try:
-            await (await self.acquire()).release()
-        except SandboxError as error:
-            raise SandboxUnavailable(f"bubblewrap does not work here: {error}. {_remedy(str(error))}") from error
-        progress(f"sandbox: bubblewrap {self._version}, Python {self._interpreter.version}")
-
-    def _mounts(self) -> list[str]:
-        size = str(self._limits.files)
-        mounts = ["--ro-bind", str(self._builder.envs), "/envs"]
-        for folder in ("/tmp", "/work", "/dev/shm"):
-            mounts += ["--size", size, "--tmpfs", folder]
-        return [*mounts, "--remount-ro", "/", "--chdir", "/work"]
+            await self._try()
+        except BaseException:
+            self._found = None
+            raise
+        progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
 
     def describe(self) -> Mapping[str, str]:
-        """Return what a manifest records."""
+        """Return versions of bubblewrap, interpreter and kernel, as of the start."""
+        if self._found is None:
+            return {"backend": self.name}
+        bubblewrap, _ = self._found
         return {
             "backend": self.name,
-            "version": self._version,
-            "python": self._interpreter.version,
-            "platform": str(self._interpreter.tag),
+            "bubblewrap": _dotted(bubblewrap.version),
+            "python": bubblewrap.interpreter.version,
+            "platform": f"linux/{bubblewrap.interpreter.tag.machine}",
+            "kernel": platform.release(),
         }
 
-    async def acquire(self) -> Sandbox:
-        """Start a fresh sandbox.
+    async def acquire(self) -> BwrapSandbox:
+        """Start a fresh sandbox with a supervisor that answers; cancelling this leaves none.
 
         Raises:
             SandboxError: it could not be started.
         """
-        inner = supervisor_argv(self._interpreter.path, user=None, work="/work")
-        sandbox = await BwrapSandbox.start([*self._command, "--", *inner], self._limits)
-        self._alive.add(sandbox)
-        sandbox.on_release = self._alive.discard
-        return sandbox
-
-    async def close(self) -> None:
-        """Release what is still alive."""
-        for sandbox in tuple(self._alive):
-            await sandbox.release()
-
-
-class BwrapSandbox:
-    """One set of namespaces with its supervisor."""
-
-    def __init__(self, process: asyncio.subprocess.Process, limits: Limits) -> None:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        self._process = process
-        self._channel = Channel(
-            process.stdout, process.stdin, limits, processes=_process_limit(limits), why=self._last_words
-        )
-        self.on_release: Any = lambda _sandbox: None
-
-    @classmethod
-    async def start(cls, command: Sequence[str], limits: Limits) -> BwrapSandbox:
-        """Start bubblewrap and wait for the supervisor inside.
-
-        Raises:
-            SandboxError: it did not come up.
-        """
+        self._running()
+        sandbox = await BwrapSandbox.start(self._command, self._limits, self._compiled, self._alive)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                cwd="/",
-                env={},
-                **as_nobody(),
-            )
-        except OSError as error:
-            raise SandboxError(f"bubblewrap could not be started: {error}") from error
-        sandbox = cls(process, limits)
-        try:
-            await sandbox._channel.greet(_START_SECONDS)
+            await sandbox.open()
         except BaseException:
             await sandbox.release()
             raise
         return sandbox
 
+    async def close(self) -> None:
+        """Release every sandbox."""
+        for sandbox in tuple(self._alive):
+            await sandbox.release()
+        self._found = None
+
+    async def _try(self) -> None:
+        try:
+            sandbox = await self.acquire()
+            try:
+                result = await sandbox.run(_TRIAL)
+            finally:
+                await sandbox.release()
+        except SandboxError as error:
+            raise SandboxUnavailable(
+                f"bubblewrap is here, but does not work: {error}\n{trouble(str(error))}"
+            ) from error
+        if not result.clean:
+            raise SandboxUnavailable(f"bubblewrap starts, but a program does not run in it: {result.stderr or result}")
+
+    def _running(self) -> tuple[Bubblewrap, BwrapStore]:
+        if self._found is None:
+            raise SandboxError("the bubblewrap backend is not started, or closed")
+        return self._found
+
+
+class BwrapSandbox:
+    """One set of namespaces and the channel to the supervisor in it. `alive` holds those not yet released."""
+
+    def __init__(self, process: Process, transport: asyncio.SubprocessTransport, alive: set[BwrapSandbox]) -> None:
+        self._process = process
+        self._transport = transport
+        self._alive = alive
+        self._channel: Channel | None = None
+        alive.add(self)
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], limits: Limits, compiled: Mapping[str, str], alive: set[BwrapSandbox]
+    ) -> BwrapSandbox:
+        """Start bubblewrap.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(_BUFFER, loop), *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
+                start_new_session=True, cwd="/", env={}, **as_unprivileged(),
+            )  # fmt: skip
+        except OSError as error:
+            raise SandboxError(f"bubblewrap could not be started: {error}") from error
+        sandbox = cls(Process(transport, protocol, loop), transport, alive)
+        assert protocol.stdout is not None
+        assert protocol.stdin is not None
+        sandbox._channel = Channel(
+            protocol.stdout, protocol.stdin, limits,
+            processes=_process_limit(limits), compiled=compiled, why=sandbox._last_words,
+        )  # fmt: skip
+        return sandbox
+
+    async def open(self) -> None:
+        """Wait for the supervisor.
+
+        Raises:
+            SandboxError: it did not come up.
+        """
+        await self._usable().greet(_START_SECONDS)
+
     async def run(self, job: Job) -> RunResult:
-        """Run a program; see `Sandbox.run`."""
-        return await self._channel.run(job)
+        """Run a program; what a failed or cancelled run leaves is killed at once.
+
+        Raises:
+            SandboxError: supervisor or namespaces broke, now or before.
+        """
+        try:
+            return await self._usable().run(job)
+        except BaseException:
+            self._kill()
+            raise
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command; see `Sandbox.command`."""
-        return await self._channel.command(argv, timeout)
+        """Run a command.
+
+        Raises:
+            SandboxError: as for `run`.
+        """
+        try:
+            return await self._usable().command(argv, timeout)
+        except BaseException:
+            self._kill()
+            raise
 
     async def release(self) -> None:
-        """Kill all of it; the kernel ends everything in the namespaces with the first process."""
-        self.on_release(self)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await asyncio.shield(_reaped(self._process))
+        """Kill the first process, with which the kernel ends all others, and wait until they are gone."""
+        if self in self._alive:
+            self._alive.remove(self)
+            self._kill()
+            await asyncio.shield(self._ended())
+
+    def _usable(self) -> Channel:
+        if self._channel is None or self not in self._alive:
+            raise SandboxError("the sandbox cannot be used any more: it was released")
+        return self._channel
+
+    def _kill(self) -> None:
+        """Kill the first process inside: bubblewrap ends when all in its namespaces have; else bubblewrap itself."""
+        if self._process.returncode is None:
+            for pid in _children(self._process.pid) or [self._process.pid]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    async def _ended(self) -> None:
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self._transport.kill()
+            await self._process.wait()
+        finally:
+            self._transport.close()
 
     async def _last_words(self) -> str:
+        """Return what bubblewrap or the supervisor said when it ended."""
         assert self._process.stderr is not None
-        try:
+        said = b""
+        with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                return (await self._process.stderr.read(2000)).decode("utf-8", "replace").strip()
-        except TimeoutError:
-            return ""
+                said = await self._process.stderr.read(2000)
+                await self._process.wait()
+        ended = "" if self._process.returncode is None else f"it ended with exit code {self._process.returncode}"
+        return said.decode("utf-8", "replace").strip() or ended
 
 
-async def _reaped(process: asyncio.subprocess.Process) -> None:
-    await process.wait()
-    # the pipes are closed by the transport, which asyncio keeps to itself
-    process._transport.close()  # type: ignore[attr-defined]
+def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
+    """Find what sandboxes are made of. Blocks."""
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
+    executable = shutil.which("bwrap")
+    if executable is None:
+        raise SandboxUnavailable(
+            "bubblewrap is not installed: sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
+        )
+    interpreter = find_interpreter()
+    store = BwrapStore(root, interpreter)
+    return Bubblewrap(executable, _version(executable), interpreter, store.etc), store
 
 
-def base_command(executable: str, interpreter: Interpreter) -> list[str]:
-    """Return bubblewrap with all namespaces unshared and only what the interpreter needs of the host."""
-    command = [executable, "--unshare-all", "--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL"]
-    command += ["--hostname", "sandbox", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
-    for name, value in ENVIRONMENT.items():
-        command += ["--setenv", name, value]
-    for folder in ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin"):
-        path = Path(folder)
-        if path.is_symlink():
-            command += ["--symlink", str(path.readlink()), folder]
-        elif path.is_dir():
-            command += ["--ro-bind", folder, folder]
-    for file in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"):
-        command += ["--ro-bind-try", file, file]
-    for folder in interpreter.folders:
-        command += ["--ro-bind", folder, folder]
-    return command
+def _version(executable: str) -> tuple[int, ...]:
+    done = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    return tuple(map(int, re.findall(r"\d+", done.stdout)))
 
 
-def as_nobody() -> dict[str, Any]:
-    """Return how a process is started by root: as a user without any right of its own."""
-    if os.geteuid() != 0:
-        return {}
-    return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _children(pid: int) -> list[int]:
+    """Return a process's children; none where the kernel does not say."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    except OSError:
+        return []
 
 
 def _process_limit(limits: Limits) -> int:
     """Return the limit to set inside: since Linux 5.14 it counts per user namespace, before per user of the host."""
-    major, minor = (int(part) for part in platform.release().split(".")[:2])
+    major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return limits.processes if (major, minor) >= (5, 14) else 0
-
-
-def _remedy(error: str) -> str:
-    if "uid map" in error or "RTM_NEWADDR" in error or "Operation not permitted" in error:
-        return _APPARMOR
-    return _USERNS

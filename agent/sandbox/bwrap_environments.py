@@ -1,4 +1,4 @@
-"""Installs wheels for bubblewrap sandboxes: in a sandbox of its own, into a store on the host."""
+"""Dependency environments for bubblewrap sandboxes: built in one of its own, kept in a folder of the host."""
 
 from __future__ import annotations
 
@@ -7,130 +7,133 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.errors import DependencyUnavailable, SandboxError
-from agent.sandbox import inside
-from agent.sandbox.interpreter import Interpreter
+from agent.sandbox.bwrap_command import Bubblewrap
+from agent.sandbox.bwrap_store import BwrapStore
+from agent.sandbox.inside import installer, source
+from agent.sandbox.interpreter import UNPRIVILEGED, as_unprivileged
 from agent.sandbox.wheels import InterpreterTag
 
-_LOCK = ".lock.json"
-_SECONDS = 600.0
-
-
-def store_root() -> Path:
-    """Return the folder for what is kept over runs: one that the sandbox's user can reach."""
-    if os.geteuid() == 0:
-        return Path("/var/cache/test-driven-annotator")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "test-driven-annotator"
+BUILD_DEADLINE = 900.0
+_TEMPORARY = 64 << 20
 
 
 class BwrapInstaller:
-    """An `Installer`: builders see the wheels and one staging folder, and no network."""
+    """Installs wheels in a sandbox that sees them, pip and one staging folder. `place` says where, once started."""
 
-    def __init__(self, executable: str, interpreter: Interpreter, root: Path) -> None:
-        self._executable = executable
-        self._interpreter = interpreter
-        base = root / "bwrap" / str(interpreter.tag)
-        self.envs = base / "envs"
-        self._staging = base / "staging"
-        for folder in (self.envs, self._staging):
-            folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
+        self._place = place
 
     @property
     def interpreter(self) -> InterpreterTag:
-        """The interpreter that sandboxes run."""
-        return self._interpreter.tag
+        """The interpreter that sandboxes run.
+
+        Raises:
+            SandboxError: the backend was not started, so it is not known.
+        """
+        return self._place()[0].interpreter.tag
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, None when there is none."""
+        """Return the lock of a published environment, or None when there is none.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
         try:
-            return tuple(json.loads((self.envs / key / _LOCK).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
+            return _lock(self._place()[1].envs / key)
         except (OSError, ValueError) as error:
             raise SandboxError(f"the environment store cannot be read: {error}") from error
 
     async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        """Install wheels and publish them under the key.
+        """Install wheels in a throwaway sandbox without network; publish under `key`.
 
         Raises:
-            DependencyUnavailable: pip refuses the wheels.
+            DependencyUnavailable: pip refuses a wheel.
             SandboxError: the builder broke.
         """
-        staging = self._staging / secrets.token_hex(8)
+        bubblewrap, store = self._place()
+        staging = store.staging / f"{key}-{secrets.token_hex(4)}"
         try:
             await asyncio.to_thread(_prepare, staging, wheels)
-            told = await self._build(staging, key)
-            if "refused" in told:
-                raise DependencyUnavailable(f"pip could not install the wheels: {told['refused']}")
-            await asyncio.to_thread(_publish, staging / "out" / key, self.envs / key)
+            said = await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key)
+            if "refused" in said:
+                raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
+            return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
         except OSError as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
         finally:
-            await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
-        lock = await self.installed(key)
-        if lock is None:
-            raise SandboxError("the environment is gone from its store right after it was built")
-        return lock
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))
 
-    async def _build(self, staging: Path, key: str) -> dict[str, str]:
-        import pip
-
-        from agent.sandbox.bwrap import as_nobody, base_command
-
-        command = base_command(self._executable, self._interpreter)
-        command += ["--ro-bind", str(Path(pip.__file__).parent), "/pip", "--bind", str(staging), "/staging"]
-        command += ["--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/", "--", self._interpreter.path, "-I", "-c"]
-        command += [inside.source("installer"), "/staging/out", "/staging/in", key, "/pip"]
+    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
+        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, "/pip"]
+        command = bubblewrap.command(
+            [bubblewrap.interpreter.path, *build],
+            shown={pip: "/pip"},
+            tmpfs={"/tmp": _TEMPORARY},
+            kept={staging: "/staging"},
+        )
         process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd="/",
-            env={},
-            **as_nobody(),
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env={}, **as_unprivileged()
         )
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(BUILD_DEADLINE):
                 out, err = await process.communicate()
-        except TimeoutError as error:
-            raise SandboxError(f"installing wheels took longer than {_SECONDS:g} s") from error
+        except TimeoutError:
+            raise SandboxError(f"installing wheels took longer than {BUILD_DEADLINE:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
-                await process.wait()
+                await asyncio.shield(process.wait())
         try:
-            told: dict[str, str] = json.loads(out.decode("utf-8", "replace").strip().split("\n")[-1])
-        except ValueError as error:
-            raise SandboxError(f"the builder broke: {err.decode('utf-8', 'replace').strip()[-500:]}") from error
-        return told
+            said = json.loads(out.splitlines()[-1])
+        except (ValueError, IndexError):
+            why = err.decode("utf-8", "replace").strip()[-1000:]
+            raise SandboxError(f"the builder ended with exit code {process.returncode}: {why}") from None
+        assert isinstance(said, dict)
+        return said
 
 
 def _prepare(staging: Path, wheels: Sequence[Path]) -> None:
-    (staging / "in" / "wheels").mkdir(parents=True)
+    into = staging / "in" / "wheels"
+    into.mkdir(parents=True)
     (staging / "out").mkdir()
     for wheel in wheels:
-        shutil.copyfile(wheel, staging / "in" / "wheels" / wheel.name)
-    _own(staging, *((65534, 65534) if os.geteuid() == 0 else (-1, -1)))
+        shutil.copyfile(wheel, into / wheel.name)
+    _give(staging, UNPRIVILEGED, 0o700)
 
 
-def _publish(built: Path, target: Path) -> None:
-    """Move an environment to its place in one step; one that is there already is as good."""
-    _own(built, os.geteuid(), os.getegid())
+def _publish(built: Path, place: Path) -> tuple[str, ...]:
+    """Move an environment to its place and return its lock; one that was published meanwhile is left as it is."""
+    _give(built, 0, 0o755)
     try:
-        built.rename(target)
+        built.rename(place)
     except OSError:
-        if not (target / _LOCK).is_file():
+        if not place.is_dir():
             raise
+    lock = _lock(place)
+    if lock is None:
+        raise SandboxError(f"the environment {place.name} was removed while it was built")
+    return lock
 
 
-def _own(folder: Path, uid: int, gid: int) -> None:
+def _lock(environment: Path) -> tuple[str, ...] | None:
+    try:
+        return tuple(json.loads((environment / installer.LOCK).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def _give(folder: Path, owner: int, mode: int) -> None:
+    """Make all in a folder a user's, where this process may: sandboxes must not be able to write environments."""
     if os.geteuid() != 0:
         return
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            os.lchown(Path(parent) / name, uid, gid)
-    os.lchown(folder, uid, gid)
+            os.lchown(Path(parent) / name, owner, owner)
+    os.lchown(folder, owner, owner)
+    folder.chmod(mode)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 from agent.errors import SandboxError
@@ -71,7 +72,8 @@ class Channel:
     """Speaks with one supervisor over a byte stream. Requests are made one at a time; none after one that did not end.
 
     `processes` is the limit the supervisor sets itself (0: the backend holds it), `site` shows programs the image's own
-    site-packages. `why` explains an end of the stream where the backend knows more.
+    site-packages. `compiled` says where the sandbox has the bytecode of which harness. `why` explains an end of the
+    stream where the backend knows more.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Channel:
         *,
         processes: int = 0,
         site: bool = False,
+        compiled: Mapping[str, str] = MappingProxyType({}),
         why: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._reader = reader
@@ -89,6 +92,7 @@ class Channel:
         self._limits = limits
         self._processes = processes
         self._site = site
+        self._compiled = compiled
         self._why = why
         self._frames = FrameReader()
         self._pending: list[tuple[bytes, bytes]] = []
@@ -121,7 +125,8 @@ class Channel:
         nonce = secrets.token_hex(16)
         options = {**job.options, **({"site": "1"} if self._site else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        fields = [str(self._limits.output), nonce, path, job.harness, job.program]
+        compiled = self._compiled.get(job.harness, "")
+        fields = [str(self._limits.output), nonce, path, compiled, "" if compiled else job.harness, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         answer = await self._ask(b"R", job.timeout, fields)
         killed = answer.signal is not None or answer.timed_out or answer.limit is not None

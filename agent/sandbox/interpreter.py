@@ -1,29 +1,36 @@
-"""Finds the interpreter that bubblewrap sandboxes run: one that an unprivileged user can read."""
+"""Finds the interpreter that bubblewrap sandboxes run: one that an unprivileged user can run."""
 
 from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agent.errors import SandboxUnavailable
 from agent.sandbox.wheels import InterpreterTag
 
+UNPRIVILEGED = 65534
+"""The uid and gid of what runs in a sandbox, and on the host as well when this process is root: nobody's."""
+
+_DEADLINE = 20.0
+_OLDEST = (3, 8)
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
+_STORES = ("/nix/store", "/gnu/store")
 _ASK = """
-import json, platform, sys
-libc, version = platform.libc_ver()
+import _ctypes, json, os, resource, select, sys
+known = "CS_GNU_LIBC_VERSION" in os.confstr_names
+libc, _, version = (os.confstr("CS_GNU_LIBC_VERSION") if known else "").partition(" ")
 print(json.dumps({
-    "version": "%d.%d" % sys.version_info[:2], "full": platform.python_version(), "prefix": sys.base_prefix,
-    "machine": platform.machine(), "libc": libc or "musl", "libc_version": version or "1.2",
-    "implementation": "cp" if sys.implementation.name == "cpython" else sys.implementation.name,
+    "path": sys.executable, "prefix": sys.base_prefix, "version": list(sys.version_info[:3]),
+    "machine": os.uname().machine, "libc": libc or "musl", "libc_version": version or "1.1",
+    "implementation": {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name),
 }))
 """
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 
 
 @dataclass(frozen=True)
@@ -36,55 +43,66 @@ class Interpreter:
     folders: tuple[str, ...]
 
 
+def as_unprivileged() -> dict[str, Any]:
+    """Return how a process is started by root: as a user without any right of its own; {} for other users."""
+    if os.geteuid() != 0:
+        return {}
+    return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
+
+
 def find_interpreter() -> Interpreter:
-    """Return this process's own interpreter where anybody can read it, else the system's.
+    """Return this process's own interpreter where the sandbox's user can run it, else the system's. Blocks.
 
     Raises:
-        SandboxUnavailable: none can be read by an unprivileged user.
+        SandboxUnavailable: none can be run by an unprivileged user.
     """
-    for candidate in _candidates():
-        path = Path(candidate).resolve()
-        if path.is_file() and _anyone_can_read(path):
-            found = _ask(str(path))
-            if found is not None and _anyone_can_read(Path(found.folders[0] if found.folders else found.path)):
-                return found
+    for candidate in dict.fromkeys(_candidates()):
+        found = _ask(candidate)
+        if found is not None:
+            return found
     raise SandboxUnavailable(
-        "no Python 3.8 or later that an unprivileged user can read: install the system's (apt install python3), "
-        "or run as the user who owns this one"
+        "bubblewrap sandboxes need a Python 3.8 or later that an unprivileged user can run, and there is none: install "
+        "the system's (apt install python3), or run as the user who owns this one"
     )
 
 
-def _candidates() -> Iterator[str]:
+def _candidates() -> Iterator[Path]:
+    # what stands on the PATH may be a shim in a folder that the sandbox's user cannot enter
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    yield getattr(sys, "_base_executable", "") or sys.executable
-    for folder in ("/usr/local/bin", "/usr/bin"):
-        yield f"{folder}/{version}"
-        yield f"{folder}/python3"
+    paths = [getattr(sys, "_base_executable", "") or sys.executable]
+    paths += [f"{folder}/{name}" for folder in ("/usr/local/bin", "/usr/bin") for name in (version, "python3")]
+    for path in map(Path, paths):
+        if path.is_file():
+            yield path.resolve()
 
 
-def _anyone_can_read(path: Path) -> bool:
-    """Return whether the sandbox's user reaches a file: as root, that is a user without rights of its own."""
-    if os.geteuid() != 0:
-        return os.access(path, os.R_OK)
-    others = [stat.S_IXOTH] * len(path.parents) + [stat.S_IROTH]
-    places = [*reversed(path.parents), path]
-    return all(place.stat().st_mode & right for place, right in zip(places, others, strict=True))
-
-
-def _ask(path: str) -> Interpreter | None:
-    done = subprocess.run([path, "-I", "-c", _ASK], capture_output=True, text=True, cwd="/", check=False)
-    if done.returncode != 0:
+def _ask(path: Path) -> Interpreter | None:
+    """Run an interpreter as the sandbox's user: it works when it can say what it is."""
+    command = [str(path), "-I", "-S", "-c", _ASK]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, cwd="/", env={}, timeout=_DEADLINE, check=True, **as_unprivileged()
+        )
+        told = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    told = json.loads(done.stdout)
-    if tuple(map(int, told["version"].split("."))) < (3, 8):
+    version = tuple(told["version"])
+    if version < _OLDEST:
         return None
     tag = InterpreterTag(
-        version=told["version"],
+        version="{}.{}".format(*version),
         implementation=told["implementation"],
         machine=told["machine"],
         libc=told["libc"],
         libc_version=told["libc_version"],
     )
-    prefix = told["prefix"]
-    inside = any(prefix == folder or prefix.startswith(f"{folder}/") for folder in _SYSTEM)
-    return Interpreter(path, told["full"], tag, () if inside else (prefix,))
+    return Interpreter(told["path"], "{}.{}.{}".format(*version), tag, _folders(told["prefix"]))
+
+
+def _folders(prefix: str) -> tuple[str, ...]:
+    def within(folder: str) -> bool:
+        return prefix == folder or prefix.startswith(f"{folder}/")
+
+    if any(map(within, _SYSTEM)):
+        return ()
+    return (next(filter(within, _STORES), prefix),)

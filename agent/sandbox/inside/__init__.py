@@ -17,10 +17,12 @@ def source(name: str) -> str:
     return (_FOLDER / f"{name}.py").read_text(encoding="utf-8")
 
 
-def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str) -> list[str]:
+def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None) -> list[str]:
     """Return the command of a sandbox's first process.
 
     `user` is the uid and gid that programs run as, None to run them as the process's own; `work` their folder.
+    `compiled` is where the sandbox holds the supervisor's bytecode; without it its source is sent along.
     """
     uid, gid = ("", "") if user is None else map(str, user)
-    return [python, "-S", "-s", "-B", "-c", source("supervisor"), uid, gid, work]
+    code = ["-c", source("supervisor")] if compiled is None else [compiled]
+    return [python, "-S", "-s", "-B", *code, uid, gid, work]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-sys.path[:] = [folder for folder in sys.path if folder]
+del sys.path[0]  # of the script, or the working folder: nothing is imported from there
 
 import os
 import time
@@ -304,14 +304,16 @@ class Job:
 
 
 def run_program(limits: list[str], fields: list[str]) -> None:
-    output, nonce, environment, harness, program, count = fields[:6]
-    cases, rest = fields[6 : 6 + int(count)], fields[6 + int(count) :]
+    output, nonce, environment, compiled, harness, program, count = fields[:7]
+    cases, rest = fields[7 : 7 + int(count)], fields[7 + int(count) :]
     job = Job(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(harness, job, nonce)).go()
+    Run(
+        limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(compiled, harness, job, nonce)
+    ).go()
 
 
-def run_harness(harness: str, job: Job, nonce: str) -> NoReturn:
+def run_harness(compiled: str, harness: str, job: Job, nonce: str) -> NoReturn:
     import builtins
     import faulthandler
     import types
@@ -327,7 +329,7 @@ def run_harness(harness: str, job: Job, nonce: str) -> NoReturn:
     emit = reporter(nonce)
     # with built-ins of its own: what a program puts in place of the real ones changes nothing here
     space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
-    exec(compile(harness, "harness.py", "exec", dont_inherit=True), space)
+    exec(load(compiled) if compiled else compile(harness, "harness.py", "exec", dont_inherit=True), space)
     main: Any = space["main"]
     main(job, emit)
     for stream in (stdout, stderr):
@@ -337,6 +339,14 @@ def run_harness(harness: str, job: Job, nonce: str) -> NoReturn:
             pass
     emit("end")
     leave(0)
+
+
+def load(path: str) -> Any:
+    """Return the code in a file of bytecode."""
+    import marshal
+
+    with open(path, "rb") as file:
+        return marshal.loads(file.read()[16:])
 
 
 def extend_path(job: Job) -> None:
