@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.llm.server import Answer, says
+
 ROOT = Path(__file__).parents[2]
 ADD = "def add(a, b):\n    return a + b\n"
 
@@ -140,6 +142,11 @@ def ended(process: subprocess.Popen[str], timeout: float = 60) -> Ended:
 def pairs(count: int) -> list[dict[str, Any]]:
     """Return pairs with ids p0, p1, … and a query each."""
     return [{"id": f"p{number}", "query": f"add two numbers, way {number}", "code": ADD} for number in range(count)]
+
+
+def reply(text: str, **fields: Any) -> Answer:
+    """A completion that has read the whole of our prompts."""
+    return says(text, **{"prompt_tokens": 2000, **fields})
 
 
 def annotations(run: Path) -> list[dict[str, Any]]:

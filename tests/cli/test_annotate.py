@@ -1,0 +1,262 @@
+"""`agent annotate` as a user meets it: exit codes, resuming, folders, models."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.store.lock import FolderLock
+from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.llm.server import ChatServer, Request, free_port, unauthorized
+from tests.scripts import label
+
+OFFLINE = ("--variant", "ps_fa", "--model", "heuristic")
+
+
+def judge(server: ChatServer, *more: str) -> tuple[str, ...]:
+    return ("--variant", "single_llm", "--model", "m", "--base-url", server.url, *more)
+
+
+def test_a_finished_run_exits_with_0_and_says_what_it_did(agent: Commands) -> None:
+    done = agent("annotate", agent.write("p.jsonl", pairs(3)), *OFFLINE)
+    assert done.code == 0
+    assert re.search(r"^pairs +3 *$", done.out, re.M)
+    assert done.out.rstrip().endswith("runs/p-ps_fa-heuristic/annotations.jsonl")
+    assert "3 pairs · variant ps_fa · no sandbox needed" in done.err
+    assert {a["id"] for a in annotations(agent.folder / "runs/p-ps_fa-heuristic")} == {"p0", "p1", "p2"}
+
+
+def test_pairs_that_end_in_errors_make_it_1_and_can_be_tried_again(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(3))
+
+    def answer(request: Request) -> object:
+        return reply("I would rather not." if "way 1\n" in request.prompt else label(1))
+
+    with ChatServer(answer) as server:  # type: ignore[arg-type]
+        options = judge(server, "-o", "run", "-c", "pipeline.reasks=0")
+        done = agent("annotate", file, *options, "--json")
+    assert (done.code, done.json["errors"], done.json["labels"]) == (1, {"ReplyError": 1}, {"1": 2, "0": 0, "null": 1})
+    assert "p1: ReplyError: no usable reply" in done.err
+    assert "--retry-errors" in done.err
+    assert agent("annotate", file, *options).code == 1
+    assert len(annotations(agent.folder / "run")) == 3
+
+
+def test_retry_errors_asks_again_for_those_pairs_only(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    with ChatServer([reply("no"), reply(label(1)), reply(label(0))]) as server:
+        options = judge(server, "-o", "run", "--concurrency", "1", "-c", "pipeline.reasks=0", "--cache", "c.sqlite")
+        assert agent("annotate", file, *options).code == 1
+        (agent.folder / "c.sqlite").unlink()
+        again = agent("annotate", file, *options, "--retry-errors", "--json")
+    assert (again.code, again.json["errors"], again.json["annotated_now"]) == (0, {}, 1)
+    assert len(server.requests) == 3
+
+
+def test_json_goes_to_standard_output_alone(agent: Commands) -> None:
+    done = agent("annotate", agent.write("p.jsonl", pairs(2)), *OFFLINE, "--json")
+    assert done.json["pairs"] == sum(done.json["labels"].values()) == 2
+    assert done.json["run"] == "runs/p-ps_fa-heuristic"
+    assert done.json["wall_seconds"] > 0
+
+
+def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(5))
+    with ChatServer(reply(label(1))) as server:
+        first = agent("annotate", file, *judge(server), "--limit", "2", "--json")
+        assert (first.json["pairs"], len(server.requests)) == (2, 2)
+        second = agent("annotate", file, *judge(server), "--json")
+        assert (second.json["pairs"], second.json["annotated_now"], len(server.requests)) == (5, 3, 5)
+        assert "2 finished before" in second.err
+        third = agent("annotate", file, *judge(server), "--json")
+        assert (third.json["pairs"], third.json["annotated_now"], len(server.requests)) == (5, 0, 5)
+    assert first.json["run"] == second.json["run"] == "runs/p-single_llm-m"
+    assert sorted(a["id"] for a in annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
+
+
+def test_replies_are_shared_by_runs_through_the_cache(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    with ChatServer(reply(label(1))) as server:
+        agent("annotate", file, *judge(server), "-o", "one")
+        again = agent("annotate", file, *judge(server), "-o", "two", "--json")
+    assert len(server.requests) == 2
+    assert (again.json["annotated_now"], again.json["usage"]["calls"]) == (2, 0)
+
+
+def test_the_default_folder_is_named_after_file_variant_and_model(agent: Commands) -> None:
+    file = agent.write("my pairs.v2.jsonl", pairs(1))
+    with ChatServer(reply(label(1))) as server:
+        options = ("--base-url", server.url, "--model", "org/model:7b", "--variant", "ps_fa", "--without", "screen")
+        done = agent("annotate", file, *options, "--json")
+    assert done.json["run"] == "runs/my_pairs.v2-ps_fa-without-screen-org_model_7b"
+
+
+def test_a_variant_set_with_c_is_the_variant(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    done = agent("annotate", file, "--model", "heuristic", "-c", "variant=ps_fa", "--json")
+    assert (done.code, done.json["run"]) == (0, "runs/p-ps_fa-heuristic")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--variant", "fulll"), "unknown variant 'fulll'; there are: full,"),
+        (("--without", "judge"), "has no node 'judge'"),
+        (("--without", "arbitrate"), "cannot be left out"),
+        (("--model", "boss=heuristic"), "unknown role 'boss'"),
+        (("--model", "x"), "two models for all roles: 'heuristic' and 'x'"),
+        (("--sandbox", "chroot"), "chroot"),
+        (("--limit", "0"), "--limit"),
+        (("--deadline", "0"), "--deadline"),
+        (("-c", "sandbox.memory=1"), "unknown setting 'sandbox.memory'"),
+        (("-c", "nonsense"), "settings look like"),
+        (("--extra-body", "{"), "the extra body is no JSON"),
+        (("--prices", "gone.yaml"), "gone.yaml"),
+        (("--prompts", "gone"), "gone"),
+        (("--map", "query"), "--map"),
+        (("--map", "query=q,code=c"), "no line has a field"),
+        (("--cache", "p.jsonl"), "p.jsonl"),
+        (("-o", "p.jsonl"), "p.jsonl: is a file"),
+        (("-o", "."), "is not the folder of a run"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_exit_code_2(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
+    agent.write("p.jsonl", pairs(1))
+    ended = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert not (agent.folder / "runs").exists() or not list((agent.folder / "runs").glob("*/manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "replay:gone.jsonl"), "gone.jsonl: cannot read the replies"),
+        (("--model", "replay:p.jsonl"), "p.jsonl:1: "),
+        (("--model", "replay:"), "needs a file of replies"),
+        (("--model", ""), "the model has no name"),
+        (("--model", "m", "--base-url", "not a url"), "not a url"),
+        (("--model", "m", "--base-url", "http://127.0.0.1:9", "--extra-body", "[1]"), "model option extra_body"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_told(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
+    ended = agent("annotate", agent.write("p.jsonl", pairs(1)), "--variant", "ps_fa", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_role_without_a_model_is_told_before_anything_is_spent(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    with ChatServer(reply(label(1))) as server:
+        ended = agent("annotate", file, "--variant", "ps_fa", "--model", "screen=m", "--base-url", server.url)
+    assert (ended.code, len(server.requests)) == (2, 0)
+    assert "no model for role 'arbitrate': add --model NAME" in ended.err
+
+
+def test_without_key_and_choice_the_ways_to_choose_are_named(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    for options in ((), ("--model", "gpt-4o-mini")):
+        ended = agent("annotate", file, *options)
+        assert (ended.code, ended.out) == (2, "")
+        for way in ("OPENAI_API_KEY", "--base-url", "--model heuristic", "--model replay:FILE"):
+            assert way in ended.err
+
+
+def test_a_key_that_is_refused_stops_the_run(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(3))
+    with ChatServer(unauthorized()) as server:
+        ended = agent("annotate", file, *judge(server), OPENAI_API_KEY="sk-secret-secret")
+    assert ended.code == 3
+    assert "Stopped: the model server at" in ended.err
+    assert "Check the key" in ended.err
+    assert f"agent annotate p.jsonl --variant single_llm --model m --base-url {server.url}" in ended.err
+    assert "sk-secret" not in ended.err + ended.out
+    assert annotations(agent.folder / "runs/p-single_llm-m") == []
+
+
+def test_an_endpoint_that_is_down_stops_the_run_and_the_same_command_goes_on(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    ended = agent("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", url, "--attempts", "1")
+    assert (ended.code, ended.out) == (3, "")
+    assert "cannot be reached" in ended.err
+    assert "The same command goes on from there:" in ended.err
+    assert annotations(agent.folder / "runs/p-single_llm-m") == []
+
+
+def test_the_folder_of_another_run_is_refused_with_the_differences(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
+    before = annotations(agent.folder / "run")
+    other = agent("annotate", file, *OFFLINE, "-o", "run", "-c", "pipeline.criterion=half")
+    assert other.code == 2
+    assert "criterion" in other.err
+    assert "exact" in other.err
+    assert "half" in other.err
+    agent.write("p.jsonl", pairs(3))
+    changed = agent("annotate", file, *OFFLINE, "-o", "run")
+    assert changed.code == 2
+    assert "input" in changed.err
+    assert annotations(agent.folder / "run") == before
+
+
+def test_what_does_not_decide_labels_may_differ_between_starts(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    agent("annotate", file, *OFFLINE, "-o", "run", "--limit", "1")
+    assert agent("annotate", file, *OFFLINE, "-o", "run", "--concurrency", "2", "--pair-timeout", "60").code == 0
+
+
+def test_a_folder_in_use_is_refused(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    agent("annotate", file, *OFFLINE, "-o", "run")
+    lock = FolderLock(agent.folder / "run")
+    try:
+        second = agent("annotate", file, *OFFLINE, "-o", "run")
+    finally:
+        lock.release()
+    assert (second.code, second.out) == (2, "")
+    assert "in use" in second.err
+    assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
+
+
+def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(4))
+    agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
+    with ChatServer(reply(label(1), completion_tokens=0)) as server:
+        options = judge(server, "--prices", "prices.json", "--concurrency", "1", "-o", "run", "--json")
+        stopped = agent("annotate", file, *options, "--budget", "1.5")
+        assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
+        assert "2 pairs are finished and kept in run." in stopped.err
+        done = agent("annotate", file, *options, "--budget", "10")
+    assert (done.code, done.json["pairs"], done.json["usage"]["cost_usd"]) == (0, 4, 4.0)
+
+
+def test_languages_without_support_are_refused_judged_or_skipped(agent: Commands) -> None:
+    row = {**pairs(1)[0], "language": "cobol"}
+    file = agent.write("p.jsonl", [row])
+    refused = agent("annotate", file, *OFFLINE)
+    assert refused.code == 2
+    assert "no support for language 'cobol' (there is: python)" in refused.err
+    skipped = agent("annotate", file, *OFFLINE, "--unsupported", "skip", "-o", "skipped", "--json")
+    assert (skipped.code, skipped.json["labels"]["null"], skipped.json["errors"]) == (0, 1, {})
+    judged = agent("annotate", file, *OFFLINE, "--unsupported", "judge", "-o", "judged", "--json")
+    assert (judged.code, judged.json["decided_by"]) == (0, {"judge": 1})
+
+
+def test_nothing_is_written_outside_the_run_and_the_cache(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    agent("annotate", file, *OFFLINE, "-o", "out/run", "--cache", "out/cache.sqlite")
+    assert {path.name for path in agent.folder.iterdir()} == {"p.jsonl", "out", ".out", ".err"}
+    assert {Path(path).name for path in (agent.folder / "out").iterdir()} >= {"run", "cache.sqlite"}
+
+
+def test_help_and_version_are_answered(agent: Commands) -> None:
+    assert "annotate" in agent("--help").out
+    assert "--retry-errors" in agent("annotate", "--help").out
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", agent("--version").out)
+    assert agent("annotat").code == 2
