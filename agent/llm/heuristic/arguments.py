@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import ast
+import datetime
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from agent.llm.heuristic.kinds import BY_ANNOTATION, BY_ATTRIBUTE, BY_CALL, BY_NAME, BY_WORD, IN_QUERY, VALUES
 from agent.llm.heuristic.snippets import Function, Parameter
 from agent.llm.heuristic.words import query_terms, split_identifier
 
-MAX_ATTEMPTS = 8
+MAX_ATTEMPTS = 16
 """Argument lists that a test tries before it gives up."""
+
+MAX_VALUES = 8
+"""Values tried for one parameter."""
 
 _GUESSES = ("text", "numbers", "int", "dict", "object")
 """Kinds tried where nothing is known of a parameter."""
 
-_LOOPED = ("numbers", "pairs")
-"""Kinds that a loop over a parameter suggests; its name tells more."""
+_WEAK = ("numbers", "pairs", "unknown_object")
+"""Kinds that a loop over a parameter, or an attribute of no well-known type, suggests; its name tells more."""
+
+_ON_DISK = frozenset({"path", "file", "folder", "new_path"})
+"""Kinds in whose place no whole number may be tried: opened, it would be a descriptor of the process."""
+
+_KNOWN_ATTRIBUTES = frozenset(
+    name
+    for kind in (str, list, dict, set, bytes, int, float, datetime.datetime, io.TextIOWrapper)
+    for name in dir(kind)
+)
 
 _NARROWER = {
     ("path", "json"): "json_path",
@@ -69,12 +84,19 @@ def plausible_arguments(function: Function, query: str) -> tuple[ArgumentList, .
     if not wanted and function.starred:
         return (ArgumentList(), ArgumentList(("1", "2")), ArgumentList(("'abc'",)))
     choices = [_values(parameter, facts.get(parameter.name, ()), hints) for parameter in wanted]
-    rounds = min(MAX_ATTEMPTS, max((len(values) for values in choices), default=1))
-    lists: dict[ArgumentList, None] = {}
-    for turn in range(rounds):
-        values = [options[turn % len(options)] for options in choices]
-        lists.setdefault(_argument_list(wanted, values))
-    return tuple(lists)
+    lists = (_argument_list(wanted, values) for values in _combinations(choices))
+    return tuple(islice(dict.fromkeys(lists), MAX_ATTEMPTS))
+
+
+def _combinations(choices: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield one value for each parameter: all of one rank, then all best but one."""
+    yield tuple(values[0] for values in choices)
+    for rank in range(1, max(map(len, choices), default=1)):
+        yield tuple(values[min(rank, len(values) - 1)] for values in choices)
+    for rank in range(1, MAX_VALUES):
+        for changed, values in enumerate(choices):
+            if rank < len(values):
+                yield tuple(values[rank] if at == changed else other[0] for at, other in enumerate(choices))
 
 
 def _argument_list(parameters: Sequence[Parameter], values: Sequence[str]) -> ArgumentList:
@@ -96,19 +118,22 @@ def _values(parameter: Parameter, known: Sequence[str], hints: Sequence[str]) ->
     # The first value of every kind comes before the second of any: kinds differ more than values do.
     firsts = [VALUES[kind][0] for kind in narrowed]
     seconds = [value for kind in narrowed for value in VALUES[kind][1:]]
-    return [*firsts, *seconds][:MAX_ATTEMPTS]
+    return [*firsts, *seconds][:MAX_VALUES]
 
 
 def _kinds(parameter: Parameter, known: Sequence[str], hints: Sequence[str]) -> list[str]:
     """Return the kinds a parameter may have, the likeliest first."""
     kinds = dict.fromkeys(_annotated(parameter.annotation))
     sure = bool(kinds)
-    kinds |= dict.fromkeys(kind for kind in known if kind not in _LOOPED)
-    kinds |= dict.fromkeys(_named(parameter.name))
-    kinds |= dict.fromkeys(known)
+    kinds |= dict.fromkeys(kind for kind in known if kind not in _WEAK)
+    kinds |= dict.fromkeys(named_kinds(parameter.name))
+    kinds |= dict.fromkeys(kind for kind in known if kind != "unknown_object")
     kinds |= dict.fromkeys(IN_QUERY[hint] for hint in hints if hint in IN_QUERY)
     if not sure:
+        kinds |= dict.fromkeys(known)
         kinds |= dict.fromkeys(_GUESSES)
+    if _ON_DISK & set(kinds):
+        kinds.pop("int", None)
     return list(kinds)
 
 
@@ -131,7 +156,8 @@ def _annotated(annotation: str | None) -> Iterator[str]:
         yield BY_ANNOTATION[first]
 
 
-def _named(name: str) -> Iterator[str]:
+def named_kinds(name: str) -> Iterator[str]:
+    """Yield the kind that a name suggests, if any."""
     bare = name.strip("_").lower()
     for candidate in (name.lower(), bare, f"{bare}_"):
         if candidate in BY_NAME:
@@ -165,8 +191,11 @@ def _documented(doc: str) -> Iterator[tuple[str, str]]:
 def _uses(node: ast.AST) -> Iterator[tuple[str, str]]:
     loops: list[tuple[str, str]] = []
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.attr in BY_ATTRIBUTE:
-            yield inner.value.id, BY_ATTRIBUTE[inner.attr]
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+            if inner.attr in BY_ATTRIBUTE:
+                yield inner.value.id, BY_ATTRIBUTE[inner.attr]
+            elif inner.attr not in _KNOWN_ATTRIBUTES:
+                yield inner.value.id, "unknown_object"
         elif isinstance(inner, ast.Call):
             yield from _called(inner)
         elif isinstance(inner, ast.For | ast.comprehension) and isinstance(inner.iter, ast.Name):

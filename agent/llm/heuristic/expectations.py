@@ -50,7 +50,8 @@ def expected_type(query: str) -> ResultType | None:
     words = text.split()
     if len(words) > 3 and not _CHANGES & {term(word) for word in words}:
         return None
-    known = _TYPES.get(term(match[1])) if match else None
+    plural = match is not None and match[1].endswith("s") and match[1] != "bytes"  # then each part is meant
+    known = _TYPES.get(term(match[1])) if match and not plural else None
     # A word that follows the type may be the real object ("to string list"): only the last word is a type for sure.
     if match is None or known is None or match.end() != len(text):
         return None

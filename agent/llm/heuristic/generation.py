@@ -57,7 +57,7 @@ def write_program(query: str, code: str, marker: str) -> Written:
 
 def _write(query: str, read: Outline, marker: str) -> Written:
     function = _target(query, read)
-    if function is None:
+    if function is None or read.fragment is not None:
         return _minimal(read, marker, scaffold(read, query) if read.tree is not None else None)
     placing = place(function, read)
     around = scaffold(read, query, holder=placing.holder)
@@ -83,13 +83,28 @@ def _write(query: str, read: Outline, marker: str) -> Written:
 
 def _minimal(read: Outline, marker: str, around: Scaffold | None = None) -> Written:
     """Return a program that only runs the snippet and finds the names it binds."""
-    names = _bound_names(read)
-    check = f"assert {{{', '.join(map(ascii, names))}}} <= set(globals())" if names else "assert True"
+    if read.fragment is not None:
+        place, check = _inside_function(read.fragment, marker), "_given_settle(_given_fragment())"
+    else:
+        names = _bound_names(read)
+        place, check = (
+            marker,
+            f"assert {{{', '.join(map(ascii, names))}}} <= set(globals())" if names else "assert True",
+        )
     lines = around.lines if around is not None else ()
-    helpers = parts.source("\n".join(lines))
-    blocks = ["\n\n".join(helpers), "\n".join(lines), marker, f"def {SMOKE}_runs():\n    {check}"]
+    case = f"def {SMOKE}_runs():\n    {check}"
+    helpers = parts.source("\n".join([*lines, case]))
+    blocks = ["\n\n".join(helpers), "\n".join(lines), place, case]
     stand_ins = around.stand_ins if around is not None else ()
     return Written("the code runs", stand_ins, "\n\n".join(block for block in blocks if block) + "\n")
+
+
+def _inside_function(why: str, marker: str) -> str:
+    """Return a function, and a loop if need be, around the marker."""
+    head = "async def _given_fragment():" if "await" in why or "async" in why else "def _given_fragment():"
+    if "loop" in why:
+        return f"{head}\n    for _given_once in (0,):\n        {marker}"
+    return f"{head}\n    {marker}"
 
 
 def _bound_names(read: Outline) -> list[str]:
@@ -176,7 +191,7 @@ def _smoke_cases(query: str, read: Outline, function: Function) -> list[str]:
             "    once, printed_once, _ = _given_first(_given_call, _given_arguments)\n"
             "    again, printed_again, _ = _given_first(_given_call, _given_arguments)\n"
             "    assert _given_shown(once) == _given_shown(again)\n"
-            "    assert printed_once == printed_again"
+            "    assert _given_shown(printed_once) == _given_shown(printed_again)"
         )
     wanted = expected_type(query)
     if wanted is not None:

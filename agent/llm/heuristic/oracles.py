@@ -72,7 +72,9 @@ _CONVERTING = frozenset(terms(raw_words(_TABLE["converting"])))
 
 
 def find_oracle(query: str) -> Oracle | None:
-    """Return the oracle whose terms the query fits, or None."""
+    """Return the oracle whose terms the query fits, or None; none answers by raising, as `assert` does."""
+    if "assert" in raw_words(query[:2000]):
+        return None
     asked = set(query_terms(query))
     conversion = _conversion(query, asked)
     if conversion is not None:

@@ -37,13 +37,8 @@ def place(function: Function, read: Outline) -> Placing:
 
 def _held(function: Function, read: Outline) -> Placing:
     holder = _holder_name(read)
-    parents = sorted(_names_on_super(read))
-    before = [f"class _GivenParent(metaclass=_GivenPermissive):\n    {_parent_body(parents)}"]
+    before = [f"class _GivenParent(metaclass=_GivenPermissive):\n{_parent_body(sorted(_names_on_super(read)))}"]
     lines = [f"class {holder}(_GivenParent):"]
-    lines += [
-        "    def __init__(self, *values, **named):\n        pass",
-        "    def __getattr__(self, name):\n        return _given_attribute(self, name)",
-    ]
     if function.setter_of is not None:
         lines.append(f"    {function.setter_of} = property(lambda self: None)")
     stand_ins = (f"{holder}: the snippet's class; attributes it is not given are objects without contents",)
@@ -51,7 +46,9 @@ def _held(function: Function, read: Outline) -> Placing:
 
 
 def _parent_body(names: list[str]) -> str:
-    return "\n    ".join(f"def {name}(self, *values, **named):\n        return None" for name in ("__init__", *names))
+    """Return a class body with these methods; what stands in the parent never hides what the snippet defines."""
+    methods = [f"    def {name}(self, *values, **named):\n        return None" for name in ("__init__", *names)]
+    return "\n\n".join([*methods, "    def __getattr__(self, name):\n        return _given_attribute(self, name)"])
 
 
 def _holder_name(read: Outline) -> str:
@@ -82,7 +79,7 @@ def _names_on_super(read: Outline) -> set[str]:
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Call)
         and _is_super(node.value.func)
-        and not hasattr(object, node.attr)  # `__init__` is given anyway
+        and not hasattr(object, node.attr)
     }
 
 

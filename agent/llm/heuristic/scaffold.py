@@ -8,6 +8,8 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agent.llm.heuristic.arguments import named_kinds
+from agent.llm.heuristic.kinds import VALUES
 from agent.llm.heuristic.names import (
     CLASS_ATTRIBUTES,
     MEMBERS,
@@ -23,6 +25,10 @@ from agent.llm.heuristic.words import query_terms, split_identifier, terms, weig
 
 _TYPING = frozenset(typing.__all__)
 _PACKAGE = "given_package"
+_SWITCHES = ("has_", "is_", "use_", "enable", "debug", "verbose")
+
+CORE_FROM = 0.5
+"""Share of the query's telling words that makes a missing helper the core of the answer: it is left undefined."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,6 @@ class _Provided:
 
 def scaffold(read: Outline, query: str, *, holder: str | None = None) -> Scaffold:
     """Return what the snippet lacks. `holder` is the class that it will stand in, if any (it mangles names)."""
-    asked = {term for term in query_terms(query) if weight(term) == 1.0}
     lines: list[str] = []
     stand_ins: list[str] = []
     missing: list[str] = []
@@ -54,16 +59,24 @@ def scaffold(read: Outline, query: str, *, holder: str | None = None) -> Scaffol
             continue
         provided = _provide(_mangled(name, holder), name, use)
         if provided is None:
-            if use.called and asked & set(terms(split_identifier(name))):
+            asked = _asked_of(name, query) if use.called else 0.0
+            if asked >= CORE_FROM:
                 missing.append(name)
                 continue
-            provided = _stand_in(_mangled(name, holder), name, use)
+            provided = _stand_in(_mangled(name, holder), name, use, echo=not asked)
         lines += provided.lines
         stand_ins += [] if provided.stand_in is None else [provided.stand_in]
     for imported in _old_imports(read):
         lines += imported.lines
         stand_ins += [] if imported.stand_in is None else [imported.stand_in]
     return Scaffold(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(stand_ins)), tuple(missing))
+
+
+def _asked_of(name: str, query: str) -> float:
+    """Return the share of the query, by weight, that a helper's name covers; generic words do not count."""
+    telling = [term for term in query_terms(query) if weight(term) == 1.0]
+    covered = set(telling) & set(terms(split_identifier(name)))
+    return len(covered) / len(telling) if telling else 0.0
 
 
 def _mangled(name: str, holder: str | None) -> str:
@@ -89,7 +102,7 @@ def _provide(target: str, name: str, use: Use) -> _Provided | None:
             return _Provided((f"from {MEMBERS[known]} import {known} as {target}",))
         if known in _TYPING:
             return _Provided((f"from typing import {known} as {target}",))
-        if known in MODULES or known in THIRD_PARTY or known in sys.stdlib_module_names:
+        if module is not None and not use.called:
             return _Provided((f"import {module} as {target}",))
     return None
 
@@ -103,20 +116,22 @@ def _module_lines(target: str, module: str, attributes: frozenset[str]) -> Itera
         yield from moved.lines
 
 
-def _stand_in(target: str, name: str, use: Use) -> _Provided:
+def _stand_in(target: str, name: str, use: Use, *, echo: bool) -> _Provided:
     if use.raised and not use.attributes:
         return _Provided((f"class {target}(Exception): pass",), f"{name}: an error class of its own")
     if use.decorates:
         line = f"{target} = lambda *values, **named: values[0] if values and callable(values[0]) else (lambda it: it)"
         return _Provided((line,), f"{name}: a decorator that changes nothing")
-    if use.called and name.lstrip("_")[:1].islower() and not use.attributes:
+    plain = not use.attributes and not use.called
+    if plain and name.lstrip("_").lower().startswith(_SWITCHES):
+        return _Provided((f"{target} = False",), f"{name}: a switch that is off")
+    kind = next(named_kinds(name.lower()), None) if plain and name.isupper() else None
+    if kind is not None:
+        return _Provided((f"{target} = {VALUES[kind][0]}",), f"{name}: {VALUES[kind][0]}")
+    if use.called and name.lstrip("_")[:1].islower() and not use.attributes and echo:
         return _Provided(
             (f"{target} = _StandIn({name!a}, echo=True)",), f"{name}: a function that returns its argument"
         )
-    if "has_" in name.lower() or name.lower().lstrip("_").startswith(
-        ("has", "is_", "use_", "enable", "debug", "verbose")
-    ):
-        return _Provided((f"{target} = False",), f"{name}: a switch that is off")
     return _Provided((f"{target} = _StandIn({name!a})",), f"{name}: an object without contents")
 
 

@@ -15,7 +15,13 @@ MAX_CODE = 60_000
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
-_BUILTINS = frozenset(dir(builtins)) - {"WindowsError"} | {"__file__", "__name__", "__doc__", "__builtins__", "__class__"}
+_BUILTINS = frozenset(dir(builtins)) - {"WindowsError"} | {
+    "__file__",
+    "__name__",
+    "__doc__",
+    "__builtins__",
+    "__class__",
+}
 _TOO_MUCH = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -86,11 +92,15 @@ class Use:
 
 @dataclass(frozen=True)
 class Outline:
-    """A snippet as far as it was understood; `tree` is None when it does not parse (`problem` says why)."""
+    """A snippet as far as it was understood; `tree` is None when it does not parse (`problem` says why).
+
+    `fragment` is why it compiles only inside of a function (`return` outside of one, say), None when it is whole.
+    """
 
     code: str
     tree: ast.Module | None = None
     problem: str | None = None
+    fragment: str | None = None
     functions: tuple[Function, ...] = ()
     classes: tuple[ast.ClassDef, ...] = ()
     free: dict[str, Use] = field(default_factory=dict)
@@ -108,12 +118,23 @@ def outline(code: str) -> Outline:
             return Outline(
                 code,
                 tree=tree,
+                fragment=_fragment(tree),
                 functions=tuple(_functions(tree)),
                 classes=tuple(node for node in tree.body if isinstance(node, ast.ClassDef)),
                 free=_free_names(code, tree),
             )
     except _TOO_MUCH as error:
         return Outline(code, problem=f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def _fragment(tree: ast.Module) -> str | None:
+    try:
+        compile(tree, "<snippet>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if "outside" in error.msg:
+            return error.msg
+        raise
+    return None
 
 
 def _functions(tree: ast.Module) -> Iterator[Function]:
@@ -178,7 +199,10 @@ def _free_names(code: str, tree: ast.Module) -> dict[str, Use]:
 
 def _global_names(code: str) -> list[str]:
     """Return the global names that are read and never bound, sorted."""
-    module = symtable.symtable(code, "<snippet>", "exec")
+    try:
+        module = symtable.symtable(code, "<snippet>", "exec")
+    except SyntaxError:  # a fragment, see `Outline.fragment`
+        return []
     bound: set[str] = set()
     read: set[str] = set()
     tables = [module]

@@ -36,7 +36,8 @@ def _parts() -> dict[str, str]:
         node
         for tree in trees
         for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name.startswith(("_given", "_Given", "_StandIn"))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith(("_given", "_Given", "_StandIn"))
     ]
     return {node.name: ast.unparse(_Bare().visit(node)) for node in kept}
 

@@ -128,6 +128,22 @@ class _GivenPermissive(type):
         return stand_in
 
 
+class _GivenOldDict(dict):  # type: ignore[type-arg]
+    """A dictionary with the methods of Python 2."""
+
+    def iteritems(self) -> Iterator[Any]:
+        return iter(self.items())
+
+    def iterkeys(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def itervalues(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def has_key(self, key: Any) -> bool:
+        return key in self
+
+
 class _GivenObject:
     """A plain object with two attributes."""
 
