@@ -1,0 +1,48 @@
+"""A budget counts what calls cost, failed ones too, and refuses the next one when it is used up."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.errors import BudgetExceeded, ModelError
+from agent.llm.base import Call, Reply
+from agent.llm.budget import Budget, BudgetedModels
+from agent.llm.models import Models
+from agent.llm.scripted import ScriptedLLM
+from agent.types import Usage
+
+CALL = Call("judge", ())
+
+
+def reply(cost: float | None) -> Reply:
+    return Reply("x", usage=Usage(calls=1, cost_usd=cost))
+
+
+async def test_calls_are_answered_until_the_limit_is_reached() -> None:
+    budget = Budget(1.0)
+    model = BudgetedModels(Models.of(ScriptedLLM([reply(0.6), reply(0.6), reply(0.6)])), budget).for_role("judge")
+    await model.reply(CALL)
+    await model.reply(CALL)
+    with pytest.raises(BudgetExceeded, match=r"\$1 is used up \(\$1\.2000 spent\)"):
+        await model.reply(CALL)
+
+
+async def test_failed_calls_count() -> None:
+    budget = Budget()
+    failure = ModelError("half a body", usage=Usage(calls=3, cost_usd=0.25))
+    model = BudgetedModels(Models.of(ScriptedLLM([failure])), budget).for_role("judge")
+    with pytest.raises(ModelError):
+        await model.reply(CALL)
+    assert (budget.spent.calls, budget.spent.cost_usd) == (3, 0.25)
+
+
+async def test_a_budget_without_a_known_price_is_refused() -> None:
+    model = BudgetedModels(Models.of(ScriptedLLM([reply(None), reply(None)])), Budget(1.0)).for_role("judge")
+    await model.reply(CALL)
+    with pytest.raises(BudgetExceeded, match="no price is known"):
+        await model.reply(CALL)
+
+
+async def test_without_a_limit_nothing_is_refused() -> None:
+    model = BudgetedModels(Models.of(ScriptedLLM([reply(None), reply(5.0)])), Budget()).for_role("judge")
+    assert [(await model.reply(CALL)).text for _ in range(2)] == ["x", "x"]

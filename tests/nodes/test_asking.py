@@ -1,0 +1,43 @@
+"""What prompts are given: the pair and nothing else of the input, and evidence that equal runs share."""
+
+from __future__ import annotations
+
+from agent.config import PipelineConfig
+from agent.languages import PythonLanguage
+from agent.llm.asking import Asker
+from agent.llm.gateway import Gateway
+from agent.nodes.asking import about_execution, about_pair
+from agent.prompts import Prompts
+from agent.sandbox.base import RunResult
+from agent.state import State, Tools
+from agent.types import CaseOutcome, CaseResult, Pair, Status, TestReport
+from tests.scripts import PAIR
+
+
+def tools() -> Tools:
+    gateway = Gateway(models=None)  # type: ignore[arg-type]
+    return Tools(Asker(gateway, Prompts(), pair_id="1"), PythonLanguage(), PipelineConfig())
+
+
+def evidence(address: str, seconds: str) -> State:
+    told = f"AssertionError: <Thing object at {address}> in {seconds}s"
+    case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message=told)
+    report = TestReport(status=Status.FAILED, cases=(case,))
+    return {"report": report, "result": RunResult(stdout=f"{told}\n")}
+
+
+def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
+    pair = Pair(id="secret", query="q", code="c", context="ctx", meta={"label": 1, "votes": [1]})
+    shown = about_pair({"pair": pair}, tools())
+    assert shown == {
+        "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact"
+    }  # fmt: skip
+
+
+def test_equal_runs_give_equal_evidence() -> None:
+    first, second = evidence("0x7f3a5c0d1e80", "0.31"), evidence("0x7fffdeadbeef", "1.07")
+    assert about_execution(first) == about_execution(second)
+
+
+def test_before_any_execution_there_is_no_evidence() -> None:
+    assert about_execution({"pair": PAIR}) == {"report": None, "output": None, "installed": ()}
