@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from agent.sandbox.base import Job, Limits, Sandbox, SandboxBackend
+from agent.sandbox.base import Job, Limits, RunResult, Sandbox, SandboxBackend
 from agent.sandbox.inside import source
 from tests.conftest import lacking, required
 
@@ -47,6 +47,14 @@ async def sandbox(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     await acquired.release()
 
 
+@pytest.fixture(scope="module")
+async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
+    """One sandbox for a module's many runs that leave no files."""
+    acquired = await backend.acquire()
+    yield acquired
+    await acquired.release()
+
+
 def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:
     """Return a job for the Python harness."""
     return Job(source("python_harness"), program, tuple(cases), options, None, timeout)
@@ -56,3 +64,18 @@ def statements(body: str, timeout: float = 5.0) -> Job:
     """Return a job whose one case runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return job(f"def test_a():\n{indented}", timeout=timeout)
+
+
+def outcomes(result: RunResult) -> dict[str, str]:
+    """Return how each case ended."""
+    return {record.name: record.outcome for record in result.records if record.kind == "case"}
+
+
+def passes(result: RunResult, *cases: str) -> bool:
+    """Return whether a run would count as passed: clean, with every case started and passed."""
+    started = [record.name for record in result.records if record.kind == "start"]
+    return (
+        result.clean
+        and set(started) == set(cases) == set(outcomes(result))
+        and set(outcomes(result).values()) == {"passed"}
+    )

@@ -9,22 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Job, RunResult, Sandbox, SandboxBackend
-from tests.sandbox.conftest import LIMITS, job, statements
-
-
-def outcomes(result: RunResult) -> dict[str, str]:
-    return {record.name: record.outcome for record in result.records if record.kind == "case"}
-
-
-def passes(result: RunResult, *cases: str) -> bool:
-    """Return whether a run would count as passed: clean, with every case started and passed."""
-    started = [record.name for record in result.records if record.kind == "start"]
-    return (
-        result.clean
-        and set(started) == set(cases) == set(outcomes(result))
-        and set(outcomes(result).values()) == {"passed"}
-    )
+from agent.sandbox.base import Job, Sandbox, SandboxBackend
+from tests.sandbox.conftest import LIMITS, job, outcomes, passes, statements
 
 
 def descriptors() -> int:
@@ -202,56 +188,6 @@ async def test_files_stay_for_the_next_run_and_for_no_other_sandbox(backend: San
     finally:
         await first.release()
         await other.release()
-
-
-FORGERIES = {
-    "leaves early": "import os\nos._exit(0)\ndef test_a(): assert 0",
-    "leaves early in a case": "import os\ndef test_a():\n    os._exit(0)\n    assert 0",
-    "exits": "import sys\nsys.exit(0)\ndef test_a(): assert 0",
-    "exits in a case": "def test_a():\n    raise SystemExit(0)",
-    "prints success": "print('OK')\nprint('1 passed')\ndef test_a(): assert 0",
-    "writes a report": "import os\nos.write(3, b'\\0\\0\\0\\4pass')\ndef test_a(): assert 0",
-    "fills the report": "import os\nfor _ in range(100): os.write(3, b'x' * 60000)\ndef test_a(): pass",
-    "has no case": "x = 1",
-    "has no such function": "test_a = 3",
-    "patches a builtin": "import builtins\nbuiltins.len = lambda x: 3\ndef test_a(): assert len([]) == 3",
-    "patches AssertionError": "import builtins\nbuiltins.AssertionError = Warning\ndef test_a(): assert len([]) == 3",
-    "skips": "import unittest\ndef test_a(): raise unittest.SkipTest('no')",
-    "skips the module": "import unittest\nraise unittest.SkipTest('no')\ndef test_a(): assert 0",
-    "kills itself": "import os\ndef test_a(): os.kill(os.getpid(), 9)",
-    "execs": "import os\nos.execv('/bin/true', ['true'])\ndef test_a(): assert 0",
-    "forks away": "import os\nif os.fork(): os._exit(0)\ndef test_a(): assert 0",
-}
-
-
-@pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
-async def test_a_forgery_does_not_pass(sandbox: Sandbox, program: str) -> None:
-    assert not passes(await sandbox.run(job(program)), "test_a")
-
-
-SNIPPET_TRICKS = {
-    "replaces the test": "def test_a():\n    pass",
-    "replaces the helper": "def helper(x):\n    return True",
-    "replaces the helper by a callable": "helper = bool",
-    "recodes the helper": "helper.__code__ = (lambda x: True).__code__",
-    "patches unittest": "import unittest\nunittest.TestCase.assertEqual = lambda *a: None",
-}
-
-
-@pytest.mark.parametrize("snippet", SNIPPET_TRICKS.values(), ids=SNIPPET_TRICKS)
-async def test_a_snippet_that_changes_its_judgement_does_not_pass(sandbox: Sandbox, snippet: str) -> None:
-    before = "import unittest\ndef helper(x):\n    assert x == 1\n    return True\n"
-    after = "\ndef test_a():\n    assert helper(2)\n    unittest.TestCase().assertEqual(1, 2)\n"
-    if "test_a" in snippet:
-        before, after = before + after, ""
-    first = before.count("\n") + 1
-    lines = {"first_line": str(first), "last_line": str(first + snippet.count("\n"))}
-    assert not passes(await sandbox.run(job(before + snippet + after, **lines)), "test_a")
-
-
-async def test_a_snippet_may_add_names_to_builtins(sandbox: Sandbox) -> None:
-    program = "import builtins\nbuiltins.unicode = str\ndef test_a(): assert unicode(1) == '1'"
-    assert passes(await sandbox.run(job(program)), "test_a")
 
 
 @pytest.mark.parametrize("program", ["x = '\ud800'\ndef test_a(): pass", "x = '\0'\ndef test_a(): pass", "(" * 5000])

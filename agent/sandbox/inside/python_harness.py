@@ -13,14 +13,18 @@ import types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 NAME = "program.py"
 MODULE = "test_program"
+PHASES = 3
+"""What pytest reports of a case: set-up, call, tear-down."""
 MAX_MESSAGE = 2000
 MAX_FRAMES = 40
 ONLY_AST = 0x400
+FUTURE_FLAGS = 0x1FE0000
+"""The flags that `from __future__ import` leaves in code, of Python 3.8 and later."""
 NEVER_RUNS = 0x20 | 0x80 | 0x200
 """Flags of code that a plain call does not run: generators and coroutines."""
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__"})
@@ -36,18 +40,29 @@ def main(job: Any, emit: Callable[..., None]) -> None:
     sys.modules[MODULE] = module
     try:
         tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
-        code = compile(tree, NAME, "exec", dont_inherit=True)
         run_cases = runner(job, module)
         guard = Guard(emit, space)
-        guard.expect(
-            tree, code, range(int(job.options.get("first_line", 0)), int(job.options.get("last_line", -1)) + 1)
-        )
-        exec(code, space)
+        load(tree, job.options, space, guard)
     except BaseException as error:
         tell(emit, "load", "", error)
         return
-    guard.check()
     run_cases(emit, guard.check)
+
+
+def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard) -> None:
+    """Execute the program in parts: what stands before the snippet is looked at before and after the snippet runs."""
+    first, last = (int(options.get(name, 0)) for name in ("first_line", "last_line"))
+    snippet = range(first, last + 1)
+    future = compile(tree, NAME, "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
+    parts: list[list[Any]] = [[], [], []]
+    for node in tree.body:
+        parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
+    bound = [name for node in tree.body if node.lineno not in snippet for name in bindings(node)]
+    for part in parts:
+        code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
+        exec(code, space)
+        guard.expect(functions(part, code, snippet, bound))
+        guard.check()
 
 
 def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
@@ -55,7 +70,7 @@ def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
     if job.options.get("pytest") == "1":
         import pytest  # noqa: F401
 
-        return lambda emit, check: run_pytest(job.program, module, emit, check)
+        return lambda emit, check: run_pytest(module, emit, check)
     if "unittest" in job.program or any("." in name for name in job.cases):
         import unittest  # noqa: F401
     if "async def test" in job.program:
@@ -152,7 +167,7 @@ def result_class(unittest: Any) -> Any:
     return Result
 
 
-def run_pytest(program: str, module: types.ModuleType, emit: Callable[..., None], check: Callable[[], None]) -> None:
+def run_pytest(module: types.ModuleType, emit: Callable[..., None], check: Callable[[], None]) -> None:
     import os
     import tempfile
 
@@ -166,39 +181,45 @@ def run_pytest(program: str, module: types.ModuleType, emit: Callable[..., None]
 
     class Plugin:
         problem: Any = None
+        phases = 0
 
         def pytest_collect_file(self, file_path: Any, parent: Any) -> Any:
             return Loaded.from_parent(parent, path=file_path)
 
         def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+            self.phases += 1
             if call.excinfo is None:
                 return
             error = call.excinfo.value
             if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
-                problem: Any = ("skipped", str(error))
+                self.note("skipped", str(error))
             else:
-                problem = ("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+                self.note("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+
+        def note(self, outcome: str, problem: Any) -> None:
             if self.problem is None or self.problem[0] == "skipped":
-                self.problem = problem
+                self.problem = (outcome, problem)
 
         @pytest.hookimpl(hookwrapper=True)
         def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
             owner = item.parent.name + "." if isinstance(item.parent, pytest.Class) else ""
             name = owner + item.name.partition("[")[0]
-            self.problem = None
+            self.problem, self.phases = None, 0
             emit("start", name)
             yield
             if self.problem is None and item.get_closest_marker("xfail"):
-                self.problem = ("skipped", "a failure was expected")
+                self.note("skipped", "a failure was expected")
+            if self.problem is None and self.phases != PHASES:
+                self.note("error", "the case was not run to its end")
             finish(emit, name, self.problem)
             check()
 
+    # pytest wants a file; one that looks like a module would be loaded a second time
     folder = tempfile.mkdtemp()
-    path = os.path.join(folder, NAME)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(program)
-    options = ["-q", "--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull]
-    options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", "--capture=sys"]
+    path = os.path.join(folder, "program")
+    open(path, "w").close()
+    options = ["--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull, "--capture=sys"]
+    options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler"]
     pytest.main([*options, path], plugins=[Plugin()])
 
 
@@ -223,9 +244,9 @@ class Guard:
             self.test_case = sys.modules["unittest"].TestCase
             self.assertions = {key for key in dir(self.test_case) if callable(getattr(self.test_case, key))}
 
-    def expect(self, tree: Any, code: types.CodeType, snippet: range) -> None:
-        """Say what is about to be loaded."""
-        self.functions = list(functions(tree, code, snippet, "", False))
+    def expect(self, defined: Iterable[Function]) -> None:
+        """Say what has just been defined."""
+        self.functions += defined
 
     def check(self) -> None:
         """Report each change, once."""
@@ -299,14 +320,15 @@ class Function:
         return value.__code__ is self.code
 
 
-def functions(tree: Any, code: types.CodeType, snippet: range, owner: str, decorated: bool) -> Iterator[Function]:
-    """Yield the functions that a module or class defines outside of the snippet, each under a name of its own."""
-    outside = [node for node in tree.body if node.lineno not in snippet]
-    bound = [name for node in outside for name in bindings(node)]
+def functions(
+    body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
+) -> Iterator[Function]:
+    """Yield the functions that a body defines outside of the snippet, where nothing else binds their names."""
     codes = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    for node in outside:
+    for node in body:
         kind = type(node).__name__
-        if kind not in ("FunctionDef", "AsyncFunctionDef", "ClassDef") or bound.count(node.name) > 1:
+        definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
+        if not definition or node.lineno in snippet or bound.count(node.name) > 1:
             continue
         lines = [node.lineno] + [part.lineno for part in node.decorator_list]
         own = [each for each in codes if each.co_name == node.name and each.co_firstlineno in lines]
@@ -314,8 +336,9 @@ def functions(tree: Any, code: types.CodeType, snippet: range, owner: str, decor
         if kind != "ClassDef":
             yield from (Function(owner, node, each, wrapped, set(bound) if owner else None) for each in own[:1])
         elif not owner:
+            inner = [name for part in node.body if part.lineno not in snippet for name in bindings(part)]
             for each in own[:1]:
-                yield from functions(node, each, snippet, node.name, wrapped)
+                yield from functions(node.body, each, snippet, inner, node.name, wrapped)
 
 
 def bindings(node: Any) -> Iterator[str]:

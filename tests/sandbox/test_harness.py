@@ -1,0 +1,259 @@
+"""The Python harness runs functions, unittest's classes and pytest's, and gives programs what a module has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.sandbox.base import Frame, Sandbox, SandboxBackend
+from tests.sandbox.conftest import BACKENDS, job, outcomes, passes, statements
+
+UNITTEST = """
+import unittest
+from unittest import mock
+class TestA(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.shared = []
+    def setUp(self): self.shared.append(1)
+    def test_good(self): self.assertTrue(self.shared)
+    def test_wrong(self): self.assertEqual(1, 2)
+    def test_broken(self): raise KeyError("x")
+    def test_exits(self): raise SystemExit(0)
+    def test_interrupts(self): raise KeyboardInterrupt
+    def test_skipped(self): self.skipTest("no")
+    def test_parts(self):
+        for n in range(3):
+            with self.subTest(n=n): self.assertNotEqual(n, 1)
+    @unittest.expectedFailure
+    def test_expected(self): self.fail()
+    @unittest.expectedFailure
+    def test_unexpected(self): pass
+    async def test_never(self): self.fail()
+    @mock.patch("os.getcwd", return_value="here")
+    def test_mocked(self, getcwd):
+        import os
+        self.assertEqual(os.getcwd(), "here")
+    def test_cleanup(self): self.addCleanup(self.fail)
+class TestB(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): raise OSError("no database")
+    def test_b(self): pass
+class TestC(unittest.IsolatedAsyncioTestCase):
+    async def test_c(self): self.assertEqual(1, 1)
+    async def test_d(self): self.assertEqual(1, 2)
+"""
+EXPECTED = {
+    "TestA.test_good": "passed",
+    "TestA.test_wrong": "failed",
+    "TestA.test_broken": "error",
+    "TestA.test_exits": "error",
+    "TestA.test_interrupts": "error",
+    "TestA.test_skipped": "skipped",
+    "TestA.test_parts": "failed",
+    "TestA.test_expected": "skipped",
+    "TestA.test_unexpected": "failed",
+    "TestA.test_never": "error",
+    "TestA.test_mocked": "passed",
+    "TestA.test_cleanup": "failed",
+    "TestB.test_b": "error",
+    "TestC.test_c": "passed",
+    "TestC.test_d": "failed",
+}
+
+
+async def test_unittest_cases_end_as_unittest_says(reused: Sandbox) -> None:
+    result = await reused.run(job(UNITTEST, tuple(EXPECTED)))
+    assert outcomes(result) == EXPECTED
+    assert result.clean
+
+
+async def test_functions_end_as_they_raise(reused: Sandbox) -> None:
+    program = """
+import asyncio, unittest
+def test_good(): assert True
+def test_wrong(): assert False, "why"
+def test_broken(): {}["x"]
+def test_exits(): exit(0)
+def test_skipped(): raise unittest.SkipTest("no")
+async def test_async(): await asyncio.sleep(0)
+async def test_async_wrong(): assert 0
+def test_generator(): yield 1
+def test_arguments(x): pass
+class Odd(Exception):
+    def __str__(self): raise ValueError
+def test_odd(): raise Odd
+"""
+    result = await reused.run(job(program, re.findall(r"def (test_\w+)", program)))
+    expected = {"test_good": "passed", "test_wrong": "failed", "test_async": "passed", "test_async_wrong": "failed"}
+    assert outcomes(result) == {
+        **dict.fromkeys(["test_broken", "test_exits", "test_generator", "test_arguments", "test_odd"], "error"),
+        **expected,
+        "test_skipped": "skipped",
+    }
+    told = {record.name: record for record in result.records if record.kind == "case"}
+    assert told["test_odd"].message == "<no message: str() raised ValueError>"
+    assert told["test_wrong"].message == "why"
+    assert told["test_broken"].frames == (Frame("program.py", 5, "test_broken"),)
+
+
+async def test_a_message_and_a_traceback_have_their_limits(reused: Sandbox) -> None:
+    program = "def deep(n):\n    if n: deep(n - 1)\n    raise ValueError('x' * 5000)\ndef test_a(): deep(200)"
+    case = (await reused.run(job(program))).records[1]
+    assert (len(case.message), len(case.frames)) == (2000, 40)
+    assert case.frames[-1] == Frame("program.py", 3, "deep")
+
+
+async def test_a_syntax_error_names_its_line(reused: Sandbox) -> None:
+    load, end = (await reused.run(job("x = 1\nif True print(x)\n"))).records
+    assert (load.kind, load.error_type, load.frames) == ("load", "SyntaxError", (Frame("program.py", 2, "<module>"),))
+    assert end.kind == "end"
+
+
+async def test_a_missing_module_is_a_load_error(reused: Sandbox) -> None:
+    load = (await reused.run(job("\nimport numpypy\ndef test_a(): pass"))).records[0]
+    assert (load.kind, load.error_type, load.message) == (
+        "load",
+        "ModuleNotFoundError",
+        "No module named 'numpypy'",
+    )
+    assert load.frames[0] == Frame("program.py", 2, "<module>")
+
+
+MODULE = {
+    "its source": "import inspect\ndef f(): return 1\n"
+    "def test_a(): assert inspect.getsource(f) == 'def f(): return 1\\n'",
+    "the source of its classes": "import inspect\nclass A:\n    x = 1\n"
+    "def test_a(): assert inspect.getsource(A) == 'class A:\\n    x = 1\\n'",
+    "readable tracebacks": "import traceback\ndef test_a():\n    try: 1 / 0\n"
+    "    except ZeroDivisionError: assert 'try: 1 / 0' in traceback.format_exc()",
+    "a name": "def test_a(): assert __name__ == 'test_program' and __file__ == 'program.py'",
+    "a place among modules": "import pickle\nclass A: pass\n"
+    "def test_a(): assert type(pickle.loads(pickle.dumps(A()))) is A",
+    "no main block": "x = 1\nif __name__ == '__main__': x = 2\ndef test_a(): assert x == 1",
+    "futures": "from __future__ import annotations\ndef f(x: undefined): pass\n"
+    "def test_a(): assert f.__annotations__ == {'x': 'undefined'}",
+    "doctests": "import doctest\ndef f(x):\n    '''\n    >>> f(1)\n    2\n    '''\n    return x + 1\n"
+    "def test_a(): import test_program; assert doctest.testmod(test_program).attempted == 1",
+    "arguments": "import sys, argparse\n"
+    "def test_a(): assert argparse.ArgumentParser().parse_args([]) and len(sys.argv) == 1",
+    "the built-ins of site": "def test_a():\n    try: quit()\n    except SystemExit: pass",
+    "modules that it writes": "def test_a():\n"
+    "    open('/work/own.py', 'w').write('x = 5')\n    import own\n    assert own.x == 5",
+    "processes": "import multiprocessing\ndef f(x): return x * 2\n"
+    "def test_a():\n    with multiprocessing.get_context('fork').Pool(2) as p: assert p.map(f, [1, 2]) == [2, 4]",
+    "interrupts": "import os, signal\ndef test_a():\n    try: os.kill(os.getpid(), signal.SIGINT)\n"
+    "    except KeyboardInterrupt: return\n    assert 0",
+}
+
+
+@pytest.mark.parametrize("program", MODULE.values(), ids=MODULE)
+async def test_a_program_has(reused: Sandbox, program: str) -> None:
+    result = await reused.run(job(program))
+    assert passes(result, "test_a"), (result.records, result.stderr)
+
+
+async def test_a_program_has_no_futures_but_its_own(reused: Sandbox) -> None:
+    load = (await reused.run(job("def f(x: undefined): pass"))).records[0]
+    assert (load.kind, load.error_type) == ("load", "NameError")
+
+
+async def test_strings_hash_alike_in_every_sandbox(backend: SandboxBackend) -> None:
+    shown = set()
+    for _ in range(2):
+        sandbox = await backend.acquire()
+        shown.add((await sandbox.run(statements("print(sorted(map(hash, 'abc')), {'x', 'y', 'z', 'long'})"))).stdout)
+        await sandbox.release()
+    assert len(shown) == 1
+
+
+PYTEST = """
+import pytest
+@pytest.fixture
+def one(): return 1
+@pytest.mark.parametrize("x", [1, 2, 3])
+def test_each(x, one): assert x != 2
+def test_raises():
+    with pytest.raises(ValueError): int("x")
+def test_does_not_raise():
+    with pytest.raises(ValueError): int("1")
+def test_files(tmp_path, capsys, monkeypatch):
+    (tmp_path / "f").write_text("x")
+    print("shown")
+    assert capsys.readouterr().out == "shown\\n"
+def test_broken(): {}["x"]
+def test_skips(): pytest.skip("no")
+@pytest.mark.xfail
+def test_expected(): assert 0
+@pytest.mark.xfail
+def test_unexpected(): pass
+@pytest.fixture
+def bad(): raise OSError("no database")
+def test_fixture(bad): pass
+@pytest.fixture
+def bad_end():
+    yield
+    raise OSError("no end")
+def test_fixture_end(bad_end): pass
+def test_exits(): raise SystemExit(0)
+class TestA:
+    def setup_method(self): self.x = 1
+    def test_method(self): assert self.x == 1
+"""
+PYTEST_EXPECTED = {
+    "test_each": ["passed", "failed", "passed"],
+    "test_raises": ["passed"],
+    "test_does_not_raise": ["failed"],
+    "test_files": ["passed"],
+    "test_broken": ["error"],
+    "test_skips": ["skipped"],
+    "test_expected": ["skipped"],
+    "test_unexpected": ["skipped"],
+    "test_fixture": ["error"],
+    "test_fixture_end": ["error"],
+    "test_exits": ["error"],
+    "TestA.test_method": ["passed"],
+}
+
+
+with_pytest = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
+"""Of the sandboxes, the image has pytest; in bubblewrap's it comes as an environment."""
+
+
+@with_pytest
+async def test_pytest_cases_end_as_pytest_says(reused: Sandbox) -> None:
+    result = await reused.run(job(PYTEST, tuple(PYTEST_EXPECTED), pytest="1"))
+    ended: dict[str, list[str]] = {}
+    for record in result.records:
+        if record.kind == "case":
+            ended.setdefault(record.name, []).append(record.outcome)
+    assert ended == PYTEST_EXPECTED
+    assert [record.kind for record in result.records].count("start") == 14
+    assert result.clean
+
+
+PYTEST_TRICKS = {
+    "raises": "import pytest\npytest.raises = lambda *a: __import__('contextlib').nullcontext()\n"
+    "def test_a():\n    with pytest.raises(ValueError): pass",
+    "marks": "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): assert 0",
+    "leaves": "import pytest\ndef test_a(): pytest.exit('done', 0)",
+    "skips the module": "import pytest\npytest.skip('no', allow_module_level=True)\ndef test_a(): pass",
+}
+
+
+@with_pytest
+@pytest.mark.parametrize("program", PYTEST_TRICKS.values(), ids=PYTEST_TRICKS)
+async def test_a_pytest_trick_does_not_pass(reused: Sandbox, program: str) -> None:
+    assert not passes(await reused.run(job(program, pytest="1")), "test_a")
+
+
+@with_pytest
+async def test_a_conftest_of_the_program_is_not_read(reused: Sandbox) -> None:
+    program = "open('/tmp/conftest.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('x(')\n"
+    assert passes(await reused.run(job(program + "def test_a(tmp_path): pass", pytest="1")), "test_a")
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
+async def test_where_pytest_is_not_installed_it_is_missing(reused: Sandbox) -> None:
+    load = (await reused.run(job("def test_a(tmp_path): pass", pytest="1"))).records[0]
+    assert (load.kind, load.error_type, load.message) == ("load", "ModuleNotFoundError", "No module named 'pytest'")
