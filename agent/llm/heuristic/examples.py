@@ -46,17 +46,15 @@ def _read(parsed: list[doctest.Example], function: str, names: frozenset[str]) -
             return
         if statement is None or read - known:
             return
-        expression = isinstance(statement, ast.Expr)
         source = ast.unparse(statement)
         if "\n" in source or "`" in source:
             return
         calls = any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(statement))
         shows = bool(example.want.strip()) and example.exc_msg is None and "..." not in example.want
-        if expression and shows and (calls or setup):
+        if isinstance(statement, ast.Expr) and shows and (calls or setup):
             yield Example(tuple(setup), source, example.want)
-        elif not expression:
-            setup.append(source)
-            known |= bound
+        setup.append(source)
+        known |= bound
 
 
 def _single(source: str) -> ast.Expr | ast.Assign | ast.Import | ast.ImportFrom | None:

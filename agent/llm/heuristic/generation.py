@@ -26,7 +26,22 @@ ORACLE, EXAMPLE, TYPE, SMOKE = "test_oracle", "test_example", "test_type", "test
 the query asks for. `test_smoke`: the code takes plausible arguments, and answers the same twice.
 """
 
-_VARYING = ("random", "time", "uuid", "now", "today", "urandom", "shuffle", "next", "count", "os.", "id(", "yield")
+_VARYING = (
+    "random",
+    "time",
+    "uuid",
+    "now",
+    "today",
+    "urandom",
+    "shuffle",
+    "next",
+    "count",
+    "os.",
+    "id(",
+    "yield",
+    "socket",
+    "tempfile",
+)
 """Words in code whose results may differ from call to call."""
 
 
@@ -181,9 +196,7 @@ def _smoke_cases(query: str, read: Outline, function: Function) -> list[str]:
     lists = ",\n    ".join(given.source() for given in plausible_arguments(function, query))
     blocks = [
         f"_given_arguments = [\n    {lists},\n]",
-        f"def {SMOKE}_takes_plausible_arguments():\n"
-        "    result, printed, first = _given_first(_given_call, _given_arguments)\n"
-        "    assert result is not NotImplemented",
+        f"def {SMOKE}_takes_plausible_arguments():\n    assert _given_first(_given_call, _given_arguments)",
     ]
     if not any(word in read.code for word in _VARYING):
         blocks.append(

@@ -16,7 +16,7 @@ TYPO, PART = 0.8, 0.7
 PART_LENGTH = 4
 """Shortest term that is looked for inside longer words."""
 
-NAME_SHARE = 0.3
+NAME_SHARE = 0.2
 """Share of the score that tells how much of the function's name the query asks for."""
 
 _NAME_NOISE = frozenset({"get", "create", "check", "function", "helper", "object", "test", "init", "call", "main"})

@@ -24,7 +24,9 @@ from agent.llm.heuristic.snippets import Outline, Use
 from agent.llm.heuristic.words import query_terms, split_identifier, terms, weight
 
 _TYPING = frozenset(typing.__all__)
-_PACKAGE = "given_package"
+_PACKAGE = "given_outer.given_middle.given_package"
+"""Package that the snippet is said to be a module of, deep enough for `from ... import`."""
+
 _SWITCHES = ("has_", "is_", "use_", "enable", "debug", "verbose")
 
 CORE_FROM = 0.5
@@ -149,20 +151,24 @@ def _old_imports(read: Outline) -> Iterator[_Provided]:
             yield from _old_modules([node.module])
             yield from _moved_members(node.module, [alias.name for alias in node.names])
     if siblings:
-        names = ", ".join(ascii(name) for name in dict.fromkeys(siblings))
-        shown = ", ".join(dict.fromkeys(siblings))
+        above = _PACKAGE.split(".")
+        packages = [".".join(above[: end + 1]) for end in range(len(above))]
+        names = ", ".join(ascii(name) for name in dict.fromkeys([*packages, *siblings]))
+        shown = ", ".join(name.rpartition(".")[2] for name in dict.fromkeys(siblings))
         yield _Provided(
-            (f"__package__ = {_PACKAGE!r}", f"_given_package({_PACKAGE!r}, {names})"),
+            (f"__package__ = {_PACKAGE!r}", f"_given_package({names})"),
             f"{shown}: modules of the snippet's package, without contents",
         )
 
 
 def _sibling_modules(node: ast.ImportFrom) -> list[str]:
-    package = ".".join([_PACKAGE] * node.level) if node.level == 1 else _PACKAGE
+    """Return the modules, packages above them included, that a relative import needs."""
+    above = _PACKAGE.split(".")
+    package = above[: max(1, len(above) - node.level + 1)]
     if not node.module:
-        return [f"{package}.{alias.name}" for alias in node.names]
+        return [".".join([*package, alias.name]) for alias in node.names]
     parts = node.module.split(".")
-    return [".".join([package, *parts[: end + 1]]) for end in range(len(parts))]
+    return [".".join([*package, *parts[: end + 1]]) for end in range(len(parts))]
 
 
 def _old_modules(modules: Sequence[str]) -> Iterator[_Provided]:

@@ -10,7 +10,7 @@ from typing import Any
 from agent.llm.heuristic.overlap import Overlap, measure
 from agent.llm.heuristic.snippets import MAX_CODE, outline
 
-NON_MATCH_BELOW = 0.25
+NON_MATCH_BELOW = 0.3
 """Screening: a pair with a lower overlap has next to no word of the query in the code."""
 
 MATCH_FROM = 0.95

@@ -15,7 +15,7 @@ MAX_CODE = 60_000
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
-_BUILTINS = frozenset(dir(builtins)) - {"WindowsError"} | {
+_BUILTINS = frozenset(dir(builtins)) - {"WindowsError", "input"} | {
     "__file__",
     "__name__",
     "__doc__",
@@ -131,7 +131,7 @@ def _fragment(tree: ast.Module) -> str | None:
     try:
         compile(tree, "<snippet>", "exec", dont_inherit=True)
     except SyntaxError as error:
-        if "outside" in error.msg:
+        if "outside" in error.msg or "not properly in loop" in error.msg:
             return error.msg
         raise
     return None

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from agent.llm.heuristic.parts import checks, files, stand_ins
 
+_NAME = re.compile(r"\b_(?:[gG]iven|StandIn)\w*")
+
 
 class _Bare(ast.NodeTransformer):
     """Leaves out annotations: the programs run on old interpreters too, and import nothing for them."""
@@ -46,12 +48,12 @@ def source(text: str) -> list[str]:
     """Return the source of each helper that a text mentions, and of those that these need."""
     parts = _parts()
     needed: set[str] = set()
-    fresh = {name for name in parts if _mentions(text, name)}
+    fresh = _mentioned(text)
     while fresh:
         needed |= fresh
-        fresh = {name for name in parts for user in fresh if _mentions(parts[user], name)} - needed
+        fresh = {name for user in fresh for name in _mentioned(parts[user])} - needed
     return [code for name, code in parts.items() if name in needed]
 
 
-def _mentions(text: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+def _mentioned(text: str) -> set[str]:
+    return _parts().keys() & set(_NAME.findall(text))

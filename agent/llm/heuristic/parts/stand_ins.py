@@ -15,6 +15,8 @@ class _StandIn:
         self.__dict__.update(_name=name, _echo=echo, _truth=truth)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("__name__", "__qualname__"):
+            return self._name
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         _StandIn._uses += 1
@@ -69,6 +71,9 @@ class _StandIn:
 
     def __repr__(self) -> str:
         return f"<{self._name}>"
+
+    def __format__(self, spec: str) -> str:
+        return str(self._name)
 
     def __fspath__(self) -> str:
         return str(self._name)
@@ -161,12 +166,12 @@ def _given_attribute(holder: Any, name: str) -> Any:
     return stand_in
 
 
-def _given_package(name: str, *modules: str) -> None:
+def _given_package(*modules: str) -> None:
     """Make relative imports find modules that have every name, as stand-ins."""
     import sys
     import types
 
-    for path in (name, *modules):
+    for path in modules:
         module = types.ModuleType(path)
         module.__path__ = []
         module.__getattr__ = lambda attribute: _StandIn(attribute)  # type: ignore[method-assign]
