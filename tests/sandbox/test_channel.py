@@ -1,0 +1,175 @@
+"""Whatever comes from where a supervisor should be, a channel gives a result or a `SandboxError`, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import SandboxError
+from agent.sandbox import channel as channel_module
+from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
+from agent.sandbox.channel import Channel
+from agent.sandbox.wire import MAX_FRAME, frame, pack, unpack
+
+JOB = Job("", "", timeout=5.0)
+HELLO = frame(b"h", pack(["1", "3.11.2"]))
+END = frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def connected(peer: Peer, *, why: str | None = None) -> AsyncIterator[Channel]:
+    """Give a channel to a peer that plays the supervisor."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.ensure_future(peer(reader, writer)))
+        with suppress(OSError):
+            await tasks[-1]
+        writer.close()
+
+    async def explain() -> str:
+        return why or ""
+
+    server = await asyncio.start_server(play, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    try:
+        yield Channel(reader, writer, Limits(output=1000), why=None if why is None else explain)
+    finally:
+        writer.close()
+        server.close()
+        for task in tasks:
+            task.cancel()
+
+
+async def request(reader: asyncio.StreamReader) -> list[str]:
+    header = await reader.readexactly(5)
+    return unpack(await reader.readexactly(int.from_bytes(header[1:], "big")))
+
+
+def answering(*chunks: bytes) -> Peer:
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        for chunk in chunks:
+            writer.write(chunk)
+            await writer.drain()
+
+    return peer
+
+
+async def test_a_run_is_asked_for_and_read() -> None:
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = await request(reader)
+        assert (fields[0], fields[7], fields[9:]) == (
+            "5.0",
+            "/envs/abc",
+            ["", "program", "1", "test_a", "key", "value"],
+        )
+        record = pack([fields[6], "case", "test_a", "passed", "", ""])
+        report = len(record).to_bytes(4, "big") + record
+        stack = b'Current thread 0x1 (most recent call first):\n  File "program.py", line 3 in f\n'
+        parts = [(b"o", b"out \xff"), (b"r", report[:7]), (b"e", b"err"), (b"r", report[7:]), (b"t", stack)]
+        for byte in b"".join(frame(kind, data) for kind, data in parts) + END:
+            writer.write(bytes([byte]))
+        await writer.drain()
+
+    async with connected(peer) as channel:
+        result = await channel.run(Job("", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
+    assert result.records == (Record("case", "test_a", "passed"),)
+    assert (result.stdout, result.stderr, result.exit_code) == ("out \ufffd", "err", 0)
+    assert result.hang == (Frame("program.py", 3, "f"),)
+
+
+async def test_a_command_is_asked_for_and_read() -> None:
+    async with connected(answering(frame(b"o", b"x"), frame(b"x", pack(["", "9", "1", "", "0", "1.5"])))) as channel:
+        assert await channel.command(["sleep", "9"], 1.0) == CommandResult(None, "x", timed_out=True)
+
+
+BROKEN = {
+    "nothing": b"",
+    "half a frame": END[:-3],
+    "a frame too large": b"o" + (MAX_FRAME + 1).to_bytes(4, "big"),
+    "an unknown frame": frame(b"?", b""),
+    "another hello": HELLO,
+    "an exit without fields": frame(b"x", b""),
+    "an exit that is no number": frame(b"x", pack(["zero", "", "0", "", "0", "0"])),
+    "a malformed exit": frame(b"x", b"\xff" * 10),
+    "more than was asked for": frame(b"o", b"x" * MAX_FRAME) + frame(b"o", b"x"),
+}
+
+
+@pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
+async def test_a_broken_answer_is_an_error_of_the_sandbox(sent: bytes) -> None:
+    async with connected(answering(sent)) as channel:
+        with pytest.raises(SandboxError, match="the sandbox broke"):
+            await channel.run(JOB)
+        with pytest.raises(SandboxError, match="cannot be used any more"):
+            await channel.run(JOB)
+
+
+@pytest.mark.parametrize("sent", [b"", END, frame(b"h", b""), b"garbage that goes on and on"])
+async def test_a_broken_greeting_is_an_error_of_the_sandbox(sent: bytes) -> None:
+    async def peer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+
+    async with connected(peer) as channel:
+        with pytest.raises(SandboxError, match="the sandbox broke"):
+            await channel.greet(5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sent=st.lists(st.binary(max_size=40), max_size=6))
+def test_any_bytes_end_in_a_result_or_an_error_of_the_sandbox(sent: list[bytes]) -> None:
+    async def attempt() -> None:
+        async with connected(answering(*sent)) as channel:
+            with suppress(SandboxError):
+                await channel.run(JOB)
+
+    asyncio.run(attempt())
+
+
+async def test_the_backend_says_why_a_stream_ended() -> None:
+    async with connected(answering(), why="its container was removed") as channel:
+        with pytest.raises(SandboxError, match="the sandbox broke: its container was removed"):
+            await channel.run(JOB)
+
+
+async def test_silence_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(channel_module, "GRACE", 0.05)
+    async with connected(silent) as channel:
+        with pytest.raises(SandboxError, match="no answer for"):
+            await channel.run(Job("", "", timeout=0.05))
+        with pytest.raises(SandboxError, match="no answer for"):
+            await channel.greet(0.05)
+
+
+async def test_after_a_cancelled_run_nothing_more_is_asked() -> None:
+    async with connected(answering(frame(b"o", b"late"), END + frame(b"o", b"x") + END)) as channel:
+        running = asyncio.ensure_future(channel.run(JOB))
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        with pytest.raises(SandboxError, match="cannot be used any more"):
+            await channel.run(JOB)
+
+
+@pytest.mark.parametrize("key", ["../x", "/x", "", ".hidden", "a/b", "a\0b", "é"])
+async def test_a_key_that_is_no_name_is_refused(key: str) -> None:
+    async with connected(answering(END)) as channel:
+        with pytest.raises(SandboxError, match="cannot be the key"):
+            await channel.run(Job("", "", environment=key))
+
+
+async def test_a_program_larger_than_a_request_is_refused() -> None:
+    async with connected(answering(END)) as channel:
+        with pytest.raises(SandboxError, match="larger than any sandbox takes"):
+            await channel.run(Job("", "x" * (65 << 20)))

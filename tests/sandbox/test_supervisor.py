@@ -1,0 +1,157 @@
+"""The supervisor stays whole, its children have no rights, and nothing of a run outlives it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from agent.sandbox.base import Sandbox, SandboxBackend
+from agent.sandbox.inside import supervisor_argv
+from tests.sandbox.conftest import LIMITS, job, outcomes, passes, statements
+
+CHILD = {
+    "no rights": "status = open('/proc/self/status').read()\n"
+    "for field in ('CapInh', 'CapPrm', 'CapEff', 'CapAmb'): assert field + ':\\t0000000000000000' in status\n"
+    "assert 'NoNewPrivs:\\t1' in status",
+    "nobody's user and group": "import os\nassert os.getresuid() == os.getresgid() == (65534,) * 3",
+    "no groups": "import os\nassert set(os.getgroups()) <= {65534}",
+    "its own process entries": "import os\n"
+    "assert os.stat('/proc/self/mem').st_uid == os.getuid()",
+    "the first place when memory runs out": "assert open('/proc/self/oom_score_adj').read() == '1000\\n'",
+    "a session of its own": "import os\nassert os.getsid(0) == os.getpid()",
+    "few descriptors": "import os\nassert sorted(map(int, os.listdir('/proc/self/fd')))[:-1] == [0, 1, 2, 3, 4]",
+    "nothing to hand on": "import os\nassert [fd for fd in range(3, 50) if is_inherited(fd)] == []",
+    "limits": "import resource as r\n"
+    f"assert r.getrlimit(r.RLIMIT_FSIZE) == ({LIMITS.files},) * 2\n"
+    f"assert r.getrlimit(r.RLIMIT_NOFILE) == ({LIMITS.open_files},) * 2\n"
+    f"assert r.getrlimit(r.RLIMIT_DATA) == ({LIMITS.memory // 16 * 15},) * 2\n"
+    "assert r.getrlimit(r.RLIMIT_CORE) == (0, 0)",
+    "its folder": "import os\nassert os.getcwd() == '/work' and os.listdir() == []",
+    "a home and a name": "import getpass, os, pwd\n"
+    "assert os.path.expanduser('~') == '/tmp' and pwd.getpwuid(os.getuid()).pw_name == 'nobody'",
+    "few variables": "import os\nassert set(os.environ) <= {'PATH', 'HOME', 'LANG', 'LC_ALL', 'TZ', 'PYTHONHASHSEED',"
+    " 'PYTHONDONTWRITEBYTECODE', 'OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'MPLBACKEND'}, os.environ",
+    "default signals": "import signal as s\nassert s.getsignal(s.SIGINT) is s.default_int_handler\n"
+    "assert s.getsignal(s.SIGCHLD) == s.SIG_DFL",
+    "processes of its own": "import subprocess, sys\n"
+    "assert subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True).stdout == b'1\\n'",
+    "a name for its machine": "import socket\nassert socket.gethostname() == 'sandbox'",
+    "only itself for company": "import os\npids = [int(n) for n in os.listdir('/proc') if n.isdigit()]\n"
+    "assert sorted(pids) == [1, os.getpid()], pids",
+    "a main module without a past": "import __main__\nassert not hasattr(__main__, 'WORK')",
+}
+PRELUDE = (
+    "def is_inherited(fd):\n    import os\n    try: return os.get_inheritable(fd)\n    except OSError: return False\n"
+)
+
+
+@pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
+async def test_a_program_has(reused: Sandbox, body: str) -> None:
+    given = statements(body)
+    result = await reused.run(job(PRELUDE + given.program))
+    assert passes(result, "test_a"), (result.records, result.stderr)
+
+
+async def test_it_survives_signals_of_its_children(sandbox: Sandbox) -> None:
+    body = "import os\nfor n in range(1, 65):\n    try: os.kill(1, n)\n    except OSError: pass"
+    for _ in range(2):
+        assert passes(await sandbox.run(statements(body)), "test_a")
+
+
+async def test_it_cannot_be_traced_or_read(reused: Sandbox) -> None:
+    body = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for request in (16, 0x4206):  # PTRACE_ATTACH, PTRACE_SEIZE
+    assert libc.ptrace(request, 1, 0, 0) == -1
+for name in ("mem", "environ", "maps", "fd/0", "fd/1", "fd/2", "cwd", "root", "exe"):
+    try: os.open("/proc/1/" + name, os.O_RDONLY)
+    except OSError: continue
+    raise AssertionError(name)
+assert os.listdir("/proc/1/task") == ["1"]
+"""
+    result = await reused.run(statements(body))
+    assert passes(result, "test_a"), result.records
+
+
+async def test_a_flood_of_zombies_is_collected(reused: Sandbox) -> None:
+    body = """
+import os, time
+for _ in range(300):
+    if os.fork() == 0:
+        if os.fork(): os._exit(0)
+        os._exit(0)
+    os.wait()
+time.sleep(0.1)
+zombies = [n for n in os.listdir("/proc") if n.isdigit() and ") Z" in open(f"/proc/{n}/stat").read()]
+assert zombies == []
+"""
+    result = await reused.run(statements(body))
+    assert passes(result, "test_a"), result.records
+
+
+async def test_a_stopped_program_is_ended(reused: Sandbox) -> None:
+    result = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=0.5))
+    assert (result.timed_out, result.exit_code, result.signal) == (True, None, 9)
+
+
+async def test_an_exit_code_and_a_signal_are_told_apart(reused: Sandbox) -> None:
+    left = await reused.run(statements("import os\nos._exit(7)"))
+    assert (left.exit_code, left.signal, left.clean) == (7, None, False)
+    killed = await reused.run(statements("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"))
+    assert (killed.exit_code, killed.signal, killed.clean) == (None, 15, False)
+
+
+async def test_a_time_limit_holds_for_all_threads_and_leaves_the_records_before_it(reused: Sandbox) -> None:
+    program = "import time\ndef test_a(): pass\ndef wait():\n    time.sleep(60)\ndef test_b(): wait()"
+    result = await reused.run(job(program, ["test_a", "test_b"], timeout=0.5))
+    assert [record.kind for record in result.records] == ["start", "case", "start"]
+    assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [
+        (5, "test_b"),
+        (4, "wait"),
+    ]
+
+
+async def test_tampering_is_not_read_into_a_report_that_was_cut_off(reused: Sandbox) -> None:
+    body = "import os\nos.write(3, (1000).to_bytes(4, 'big') + b'x')\nwhile True: pass"
+    result = await reused.run(statements(body, timeout=0.3))
+    assert [record.kind for record in result.records] == ["start"]
+
+
+async def test_commands_have_the_same_limits(reused: Sandbox) -> None:
+    python = "import os, resource, sys; print(os.getuid(), resource.getrlimit(resource.RLIMIT_FSIZE)[0], os.getcwd())"
+    done = await reused.command(["python3", "-c", python], 10)
+    assert (done.exit_code, done.output) == (0, f"65534 {LIMITS.files} /work\n")
+    flood = await reused.command(["yes"], 10)
+    assert (flood.exit_code, flood.timed_out, len(flood.output)) == (None, False, LIMITS.output)
+    both = await reused.command(["sh", "-c", "echo out; echo err >&2; exit 3"], 10)
+    assert (both.exit_code, both.output) == (3, "out\nerr\n")
+    assert (await reused.command(["no-such-command"], 10)).exit_code == 127
+    assert (await reused.command(["a\0b"], 10)).exit_code == 127
+    assert (await reused.command(["sh", "-c", "read x; echo [$x]"], 10)).output == "[]\n"
+
+
+async def test_what_a_command_leaves_running_is_ended(reused: Sandbox) -> None:
+    await reused.command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
+    look = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
+    assert passes(await reused.run(statements(look)), "test_a")
+
+
+async def test_no_file_of_a_program_outlives_its_sandbox(backend: SandboxBackend) -> None:
+    first = await backend.acquire()
+    write = "for place in ('/tmp', '/work', '/dev/shm'): open(place + '/left', 'w').close()"
+    assert passes(await first.run(statements(write)), "test_a")
+    await first.release()
+    second = await backend.acquire()
+    look = "import os\nassert [os.listdir(p) for p in ('/tmp', '/work', '/dev/shm')] == [[], [], []]"
+    assert outcomes(await second.run(statements(look))) == {"test_a": "passed"}
+    await second.release()
+
+
+def test_it_refuses_to_be_anything_but_a_first_process() -> None:
+    argv = supervisor_argv(sys.executable, user=None, work="/")
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "must be the first process" in done.stderr
