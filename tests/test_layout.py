@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ def _imports(tree: ast.AST) -> Iterator[str]:
         yield from _imports(node)
 
 
+@cache
+def _imported(path: Path) -> frozenset[str]:
+    return frozenset(_imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def _part(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -64,7 +70,7 @@ def test_imports_point_one_way(path: Path) -> None:
     if path == PACKAGE / "__init__.py":
         return
     part = _part(path)
-    imported = {name.split(".")[1] for name in _imports(ast.parse(path.read_text())) if name.startswith("agent.")}
+    imported = {name.split(".")[1] for name in _imported(path) if name.startswith("agent.")}
     wrong = {name for name in imported if name in RANK and name != part and RANK[name] > RANK[part]}
     assert not wrong, f"{part} may not import {wrong}"
 
@@ -78,7 +84,7 @@ def test_a_third_party_library_has_one_owner(library: str) -> None:
     users = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        if any(name.split(".")[0] == library for name in _imports(ast.parse(path.read_text())))
+        if any(name.split(".")[0] == library for name in _imported(path))
     }
     foreign = {user for user in users if user not in OWNERS[library] and user.split("/")[0] not in OWNERS[library]}
     assert not foreign, f"{library} belongs to {OWNERS[library]}, but {foreign} import it too"
