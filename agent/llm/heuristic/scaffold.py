@@ -35,14 +35,10 @@ CORE_FROM = 0.5
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Lines before the snippet, the names they stand in for, and the names left out on purpose.
-
-    `missing` are helpers that seem to do what the query asks for: a stand-in may not.
-    """
+    """Lines before the snippet, and what of them stands in for something else."""
 
     lines: tuple[str, ...]
     stand_ins: tuple[str, ...]
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,6 @@ def scaffold(read: Outline, query: str, *, holder: str | None = None) -> Scaffol
     """Return what the snippet lacks. `holder` is the class that it will stand in, if any (it mangles names)."""
     lines: list[str] = []
     stand_ins: list[str] = []
-    missing: list[str] = []
     for name, use in read.free.items():
         if name == holder:
             continue
@@ -63,15 +58,14 @@ def scaffold(read: Outline, query: str, *, holder: str | None = None) -> Scaffol
         if provided is None:
             asked = _asked_of(name, query) if use.called else 0.0
             if asked >= CORE_FROM:
-                missing.append(name)
-                continue
+                continue  # a stand-in may not do what the query asks for
             provided = _stand_in(_mangled(name, holder), name, use, echo=not asked)
         lines += provided.lines
         stand_ins += [] if provided.stand_in is None else [provided.stand_in]
     for imported in _old_imports(read):
         lines += imported.lines
         stand_ins += [] if imported.stand_in is None else [imported.stand_in]
-    return Scaffold(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(stand_ins)), tuple(missing))
+    return Scaffold(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(stand_ins)))
 
 
 def _asked_of(name: str, query: str) -> float:

@@ -11,8 +11,8 @@ class _StandIn:
 
     _uses = 0
 
-    def __init__(self, name: str = "stand-in", echo: bool = False, truth: bool = True) -> None:
-        self.__dict__.update(_name=name, _echo=echo, _truth=truth)
+    def __init__(self, name: str = "stand-in", echo: bool = False) -> None:
+        self.__dict__.update(_name=name, _echo=echo)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("__name__", "__qualname__"):
@@ -55,7 +55,7 @@ class _StandIn:
         return False
 
     def __bool__(self) -> bool:
-        return bool(self._truth)
+        return True
 
     def __int__(self) -> int:
         return 1
