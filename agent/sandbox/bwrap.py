@@ -217,6 +217,11 @@ class BwrapSandbox:
                     os.kill(pid, signal.SIGKILL)
 
     async def _ended(self) -> None:
+        # asyncio counts a process as ended only when its pipes are too, and one nobody reads any more never is
+        for stream in (0, 1, 2):
+            pipe = self._transport.get_pipe_transport(stream)
+            if pipe is not None:
+                pipe.close()
         try:
             async with asyncio.timeout(_END_SECONDS):
                 await self._process.wait()
