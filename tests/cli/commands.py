@@ -1,19 +1,19 @@
 """Runs the command `agent` in processes of its own.
 
-`Commands` copies (forks) a process that holds the package's imports already, so that a command takes milliseconds.
-`start` runs a fresh interpreter, as a user does, for tests that send signals.
+They are copies (forks) of a process that holds the package's imports already, so that a command takes milliseconds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.llm.server import Answer, says
 
@@ -50,6 +50,7 @@ for line in sys.stdin:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
@@ -68,6 +69,22 @@ class Ended:
         return json.loads(self.out)
 
 
+@dataclass
+class Running:
+    """A command at work; its process id is that of its session too."""
+
+    pid: int
+    codes: IO[str]
+    out: Path
+    err: Path
+    code: int | None = None
+
+    def wait(self) -> Ended:
+        """Wait for its end."""
+        self.code = int(self.codes.readline())
+        return Ended(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
+
+
 def environment(**changes: str) -> dict[str, str]:
     """Return this process's environment without keys and settings of the user's own."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AGENT_"))}
@@ -80,6 +97,7 @@ class Commands:
     def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
         self._server = server
         self.folder = folder
+        self._running: Running | None = None
 
     @staticmethod
     def serve() -> subprocess.Popen[str]:
@@ -90,9 +108,13 @@ class Commands:
 
     def __call__(self, *arguments: str | Path, **changes: str) -> Ended:
         """Run `agent` with arguments; `changes` are variables of its environment."""
+        return self.start(*arguments, **changes).wait()
+
+    def start(self, *arguments: str | Path, **changes: str) -> Running:
+        """Start `agent`, in a session of its own; wait for its end before the next command."""
         out, err = self.folder / ".out", self.folder / ".err"
         for file in (out, err):
-            file.unlink(missing_ok=True)
+            file.write_bytes(b"")
         job = {
             "arguments": list(map(str, arguments)),
             "cwd": str(self.folder),
@@ -104,8 +126,14 @@ class Commands:
         assert self._server.stdout is not None
         self._server.stdin.write(json.dumps(job) + "\n")
         self._server.stdin.flush()
-        code = int(self._server.stdout.readline())
-        return Ended(code, out.read_text("utf-8"), err.read_text("utf-8"))
+        self._running = Running(int(self._server.stdout.readline()), self._server.stdout, out, err)
+        return self._running
+
+    def end(self) -> None:
+        """Kill what a failed test has left running."""
+        if self._running is not None and self._running.code is None:
+            os.kill(self._running.pid, signal.SIGKILL)
+            self._running.wait()
 
     def write(self, name: str, rows: Sequence[Mapping[str, Any]] | bytes | str) -> Path:
         """Write a file of pairs (or any content) into the folder; return its path in the folder."""
@@ -117,26 +145,6 @@ class Commands:
         else:
             file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
         return Path(name)
-
-
-def start(folder: Path, *arguments: str | Path, **changes: str) -> subprocess.Popen[str]:
-    """Start `agent` in a fresh interpreter and a session of its own, its outputs in pipes."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "agent", *map(str, arguments)],
-        cwd=folder,
-        env=environment(**changes),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def ended(process: subprocess.Popen[str], timeout: float = 60) -> Ended:
-    """Wait for a process's end."""
-    out, err = process.communicate(timeout=timeout)
-    return Ended(process.returncode, out, err)
 
 
 def pairs(count: int) -> list[dict[str, Any]]:

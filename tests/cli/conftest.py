@@ -20,6 +20,8 @@ def _command_server() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def agent(_command_server: subprocess.Popen[str], tmp_path: Path) -> Commands:
+def agent(_command_server: subprocess.Popen[str], tmp_path: Path) -> Iterator[Commands]:
     """The command, run in the test's own folder."""
-    return Commands(_command_server, tmp_path)
+    commands = Commands(_command_server, tmp_path)
+    yield commands
+    commands.end()

@@ -1,0 +1,127 @@
+"""Bad input is one message that names file, line and cause; odd input is data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.store import load_run
+from tests.cli.commands import ADD, Commands, annotations, pairs
+
+OPTIONS = ("--model", "heuristic", "--variant", "ps_fa", "-o", "run")
+GOOD = json.dumps(pairs(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "cause"),
+    [
+        ("", "p.jsonl: ", "the file is empty"),
+        ("\n\n", "p.jsonl: ", "holds no pairs"),
+        (f"{GOOD}\n{{oops\n", "p.jsonl:2: ", "JSON"),
+        (f"{GOOD}\n[1]\n", "p.jsonl:2: ", "object"),
+        (f'{GOOD}\n{{"id": "x", "code": "c"}}\n', "p.jsonl:2: ", "query"),
+        (f'{GOOD}\n{{"id": "x", "query": "q"}}\n', "p.jsonl:2: ", "code"),
+        (f'{GOOD}\n{{"id": "x", "query": 7, "code": "c"}}\n', "p.jsonl:2: ", "query"),
+        (f'{GOOD}\n{{"id": "x", "query": "q", "code": null}}\n', "p.jsonl:2: ", "code"),
+        (f"{GOOD}\n\n{GOOD}\n", "p.jsonl:3: ", "the id 'p0' is that of line 1 too"),
+    ],
+)
+def test_a_bad_file_is_refused_with_place_and_cause(agent: Commands, content: str, place: str, cause: str) -> None:
+    ended = agent("annotate", agent.write("p.jsonl", content), *OPTIONS)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"agent: {place}")
+    assert cause in ended.err
+    assert "Traceback" not in ended.err
+    assert not (agent.folder / "run").exists()
+
+
+def test_a_file_that_cannot_be_read_is_told(agent: Commands) -> None:
+    (agent.folder / "folder.jsonl").mkdir()
+    (agent.folder / "latin.jsonl").write_bytes(b'{"query": "caf\xe9", "code": "x"}\n')
+    for name in ("missing.jsonl", "folder.jsonl", "latin.jsonl", "p.csv"):
+        ended = agent("annotate", name, *OPTIONS)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith(f"agent: {name}")
+        assert "Traceback" not in ended.err
+
+
+def test_several_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> None:
+    file = agent.write("p.jsonl", f'{GOOD}\nnope\n{{"query": "q"}}\n')
+    refused = agent("annotate", file, *OPTIONS)
+    assert refused.err.startswith("agent: p.jsonl:2: ")
+    assert "line 3: " in refused.err
+    assert "2 of 3 lines are bad: mend them, or leave them out with --on-bad-line skip" in refused.err
+    skipped = agent("annotate", file, *OPTIONS, "--on-bad-line", "skip", "--json")
+    assert (skipped.code, skipped.json["pairs"]) == (0, 1)
+    assert "skipped 2 bad lines, the first: line 2: " in skipped.err
+
+
+def test_bad_lines_are_found_behind_the_limit_too(agent: Commands) -> None:
+    file = agent.write("p.jsonl", f"{GOOD}\nnope\n")
+    assert agent("annotate", file, *OPTIONS, "--limit", "1").code == 2
+
+
+def test_hostile_text_in_the_input_does_not_reach_the_terminal(agent: Commands) -> None:
+    row = json.dumps({"id": "\x1b[2J\u202e", "query": "q", "code": "c"})
+    ended = agent("annotate", agent.write("p.jsonl", f"{row}\n{row}\n"), *OPTIONS)
+    assert ended.code == 2
+    assert "\x1b" not in ended.err
+    assert "\u202e" not in ended.err
+
+
+def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
+    file = agent.write("p.jsonl", [{"question": "add two numbers", "solution": ADD, "key": "k1"}])
+    unmapped = agent("annotate", file, *OPTIONS)
+    assert unmapped.code == 2
+    done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
+    assert done.code == 0
+    assert annotations(agent.folder / "run")[0]["id"] == "k1"
+
+
+ODD = {
+    "does not parse": "def add(a, b:\n  return a +",
+    "a megabyte": "x = 1\n" * 170_000,
+    "NUL": "def add(a, b):\n    return a + b\0\n",
+    "lone surrogate": "s = '\ud800'\n",
+    "CRLF": "def add(a, b):\r\n    return a + b\r\n",
+    "BOM": "\ufeff" + ADD,
+    "markup": "```\n</code>\n{{ 7 * 7 }} {% raw %}\x1b[2J",
+}
+
+
+def test_odd_code_is_data(agent: Commands) -> None:
+    rows = [{"id": name, "query": f"add \ud800 {name}", "code": code} for name, code in ODD.items()]
+    done = agent("annotate", agent.write("p.jsonl", rows), *OPTIONS, "--json")
+    assert (done.code, done.json["errors"]) == (0, {})
+    assert {a["id"] for a in annotations(agent.folder / "run")} == {row["id"] for row in rows}
+    with load_run(agent.folder / "run") as run:
+        kept = {pair.id: pair.code for pair in run.pairs()}
+    assert kept["NUL"] == ODD["NUL"]
+    assert len(kept["a megabyte"]) > 1_000_000
+    again = agent("annotate", "p.jsonl", *OPTIONS, "--json")
+    assert (again.code, again.json["annotated_now"]) == (0, 0)
+
+
+def test_a_file_with_bom_and_crlf_line_ends_is_read(agent: Commands) -> None:
+    content = b"\xef\xbb\xbf" + "\r\n".join(json.dumps(row) for row in pairs(2)).encode()
+    done = agent("annotate", agent.write("p.jsonl", content), *OPTIONS, "--json")
+    assert (done.code, done.json["pairs"]) == (0, 2)
+
+
+def test_lost_newlines_are_noted_with_their_share(agent: Commands) -> None:
+    lost = "def add(a, b): total = a for n in [b]: total += n return total # and some more words that make it long"
+    rows = [{**row, "code": lost if number == 0 else ADD} for number, row in enumerate(pairs(4))]
+    done = agent("annotate", agent.write("p.jsonl", rows), *OPTIONS)
+    assert done.code == 0
+    assert "note: 25% of the snippets (1 of 4) are a single line" in done.err
+
+
+def test_ids_are_never_paths(agent: Commands) -> None:
+    ids = ["../../escape", "/etc/x", "a\nb", "."]
+    rows = [{**row, "id": name} for name, row in zip(ids, pairs(4), strict=True)]
+    before = set(Path(agent.folder).parent.iterdir())
+    assert agent("annotate", agent.write("p.jsonl", rows), *OPTIONS).code == 0
+    assert {a["id"] for a in annotations(agent.folder / "run")} == set(ids)
+    assert set(Path(agent.folder).parent.iterdir()) == before

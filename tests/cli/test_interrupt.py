@@ -1,0 +1,168 @@
+"""A run that is interrupted or killed leaves nothing running and loses nothing; the same command finishes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sqlite3
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sandbox.owner import PREFIX
+from agent.store import load_run
+from tests.cli.commands import Commands, Ended, annotations, pairs, reply
+from tests.cli.processes import alive, descendants, until
+from tests.llm.server import Answer, ChatServer, Request, slow
+from tests.scripts import label, program, screen
+
+KILLS = 10
+AT_ONCE = 4
+
+
+def lines(run: Path) -> int:
+    file = run / "annotations.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def check_finished(run: Path, ids: set[str]) -> None:
+    assert Counter(a["id"] for a in annotations(run)) == dict.fromkeys(ids, 1)
+    with load_run(run) as view:
+        assert all(view.evidence(pair_id) is not None for pair_id in ids)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: signal.Signals) -> None:
+    file, run = agent.write("p.jsonl", pairs(12)), agent.folder / "run"
+    with ChatServer(slow(0.1, reply(label(1)))) as server:
+        command = ("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run")
+        command = (*command, "--concurrency", "2")
+        process = agent.start(*command)
+        until(lambda: lines(run) >= 3, "three pairs")
+        os.kill(process.pid, how)
+        stopped = process.wait()
+        kept, asked = lines(run), len(server.requests)
+        assert (stopped.code, stopped.out) == (3, "")
+        assert 3 <= kept < 12
+        assert f"Interrupted.\n{kept} pairs are finished and kept in run.\n" in stopped.err
+        assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
+        assert "Traceback" not in stopped.err
+        time.sleep(0.3)
+        assert len(server.requests) == asked
+        done = agent(*command, "--json")
+    assert (done.code, done.json["annotated_now"]) == (0, 12 - kept)
+    check_finished(run, {f"p{number}" for number in range(12)})
+
+
+def test_an_interrupt_before_the_first_pair_is_no_traceback(agent: Commands) -> None:
+    with ChatServer(slow(60, reply(label(1)))) as server:
+        file = agent.write("p.jsonl", pairs(1))
+        process = agent.start("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url)
+        until(lambda: bool(server.requests), "a request")
+        os.kill(process.pid, signal.SIGINT)
+        stopped = process.wait()
+    assert stopped.code == 3
+    assert "kept in" not in stopped.err
+    assert "Traceback" not in stopped.err
+
+
+ENDLESS = """# <candidate>
+
+
+def test_never_ends():
+    while add(1, 2):
+        pass
+"""
+
+
+def endless(request: Request) -> Answer:
+    return reply(screen("unclear") if '"non_match"' in request.prompt else program(ENDLESS))
+
+
+def interrupted_in_the_sandbox(agent: Commands, backend: str) -> tuple[Ended, int]:
+    with ChatServer(endless) as server:
+        options = ("--model", "m", "--base-url", server.url, "--sandbox", backend, "--timeout", "300")
+        process = agent.start("annotate", agent.write("p.jsonl", pairs(3)), "-o", "run", *options)
+        until(lambda: spinning(backend, process.pid), "a program running in the sandbox", 120)
+        children = descendants(process.pid)
+        os.kill(process.pid, signal.SIGINT)
+        stopped = process.wait()
+    until(lambda: not alive(children), "the end of all processes", 10)
+    return stopped, process.pid
+
+
+def spinning(backend: str, pid: int) -> bool:
+    if backend == "docker":
+        return any(len(container.top()["Processes"]) > 1 for container in containers(pid))
+    return len(descendants(pid)) >= 3
+
+
+def containers(pid: int) -> list[Any]:
+    import docker
+
+    return docker.from_env().containers.list(filters={"label": f"{PREFIX}.pid={pid}"}, ignore_removed=True)
+
+
+@pytest.mark.bwrap
+def test_an_interrupt_ends_the_programs_in_bubblewrap(agent: Commands) -> None:
+    stopped, _ = interrupted_in_the_sandbox(agent, "bwrap")
+    assert stopped.code == 3
+    assert "Interrupted." in stopped.err
+
+
+@pytest.mark.docker
+def test_an_interrupt_removes_the_containers(agent: Commands) -> None:
+    stopped, pid = interrupted_in_the_sandbox(agent, "docker")
+    assert stopped.code == 3
+    assert containers(pid) == []
+
+
+def stored(cache: Path) -> set[int]:
+    """Return the numbers of the requests whose replies are in the cache."""
+    if not cache.exists():
+        return set()
+    with sqlite3.connect(cache) as connection:
+        rows = connection.execute("SELECT reply FROM replies").fetchall()
+    connection.close()
+    texts = [json.loads(zlib.decompress(row[0]))["text"] for row in rows]
+    return {int(number) for text in texts for number in re.findall(r"request (\d+)", text)}
+
+
+def test_kills_at_any_moment_lose_no_pair_and_pay_no_stored_reply_again(agent: Commands) -> None:
+    file, run, cache = agent.write("p.jsonl", pairs(60)), agent.folder / "run", agent.folder / "cache.sqlite"
+    moments = random.Random(20)
+
+    def answer(request: Request) -> Answer:
+        reason = f"request {request.number}"
+        is_screen = '"non_match"' in request.prompt
+        return slow(0.02, reply(screen("unclear", reason) if is_screen else label(1, reason)))
+
+    lost = 0
+    with ChatServer(answer) as server:
+        command = ("annotate", file, "--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run")
+        command = (*command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
+        for _ in range(KILLS):
+            asked_before, stored_before = len(server.requests), stored(cache)
+            bodies_stored = {json.dumps(server.requests[number].body) for number in stored_before}
+            process = agent.start(*command)
+            goal = asked_before + moments.randint(0, 10)
+            until(lambda goal=goal: len(server.requests) >= goal, "a request")  # type: ignore[misc]
+            time.sleep(moments.uniform(0, 0.1))
+            os.kill(process.pid, signal.SIGKILL)
+            assert process.wait().code == -signal.SIGKILL
+            new = server.requests[asked_before:]
+            assert not bodies_stored & {json.dumps(request.body) for request in new}
+            lost_now = len(new) - len(stored(cache) - stored_before)
+            assert lost_now <= AT_ONCE
+            lost += lost_now
+        done = agent(*command, "--json")
+        assert done.code == 0
+        assert len(server.requests) == 2 * 60 + lost
+    check_finished(run, {f"p{number}" for number in range(60)})
