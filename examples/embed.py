@@ -1,0 +1,74 @@
+"""Annotates a dataset of another shape, with its own prompt and a node of its own. Needs neither key nor network.
+
+    python examples/embed.py [MODEL]
+
+Without a model's name it uses replies written for this example; they say nothing about any model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from agent import Annotator, Pair, ScriptedLLM
+from agent.llm.base import Call
+from agent.state import State, Step, Tools
+
+ROWS = [
+    {"no": 1, "question": "remove spaces from a string", "answer": "def squeeze(s):\n    return s.replace(' ', '')\n"},
+    {"no": 2, "question": "read json file", "answer": "pass\n"},
+    {"no": 3, "question": "last element of a list", "answer": "def first(xs):\n    return xs[0]\n"},
+]
+PROMPTS = Path(__file__).parent / "prompts"
+VARIANT = {
+    "name": "stubs-first",
+    "start": "find_stubs",
+    "nodes": {
+        "find_stubs": {"stub": "end", "code": "judge"},
+        "judge": {"decided": "end"},
+    },
+}
+
+
+class FindStubs:
+    """Settles, without a model, snippets that do nothing."""
+
+    name = "find_stubs"
+    role = None
+    requires = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
+        "stub": frozenset({"label", "decided_by", "reason"}),
+        "code": frozenset(),
+    }
+    bypass = "code"
+    uses_sandbox = False
+
+    async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
+        """Return label 0 for a stub."""
+        if state["pair"].code.strip() in ("", "pass", "..."):
+            return Step("stub", {"label": 0, "decided_by": self.name, "reason": "the snippet does nothing"})
+        return Step("code", {})
+
+
+def written_reply(call: Call) -> str:
+    """Answer as written for this example."""
+    right = call.variables["query"].startswith("remove")
+    reason = "it does what is asked" if right else "it takes the first element, not the last"
+    return json.dumps({"reason": reason, "label": int(right)})
+
+
+async def main() -> None:
+    """Annotate the rows and print the labels."""
+    pairs = [Pair(id=str(row["no"]), query=str(row["question"]), code=str(row["answer"])) for row in ROWS]
+    model = sys.argv[1] if len(sys.argv) > 1 else ScriptedLLM(written_reply)
+    options = {"variant": VARIANT, "nodes": {"find_stubs": FindStubs()}, "prompts": PROMPTS}
+    async with Annotator(model=model, **options) as annotator:
+        async for annotation in annotator.annotate(pairs, ordered=True):
+            print(f"{annotation.id}  label {annotation.label}  by {annotation.decided_by}: {annotation.reason}")
+
+
+asyncio.run(main())

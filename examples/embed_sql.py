@@ -1,0 +1,188 @@
+"""Adds SQL as a language: candidates run on an in-memory SQLite inside the sandbox. Needs neither key nor network.
+
+    python examples/embed_sql.py
+
+The replies were written for this example and say nothing about any model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from agent import Annotator, Pair, ScriptedLLM, TestReport
+from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.llm.base import Call
+from agent.sandbox.base import Job, Record, RunResult
+from agent.types import CaseOutcome, CaseResult, Cause, Status
+
+# Runs inside the sandbox, on its interpreter: schema, then for each case a fresh database, its rows, the candidate.
+HARNESS = """
+import json
+import sqlite3
+
+def main(job, emit):
+    lines = job.program.split("\\n")
+    first, last = int(job.options["first_line"]), int(job.options["last_line"])
+    schema, query = "\\n".join(lines[: first - 1]), "\\n".join(lines[first - 1 : last])
+    for part in "\\n".join(lines[last:]).split("-- test: ")[1:]:
+        name, _, rest = part.partition("\\n")
+        inserts, _, expected = rest.partition("-- expect: ")
+        run(emit, name.strip(), schema + "\\n" + inserts, query, json.loads(expected.split("\\n")[0]))
+
+def run(emit, name, setup, query, expected):
+    emit("start", name)
+    database, phase = sqlite3.connect(":memory:"), "set-up"
+    try:
+        database.executescript(setup)
+        phase = "candidate"
+        rows = [list(row) for row in database.execute(query)]
+    except sqlite3.Error as error:
+        emit("case", name, "error", type(error).__name__, str(error), [("program.sql", 0, phase)])
+        return
+    if rows == expected:
+        emit("case", name, "passed")
+    else:
+        emit("case", name, "failed", "AssertionError", "expected %s, got %s" % (json.dumps(expected), json.dumps(rows)))
+"""
+_CASE = re.compile(r"^-- test: (\S.*)\n(?:(?!-- test: ).*\n)*?-- expect: (\[.*\])$", re.MULTILINE)
+
+
+class SqlLanguage:
+    """SQLite's SQL; one query is the candidate, cases give rows and expect rows."""
+
+    name = "sql"
+    fence = "sql"
+    marker = "-- <candidate>"
+
+    def inspect(self, code: str) -> Snippet:
+        """Say whether the text ends as a statement does; the rest is seen when it runs."""
+        whole = sqlite3.complete_statement(code if code.rstrip().endswith(";") else f"{code};")
+        return Snippet(code, None if whole else "it is not one whole SQL statement")
+
+    def insert(self, template: str, snippet: Snippet) -> Program:
+        """Put the query in place of the marker.
+
+        Raises:
+            MalformedProgram: no or several markers, or no case.
+        """
+        lines = template.split("\n")
+        if lines.count(self.marker) != 1:
+            raise MalformedProgram(f"the line `{self.marker}` must stand in the test exactly once")
+        at = lines.index(self.marker)
+        names = tuple(name.strip() for name, _ in _CASE.findall(template))
+        if not names:
+            raise MalformedProgram("there is no case: `-- test: name`, INSERTs, `-- expect: [[...]]`")
+        query = snippet.code.split("\n")
+        first, last = at + 1, at + len(query)
+        options = {"first_line": str(first), "last_line": str(last)}
+        source = "\n".join([*lines[:at], *query, *lines[at + 1 :]])
+        return Program(template, source, first, last, names, options=options)
+
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+        """Return the program with the harness that runs it."""
+        return Job(HARNESS, program.source, program.cases, program.options, environment, timeout)
+
+    def report(self, program: Program, result: RunResult) -> TestReport:
+        """Read the run; a case without an end is no pass, and tables that the test forgot are the test's fault."""
+        ended = {record.name: record for record in result.records if record.kind == "case"}
+        cases = tuple(_case(name, ended.get(name)) for name in program.cases)
+        if result.timed_out:
+            return TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=cases)
+        causes = {case.cause for case in cases}
+        outcomes = {case.outcome for case in cases}
+        if Cause.PROGRAM in causes or CaseOutcome.NOT_RUN in outcomes or not result.clean:
+            return TestReport(status=Status.ERROR, cause=Cause.PROGRAM, cases=cases, message=result.stderr)
+        if CaseOutcome.FAILED in outcomes:
+            return TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=cases)
+        if CaseOutcome.ERROR in outcomes:
+            return TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=cases)
+        return TestReport(status=Status.PASSED, cases=cases)
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002 - the Language protocol
+        """Return nothing: SQL imports nothing."""
+        return ()
+
+    def requirement(self, import_name: str) -> str | None:  # noqa: ARG002 - the Language protocol
+        """Return nothing, as for `missing`."""
+        return None
+
+
+def _case(name: str, record: Record | None) -> CaseResult:
+    if record is None:
+        return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
+    cause = None
+    if record.outcome != "passed":
+        in_set_up = any(frame.function == "set-up" for frame in record.frames)
+        forgotten = record.message.startswith(("no such table", "no such column"))
+        cause = Cause.PROGRAM if in_set_up or forgotten else Cause.SNIPPET
+    return CaseResult(name=name, outcome=CaseOutcome(record.outcome), message=record.message, cause=cause)
+
+
+PAIRS = [
+    Pair(
+        id="per-author",
+        query="number of books per author most first",
+        code="SELECT author, COUNT(*) FROM books GROUP BY author ORDER BY COUNT(*) DESC",
+        language="sql",
+    ),
+    Pair(
+        id="second-highest",
+        query="second highest salary",
+        code="SELECT MAX(salary) FROM staff",
+        language="sql",
+    ),
+    Pair(id="typo", query="all names sorted", code="SELECT name FORM people ORDER BY name", language="sql"),
+]
+TESTS: Mapping[str, str] = {
+    "per-author": """CREATE TABLE books (title TEXT, author TEXT);
+-- <candidate>
+-- test: the busiest author comes first
+INSERT INTO books VALUES ('a', 'Ann'), ('b', 'Bob'), ('c', 'Bob');
+-- expect: [["Bob", 2], ["Ann", 1]]
+-- test: no books
+-- expect: []""",
+    "second-highest": """CREATE TABLE staff (name TEXT, salary INTEGER);
+-- <candidate>
+-- test: three salaries
+INSERT INTO staff VALUES ('a', 10), ('b', 30), ('c', 20);
+-- expect: [[20]]""",
+    "typo": """CREATE TABLE people (name TEXT);
+-- <candidate>
+-- test: two names
+INSERT INTO people VALUES ('b'), ('a');
+-- expect: [["a"], ["b"]]""",
+}
+
+
+class Replies:
+    """The replies written for this example."""
+
+    labels: ClassVar[Mapping[str, int]] = {"per-author": 1, "second-highest": 0, "typo": 0}
+
+    def __call__(self, call: Call) -> str:
+        """Answer a role for a pair."""
+        if call.role == "screen":
+            return json.dumps({"reason": "to be tested", "verdict": "unclear"})
+        if call.role == "generate_test":
+            return f'```json\n{{"reading": "", "stand_ins": []}}\n```\n```sql\n{TESTS[call.pair_id]}\n```'
+        return json.dumps({"reason": "as the test shows", "label": self.labels[call.pair_id]})
+
+
+async def main() -> None:
+    """Annotate the pairs and print labels and tests."""
+    prompts = Path(__file__).parent / "sql_prompts"
+    async with Annotator(model=ScriptedLLM(Replies()), languages=[SqlLanguage()], prompts=prompts) as annotator:
+        async for annotation in annotator.annotate(PAIRS, ordered=True):
+            print(f"{annotation.id}: label {annotation.label}, error {annotation.error}")
+            for case in annotation.test.cases if annotation.test else ():
+                print(f"  {case.outcome.value} {case.name} {case.message}".rstrip())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
