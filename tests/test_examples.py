@@ -1,0 +1,166 @@
+"""The examples run, and the example pairs take every path of the pipeline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.store import RunView, load_run
+from agent.types import CaseOutcome, Cause, Status
+from tests.sandbox.conftest import BACKENDS
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(*command: str, folder: Path) -> str:
+    return subprocess.run([sys.executable, *command], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    """The example pairs, annotated with the written replies on each backend."""
+    folder = tmp_path_factory.mktemp("demo")
+    replies = f"replay:{EXAMPLES / 'replies.jsonl'}"
+    command = ["-m", "agent", "annotate", str(EXAMPLES / "pairs.jsonl"), "--model", replies, "--timeout", "5"]
+    run(*command, "--sandbox", request.param, "-o", "run", folder=folder)
+    return load_run(folder / "run")
+
+
+def test_embed_uses_its_own_node_and_prompt(tmp_path: Path) -> None:
+    assert run(str(EXAMPLES / "embed.py"), folder=tmp_path).splitlines() == [
+        "1  label 1  by judge: it does what is asked",
+        "2  label 0  by find_stubs: the snippet does nothing",
+        "3  label 0  by judge: it takes the first element, not the last",
+    ]
+
+
+@pytest.mark.bwrap
+def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
+    printed = run(str(EXAMPLES / "embed_sql.py"), folder=tmp_path)
+    assert [line for line in printed.splitlines() if not line.startswith(" ")] == [
+        "per-author: label 1, error None",
+        "second-highest: label 0, error None",
+        "typo: label 0, error None",
+    ]
+    assert "failed three salaries expected [[20]], got [[30]]" in printed
+
+
+def test_the_replies_say_that_no_model_gave_them() -> None:
+    first = json.loads((EXAMPLES / "replies.jsonl").read_text().splitlines()[0])
+    assert "not replies of a language model" in first["about"]
+
+
+def test_the_example_pairs_are_realistic_in_number_and_kind() -> None:
+    pairs = [json.loads(line) for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines()]
+    assert len({pair["id"] for pair in pairs}) == 16
+    assert any("self" in pair["code"] for pair in pairs)
+    assert any("unicode" in pair["code"] for pair in pairs)
+
+
+@pytest.mark.network
+class TestPaths:
+    def test_every_pair_is_labelled(self, demo: RunView) -> None:
+        found = list(demo.annotations())
+        assert len(found) == 16
+        assert [annotation.id for annotation in found if annotation.label is None or annotation.error] == []
+
+    @pytest.mark.parametrize(("pair", "label"), [("clear-match", 1), ("clear-non-match", 0)])
+    def test_clear_pairs_are_screened(self, demo: RunView, pair: str, label: int) -> None:
+        found = demo.annotation(pair)
+        assert found is not None
+        assert (found.label, found.decided_by, found.test) == (label, "screen", None)
+
+    @pytest.mark.parametrize(
+        ("pair", "label", "status", "cause"),
+        [
+            ("chunks", 1, Status.PASSED, None),
+            ("stack-peek", 1, Status.PASSED, None),
+            ("to-unicode", 1, Status.PASSED, None),
+            ("most-common", 1, Status.PASSED, None),
+            ("iso-date", 1, Status.PASSED, None),
+            ("roman", 1, Status.PASSED, None),
+            ("dedupe-order", 0, Status.FAILED, Cause.SNIPPET),
+            ("leap-year", 0, Status.FAILED, Cause.SNIPPET),
+            ("csv-dicts", 0, Status.FAILED, Cause.SNIPPET),
+            ("query-string", 0, Status.FAILED, Cause.SNIPPET),
+            ("collatz", 0, Status.TIMEOUT, Cause.SNIPPET),
+            ("print-lines", 1, Status.ERROR, Cause.SNIPPET),
+            ("internal-client", 0, Status.ERROR, Cause.DEPENDENCY),
+        ],
+    )
+    def test_unclear_pairs_are_tested(
+        self, demo: RunView, pair: str, label: int, status: Status, cause: Cause | None
+    ) -> None:
+        found = demo.annotation(pair)
+        assert found is not None
+        assert found.test is not None
+        assert (found.label, found.test.status, found.test.cause) == (label, status, cause)
+        assert found.decided_by == "arbitrate"
+
+    def test_a_missing_dependency_is_installed_without_the_model(self, demo: RunView) -> None:
+        found, evidence = demo.annotation("iso-date"), demo.evidence("iso-date")
+        assert found is not None
+        assert evidence is not None
+        assert "python-dateutil" in [name.split("==")[0] for name in found.installed]
+        assert "repair" not in [exchange.role for exchange in evidence.exchanges]
+
+    def test_the_models_commands_are_carried_out_or_refused(self, demo: RunView) -> None:
+        evidence = demo.evidence("roman")
+        assert evidence is not None
+        assert [(run.command.split()[0], run.outcome) for run in evidence.commands] == [
+            ("apt-get", "refused"),
+            ("pip", "installed"),
+        ]
+        assert [execution.report.status for execution in evidence.executions] == [Status.ERROR, Status.PASSED]
+
+    def test_a_repair_without_commands_is_given_up(self, demo: RunView) -> None:
+        found, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
+        assert found is not None
+        assert evidence is not None
+        assert (found.repairs, len(evidence.executions)) == (0, 1)
+        assert "repair" in [exchange.role for exchange in evidence.exchanges]
+
+    def test_an_unparsable_reply_is_asked_again(self, demo: RunView) -> None:
+        evidence = demo.evidence("max-key")
+        assert evidence is not None
+        assert [exchange.problem is None for exchange in evidence.exchanges] == [False, True]
+
+    def test_a_snippet_that_does_not_parse_is_never_run(self, demo: RunView) -> None:
+        evidence = demo.evidence("print-lines")
+        assert evidence is not None
+        assert (evidence.executions, evidence.template) == ((), None)
+
+    def test_snippets_stand_verbatim_in_their_programs(self, demo: RunView) -> None:
+        evidence = demo.evidence("dedupe-order")
+        assert evidence is not None
+        assert evidence.pair.code in evidence.executions[0].source
+
+    def test_a_raising_snippet_is_evidence(self, demo: RunView) -> None:
+        found = demo.annotation("query-string")
+        assert found is not None
+        assert found.test is not None
+        assert {case.cause for case in found.test.cases if case.outcome is CaseOutcome.ERROR} == {Cause.SNIPPET}
+
+
+@pytest.mark.bwrap
+def test_without_a_package_index_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    replies = [json.loads(line) for line in (EXAMPLES / "replies.jsonl").read_text().splitlines()]
+    pair = next(line for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines() if '"iso-date"' in line)
+    (tmp_path / "pairs.jsonl").write_text(pair + "\n")
+    given_up = {"pair": "iso-date", "role": "repair", "reply": "```bash\n```"}
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in [*replies, given_up]))
+    command = ["-m", "agent", "annotate", "pairs.jsonl", "--model", "replay:replies.jsonl", "--sandbox", "bwrap"]
+    run(*command, "-c", "sandbox.network_for_builds=false", "-o", "run", folder=tmp_path)
+    with load_run(tmp_path / "run") as view:
+        found, evidence = view.annotation("iso-date"), view.evidence("iso-date")
+    assert found is not None
+    assert found.test is not None
+    assert evidence is not None
+    assert (found.test.status, found.test.cause, found.error) == (Status.ERROR, Cause.DEPENDENCY, None)
+    assert "the network is switched off" in evidence.commands[0].output
