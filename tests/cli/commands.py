@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -79,8 +80,13 @@ class Running:
     err: Path
     code: int | None = None
 
-    def wait(self) -> Ended:
-        """Wait for its end."""
+    def wait(self, seconds: float = 60) -> Ended:
+        """Wait for its end.
+
+        Raises:
+            AssertionError: it is still at work after so long.
+        """
+        assert select.select([self.codes], [], [], seconds)[0], f"still at work: {self.err.read_text('utf-8')}"
         self.code = int(self.codes.readline())
         return Ended(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
 

@@ -90,24 +90,25 @@ def interrupted_in_the_sandbox(agent: Commands, backend: str) -> tuple[Ended, in
     with ChatServer(endless) as server:
         options = ("--model", "m", "--base-url", server.url, "--sandbox", backend, "--timeout", "300")
         process = agent.start("annotate", agent.write("p.jsonl", pairs(3)), "-o", "run", *options)
-        until(lambda: spinning(backend, process.pid), "a program running in the sandbox", 120)
+        until(lambda: spinning(backend, process.pid), "a program running in the sandbox", 15)
         children = descendants(process.pid)
         os.kill(process.pid, signal.SIGINT)
-        stopped = process.wait()
+        stopped = process.wait(20)
     until(lambda: not alive(children), "the end of all processes", 10)
     return stopped, process.pid
 
 
 def spinning(backend: str, pid: int) -> bool:
     if backend == "docker":
-        return any(len(container.top()["Processes"]) > 1 for container in containers(pid))
+        return any(len(container.top()["Processes"]) > 1 for container in containers(pid, status="running"))
     return len(descendants(pid)) >= 3
 
 
-def containers(pid: int) -> list[Any]:
+def containers(pid: int, **filters: str) -> list[Any]:
     import docker
 
-    return docker.from_env().containers.list(filters={"label": f"{PREFIX}.pid={pid}"}, ignore_removed=True)
+    wanted = {"label": f"{PREFIX}.pid={pid}", **filters}
+    return list(docker.from_env().containers.list(all=True, filters=wanted, ignore_removed=True))
 
 
 @pytest.mark.bwrap
@@ -118,7 +119,7 @@ def test_an_interrupt_ends_the_programs_in_bubblewrap(agent: Commands) -> None:
 
 
 @pytest.mark.docker
-def test_an_interrupt_removes_the_containers(agent: Commands) -> None:
+def test_an_interrupt_removes_its_containers(agent: Commands) -> None:
     stopped, pid = interrupted_in_the_sandbox(agent, "docker")
     assert stopped.code == 3
     assert containers(pid) == []
