@@ -100,7 +100,7 @@ def interrupted_in_the_sandbox(agent: Commands, backend: str) -> tuple[Ended, in
 
 def spinning(backend: str, pid: int) -> bool:
     if backend == "docker":
-        return any(len(container.top()["Processes"]) > 1 for container in containers(pid, status="running"))
+        return any(len(container.top()["Processes"] or ()) > 1 for container in containers(pid, status="running"))
     return len(descendants(pid)) >= 3
 
 
