@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
-from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from agent.errors import SandboxError, SandboxUnavailable
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
 from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap_environments import BwrapInstaller
+from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
-from agent.sandbox.interpreter import as_unprivileged, find_interpreter
+from agent.sandbox.interpreter import find_interpreter
 
 _START_SECONDS = 20.0
-_END_SECONDS = 5.0
-_BUFFER = 1 << 18
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
 _TRIAL = Job(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
 
@@ -95,19 +90,27 @@ class BwrapBackend:
             SandboxError: it could not be started.
         """
         self._running()
-        sandbox = await BwrapSandbox.start(self._command, self._limits, self._compiled, self._alive)
-        try:
-            await sandbox.open()
-        except BaseException:
-            await sandbox.release()
-            raise
-        return sandbox
+        return await finished(self._open(), BwrapSandbox.release)
 
     async def close(self) -> None:
         """Release every sandbox."""
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self._found = None
+
+    async def _open(self) -> BwrapSandbox:
+        process = await BwrapProcess.spawn(self._command)
+        channel = Channel(
+            process.reader, process.writer, self._limits,
+            processes=_process_limit(self._limits), compiled=self._compiled, why=process.last_words,
+        )  # fmt: skip
+        sandbox = BwrapSandbox(process, channel, self._alive)
+        try:
+            await channel.greet(_START_SECONDS)
+        except BaseException:
+            await sandbox.release()
+            raise
+        return sandbox
 
     async def _try(self) -> None:
         try:
@@ -132,46 +135,11 @@ class BwrapBackend:
 class BwrapSandbox:
     """One set of namespaces and the channel to the supervisor in it. `alive` holds those not yet released."""
 
-    def __init__(self, process: Process, transport: asyncio.SubprocessTransport, alive: set[BwrapSandbox]) -> None:
+    def __init__(self, process: BwrapProcess, channel: Channel, alive: set[BwrapSandbox]) -> None:
         self._process = process
-        self._transport = transport
+        self._channel = channel
         self._alive = alive
-        self._channel: Channel | None = None
         alive.add(self)
-
-    @classmethod
-    async def start(
-        cls, command: Sequence[str], limits: Limits, compiled: Mapping[str, str], alive: set[BwrapSandbox]
-    ) -> BwrapSandbox:
-        """Start bubblewrap.
-
-        Raises:
-            SandboxError: it could not be started.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            transport, protocol = await loop.subprocess_exec(
-                lambda: SubprocessStreamProtocol(_BUFFER, loop), *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-                start_new_session=True, cwd="/", env={}, **as_unprivileged(),
-            )  # fmt: skip
-        except OSError as error:
-            raise SandboxError(f"bubblewrap could not be started: {error}") from error
-        sandbox = cls(Process(transport, protocol, loop), transport, alive)
-        assert protocol.stdout is not None
-        assert protocol.stdin is not None
-        sandbox._channel = Channel(
-            protocol.stdout, protocol.stdin, limits,
-            processes=_process_limit(limits), compiled=compiled, why=sandbox._last_words,
-        )  # fmt: skip
-        return sandbox
-
-    async def open(self) -> None:
-        """Wait for the supervisor.
-
-        Raises:
-            SandboxError: it did not come up.
-        """
-        await self._usable().greet(_START_SECONDS)
 
     async def run(self, job: Job) -> RunResult:
         """Run a program; what a failed or cancelled run leaves is killed at once.
@@ -182,7 +150,7 @@ class BwrapSandbox:
         try:
             return await self._usable().run(job)
         except BaseException:
-            self._kill()
+            self._process.kill()
             raise
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
@@ -194,53 +162,20 @@ class BwrapSandbox:
         try:
             return await self._usable().command(argv, timeout)
         except BaseException:
-            self._kill()
+            self._process.kill()
             raise
 
     async def release(self) -> None:
-        """Kill the first process, with which the kernel ends all others, and wait until they are gone."""
+        """End every process of the sandbox and wait until they are gone."""
         if self in self._alive:
             self._alive.remove(self)
-            self._kill()
-            await asyncio.shield(self._ended())
+            self._process.kill()
+            await asyncio.shield(self._process.end())
 
     def _usable(self) -> Channel:
-        if self._channel is None or self not in self._alive:
+        if self not in self._alive:
             raise SandboxError("the sandbox cannot be used any more: it was released")
         return self._channel
-
-    def _kill(self) -> None:
-        """Kill the first process inside: bubblewrap ends when all in its namespaces have; else bubblewrap itself."""
-        if self._process.returncode is None:
-            for pid in _children(self._process.pid) or [self._process.pid]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-    async def _ended(self) -> None:
-        # asyncio counts a process as ended only when its pipes are too, and one nobody reads any more never is
-        for stream in (0, 1, 2):
-            pipe = self._transport.get_pipe_transport(stream)
-            if pipe is not None:
-                pipe.close()
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self._transport.kill()
-            await self._process.wait()
-        finally:
-            self._transport.close()
-
-    async def _last_words(self) -> str:
-        """Return what bubblewrap or the supervisor said when it ended."""
-        assert self._process.stderr is not None
-        said = b""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                said = await self._process.stderr.read(2000)
-                await self._process.wait()
-        ended = "" if self._process.returncode is None else f"it ended with exit code {self._process.returncode}"
-        return said.decode("utf-8", "replace").strip() or ended
 
 
 def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
@@ -264,14 +199,6 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-def _children(pid: int) -> list[int]:
-    """Return a process's children; none where the kernel does not say."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-    except OSError:
-        return []
 
 
 def _process_limit(limits: Limits) -> int:

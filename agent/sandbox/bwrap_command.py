@@ -85,6 +85,8 @@ def trouble(printed: str) -> str:
             "AppArmor keeps user namespaces from it, as Ubuntu does since 23.10. Allow them to bubblewrap alone: put\n"
             f"{_PROFILE}\ninto /etc/apparmor.d/bwrap, then: sudo apparmor_parser -r /etc/apparmor.d/bwrap"
         )
+    if "Can't find source path" in printed:
+        return "started by root it runs as nobody: that path must lie in folders that everybody may enter"
     if "namespace" in printed:
         return (
             "this system allows no user namespaces: sudo sysctl -w user.max_user_namespaces=15000, on older Debian "

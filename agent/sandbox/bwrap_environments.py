@@ -7,16 +7,16 @@ import json
 import os
 import secrets
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.bwrap_command import Bubblewrap
+from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
 from agent.sandbox.inside import installer, source
-from agent.sandbox.interpreter import UNPRIVILEGED, as_unprivileged
+from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.wheels import InterpreterTag
 
 BUILD_DEADLINE = 900.0
@@ -77,23 +77,20 @@ class BwrapInstaller:
             tmpfs={"/tmp": _TEMPORARY},
             kept={staging: "/staging"},
         )
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env={}, **as_unprivileged()
-        )
+        process = await finished(BwrapProcess.spawn(command), BwrapProcess.end)
         try:
             async with asyncio.timeout(BUILD_DEADLINE):
-                out, err = await process.communicate()
+                out, err = await asyncio.gather(process.reader.read(), process.stderr.read())
         except TimeoutError:
             raise SandboxError(f"installing wheels took longer than {BUILD_DEADLINE:.0f} s") from None
         finally:
-            if process.returncode is None:
-                process.kill()
-                await asyncio.shield(process.wait())
+            process.kill()
+            await asyncio.shield(process.end())
         try:
             said = json.loads(out.splitlines()[-1])
         except (ValueError, IndexError):
             why = err.decode("utf-8", "replace").strip()[-1000:]
-            raise SandboxError(f"the builder ended with exit code {process.returncode}: {why}") from None
+            raise SandboxError(f"the builder ended without an answer: {why}") from None
         assert isinstance(said, dict)
         return said
 
