@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -138,7 +139,8 @@ class Commands:
     def end(self) -> None:
         """Kill what a failed test has left running."""
         if self._running is not None and self._running.code is None:
-            os.kill(self._running.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self._running.pid, signal.SIGKILL)
             self._running.wait()
 
     def write(self, name: str, rows: Sequence[Mapping[str, Any]] | bytes | str) -> Path:
