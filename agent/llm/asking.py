@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from agent.errors import ModelError, ReplyError
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.extract import Unparsable, blank, without_thinking
 from agent.llm.gateway import Gateway
+from agent.llm.parsing import schema_of
 from agent.prompt_text import cut, printable, sound
 from agent.prompts import Prompts
 from agent.types import Exchange, Usage
@@ -52,7 +54,9 @@ class Asker:
         messages, kind = self._prompts.render(role, variables), reply
         problem = ""
         for _ in range(self._reasks + 1):
-            call = Call(role, messages, kind, self._sample, self._pair_id, self._turns[role], variables)
+            call = Call(
+                role, messages, kind, self._sample, self._pair_id, self._turns[role], variables, schema_of(role)
+            )
             answer = await self._answer(call)
             try:
                 if blank(answer.text):
@@ -113,8 +117,6 @@ def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tupl
 
 def _echo(text: str) -> str:
     """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
-    try:
+    with suppress(Unparsable):
         text = without_thinking(text)
-    except Unparsable:
-        pass
     return cut(printable(text).strip(), _ECHO_LIMIT)

@@ -120,6 +120,7 @@ def _key(model: LLM, call: Call) -> str:
         "messages": [[message.role, message.content] for message in call.messages],
         "reply": call.reply,
         "sample": call.sample,
+        "schema": None if call.schema is None else dict(call.schema),
     }
     canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()

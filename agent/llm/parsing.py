@@ -83,6 +83,20 @@ class ProgramReply(_Reply):
 _Model = TypeVar("_Model", bound=_Reply)
 
 
+_JSON_REPLIES: dict[str, type[_Reply]] = {
+    "screen": ScreenReply,
+    "judge": LabelReply,
+    "arbitrate": LabelReply,
+    "simulate": SimulationReply,
+}
+
+
+def schema_of(role: str) -> dict[str, Any] | None:
+    """Return the JSON Schema of a role's reply, None where it is text; for servers that hold replies to one."""
+    model = _JSON_REPLIES.get(role)
+    return None if model is None else model.model_json_schema()
+
+
 def parse_screen(text: str) -> ScreenReply:
     """Read the screener's reply.
 

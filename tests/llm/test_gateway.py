@@ -1,0 +1,123 @@
+"""Calls go out once: equal ones share a reply, stored ones are not paid again, errors are never kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent.errors import ModelError
+from agent.llm.base import Call, Message, Reply
+from agent.llm.gateway import Gateway
+from agent.llm.models import Models
+from agent.llm.scripted import ScriptedLLM
+from agent.types import Usage
+
+CALL = Call("judge", (Message("user", "hello"),), "json")
+
+
+class Memory(dict[str, Reply]):
+    """A reply cache in memory."""
+
+    def put(self, key: str, reply: Reply) -> None:
+        self[key] = reply
+
+
+class Gate:
+    """A model that answers when it is let, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.calls = 0
+        self.error: ModelError | None = None
+
+    def identity(self) -> dict[str, str]:
+        return {"model": "gate"}
+
+    async def reply(self, call: Call) -> Reply:
+        self.calls += 1
+        self.asked.set()
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        return Reply(call.reply, usage=Usage(calls=1))
+
+
+async def test_equal_calls_in_flight_share_one_reply() -> None:
+    model = Gate()
+    gateway = Gateway(Models.of(model))
+    waiting = [asyncio.ensure_future(gateway.ask(CALL)) for _ in range(3)]
+    await model.asked.wait()
+    model.open.set()
+    replies = await asyncio.gather(*waiting)
+    assert model.calls == 1
+    assert sorted(reply.usage.calls for reply in replies) == [0, 0, 1]
+    assert [reply.cached for reply in replies].count(True) == 2
+
+
+async def test_followers_share_the_error_and_pay_nothing_for_it() -> None:
+    model = Gate()
+    model.error = ModelError("broken", usage=Usage(calls=2))
+    gateway = Gateway(Models.of(model))
+    waiting = [asyncio.ensure_future(gateway.ask(CALL)) for _ in range(2)]
+    await model.asked.wait()
+    model.open.set()
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(error) for error in errors] == ["broken", "broken"]
+    assert [getattr(error, "usage", None) for error in errors] == [Usage(calls=2), None]
+
+
+async def test_when_the_first_is_cancelled_another_takes_over() -> None:
+    model = Gate()
+    gateway = Gateway(Models.of(model))
+    leader = asyncio.ensure_future(gateway.ask(CALL))
+    await model.asked.wait()
+    follower = asyncio.ensure_future(gateway.ask(CALL))
+    await asyncio.sleep(0)
+    leader.cancel()
+    model.open.set()
+    assert (await follower).usage == Usage(calls=1)
+    assert model.calls == 2
+
+
+async def test_a_stored_reply_is_not_paid_again() -> None:
+    cache, model = Memory(), ScriptedLLM(["one"])
+    first = await Gateway(Models.of(model), cache=cache).ask(CALL)
+    second = await Gateway(Models.of(model), cache=cache).ask(CALL)
+    assert (first.text, first.cached, second.text, second.cached) == ("one", False, "one", True)
+    assert second.usage == Usage()
+
+
+async def test_errors_are_not_stored() -> None:
+    cache = Memory()
+    gateway = Gateway(Models.of(ScriptedLLM([ModelError("broken"), "fine"])), cache=cache)
+    with pytest.raises(ModelError):
+        await gateway.ask(CALL)
+    assert (await gateway.ask(CALL)).text == "fine"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Call("judge", (Message("user", "hello!"),), "json"),
+        Call("judge", (Message("system", "hello"),), "json"),
+        Call("judge", (Message("user", "hello"),), "text"),
+        Call("judge", (Message("user", "hello"),), "json", sample=1),
+        Call("judge", (Message("user", "hello"),), "json", schema={"type": "object"}),
+    ],
+)
+def test_what_decides_a_reply_is_in_its_key(other: Call) -> None:
+    gateway = Gateway(Models.of(ScriptedLLM([])))
+    assert gateway.key(other) != gateway.key(CALL)
+
+
+def test_what_only_names_a_call_is_not_in_its_key() -> None:
+    gateway = Gateway(Models.of(ScriptedLLM([])))
+    named = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
+    assert gateway.key(named) == gateway.key(CALL)
+
+
+def test_another_model_has_other_keys() -> None:
+    one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
+    assert one.key(CALL) != other.key(CALL)
