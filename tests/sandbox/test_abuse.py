@@ -187,5 +187,5 @@ except OSError: pass
 os.mkfifo("/work/fifo")
 """
     await reused.run(statements(body))
-    assert canary.read_text() == "whole"
+    assert canary.read_text() == "whole"  # noqa: ASYNC240
     assert outcomes(await reused.run(statements("pass"))) == {"test_a": "passed"}

@@ -17,8 +17,7 @@ CHILD = {
     "assert 'NoNewPrivs:\\t1' in status",
     "nobody's user and group": "import os\nassert os.getresuid() == os.getresgid() == (65534,) * 3",
     "no groups": "import os\nassert set(os.getgroups()) <= {65534}",
-    "its own process entries": "import os\n"
-    "assert os.stat('/proc/self/mem').st_uid == os.getuid()",
+    "its own process entries": "import os\nassert os.stat('/proc/self/mem').st_uid == os.getuid()",
     "the first place when memory runs out": "assert open('/proc/self/oom_score_adj').read() == '1000\\n'",
     "a session of its own": "import os\nassert os.getsid(0) == os.getpid()",
     "few descriptors": "import os\nassert sorted(map(int, os.listdir('/proc/self/fd')))[:-1] == [0, 1, 2, 3, 4]",
