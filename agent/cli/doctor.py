@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 from agent import __version__
-from agent.cli.text import plain
-from agent.errors import AgentError
+from agent.cli.text import say
+from agent.errors import AgentError, UsageError
 from agent.llm.base import Call, Message, close
 from agent.llm.models import Models
 from agent.sandbox.select import probe
@@ -94,7 +94,10 @@ async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]
             "without a key: --model heuristic, --model replay:FILE"
         )
         return [Finding("model", "-", key == "set", detail, remedy)]
-    models = Models.from_options(names, **({} if base_url is None else {"base_url": base_url}))
+    try:
+        models = Models.from_options(names, base_url=base_url, attempts=1)
+    except UsageError as error:
+        return [Finding("model", ", ".join(names), False, str(error), needed=True)]
     findings = []
     for model in models.all():
         name = str(model.identity().get("model", type(model).__name__))
@@ -116,11 +119,9 @@ async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]
 
 
 def _print(findings: list[Finding]) -> None:
-    console = Console(soft_wrap=True)
+    console = Console()
     for finding in findings:
         mark = "ok  " if finding.works else "no  "
-        console.print(
-            plain(f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}"), markup=False, highlight=False
-        )
+        say(console, f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}")
         if finding.remedy and not finding.works:
-            console.print(plain(f"             → {finding.remedy}"), markup=False, highlight=False)
+            say(console, f"             → {finding.remedy}")

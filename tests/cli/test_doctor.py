@@ -1,0 +1,75 @@
+"""`agent doctor` says what works and what to do about the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import Commands, Ended, reply
+from tests.llm.server import ChatServer, free_port, unauthorized
+from tests.scripts import screen
+
+# No index, no engine: the answers are quick and the same everywhere.
+ALONE = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": "/dev/null", "DOCKER_HOST": "tcp://127.0.0.1:9"}
+
+
+def found(ended: Ended, part: str, name: str | None = None) -> dict[str, Any]:
+    return next(f for f in ended.json if f["part"] == part and name in (None, f["name"]))
+
+
+def test_a_model_that_answers_is_told_and_shown(agent: Commands) -> None:
+    with ChatServer(reply(screen("match"))) as server:
+        ended = agent("doctor", "--model", "m", "--base-url", server.url, "--json", **ALONE)
+    model = found(ended, "model")
+    assert (model["name"], model["works"]) == ("m", True)
+    assert "as served-model" in model["detail"]
+    assert len(server.requests) == 1
+
+
+def test_a_model_that_does_not_answer_makes_it_fail_with_the_reason(agent: Commands) -> None:
+    with ChatServer(unauthorized("Wrong key")) as server:
+        ended = agent(
+            "doctor", "--model", "m", "--base-url", server.url, "--json", OPENAI_API_KEY="sk-x-secret", **ALONE
+        )
+    assert (ended.code, found(ended, "model")["works"]) == (1, False)
+    assert "Wrong key" in found(ended, "model")["detail"]
+    assert "sk-x-secret" not in ended.out
+
+
+def test_a_model_without_a_key_is_a_finding_beside_the_others(agent: Commands) -> None:
+    ended = agent("doctor", "--model", "gpt-4o-mini", "--json", **ALONE)
+    assert ended.code == 1
+    assert "there is no key" in found(ended, "model")["detail"]
+    assert found(ended, "python")["works"]
+
+
+def test_without_a_model_the_ways_to_name_one_are_told(agent: Commands) -> None:
+    ended = agent("doctor", **ALONE)
+    assert "OPENAI_API_KEY is not set" in ended.out
+    assert "--model heuristic" in ended.out
+
+
+def test_what_is_missing_comes_with_a_remedy(agent: Commands) -> None:
+    ended = agent("doctor", "--model", "heuristic", "--json", **ALONE, PATH="/nowhere")
+    assert ended.code == 1
+    for part in ("sandbox", "index"):
+        broken = found(ended, part)
+        assert not broken["works"]
+        assert broken["remedy"]
+    assert not found(ended, "sandbox", "auto")["works"]
+    assert found(ended, "model")["works"]
+
+
+@pytest.mark.bwrap
+def test_a_sandbox_that_works_is_enough(agent: Commands) -> None:
+    ended = agent("doctor", "--model", "heuristic", "--json", **ALONE)
+    assert ended.code == 0
+    assert found(ended, "sandbox", "bwrap")["works"]
+    assert "bwrap" in found(ended, "sandbox", "auto")["detail"]
+
+
+def test_unreachable_models_are_findings_too(agent: Commands) -> None:
+    ended = agent("doctor", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1", "--json", **ALONE)
+    assert (ended.code, found(ended, "model")["works"]) == (1, False)
+    assert "cannot be reached" in found(ended, "model")["detail"]
