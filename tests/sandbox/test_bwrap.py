@@ -175,6 +175,7 @@ async def main():
     backend = BwrapBackend(store=Path(sys.argv[1]))
     await backend.start(lambda line: None)
     sandbox = await backend.acquire()
+    print("running", flush=True)
     result = await sandbox.run(Job(source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
     print(result.clean, [record.outcome for record in result.records], flush=True)
     await sandbox.release()
@@ -186,12 +187,17 @@ asyncio.run(main())
 @needs_bwrap
 async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
     program = "def test_a():\n    while True: pass"
-    client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, str(store), program)
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, str(store), program, stdout=subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"running\n"
+    inside: set[tuple[int, str]] = set()
     for _ in range(500):
-        if len(descendants(client.pid)) == 3:
+        inside = descendants(client.pid)
+        if len(inside) == 3:
             break
         await asyncio.sleep(0.02)
-    inside = descendants(client.pid)
     client.kill()
     await client.wait()
     assert (len(inside), await left(inside)) == (3, set())
@@ -211,7 +217,7 @@ async def test_a_plain_user_needs_no_rights(store: Path) -> None:
     out, err = await client.communicate()
     if b"PermissionError" in err or b"ModuleNotFoundError" in err:
         pytest.skip("another user can read neither this checkout nor its packages")
-    assert out.decode() == "True ['', 'passed', '']\n", err.decode()
+    assert out.decode() == "running\nTrue ['', 'passed', '']\n", err.decode()
 
 
 @needs_bwrap

@@ -104,8 +104,8 @@ def around(snippet: str, *, wrong: bool = True, cases: tuple[str, ...] = CASES) 
     after = AFTER.replace("WRONG", "2" if wrong else "1")
     before = BEFORE + after if "test_" in snippet else BEFORE
     first = before.count("\n") + 1
-    lines = {"first_line": str(first), "last_line": str(first + snippet.count("\n"))}
-    return job(f"{before}{snippet}\n{'' if before != BEFORE else after}", cases, **lines)
+    program = f"{before}{snippet}\n{'' if before != BEFORE else after}"
+    return job(program, cases, first_line=str(first), last_line=str(first + snippet.count("\n")))
 
 
 @pytest.mark.parametrize("wrong", [True, False], ids=["wrong", "right"])

@@ -43,7 +43,8 @@ def test_any_stream_gives_frames_or_is_malformed(stream: list[bytes]) -> None:
 @given(st.lists(st.tuples(st.sampled_from([b"o", b"e", b"x"]), st.binary(max_size=200))), st.integers(1, 7))
 def test_frames_come_back_whatever_the_chunks(frames: list[tuple[bytes, bytes]], size: int) -> None:
     stream = b"".join(frame(kind, payload) for kind, payload in frames)
-    reader, found = FrameReader(), []
+    reader = FrameReader()
+    found: list[tuple[bytes, bytes]] = []
     for at in range(0, len(stream), size):
         found += reader.feed(stream[at : at + size])
     assert found == frames
@@ -68,3 +69,12 @@ def test_a_record_with_another_nonce_is_tampering() -> None:
 @given(st.binary(min_size=1))
 def test_no_other_bytes_make_an_end_record(data: bytes) -> None:
     assert "end" not in [found.kind for found in read_report(data, NONCE)]
+
+
+@given(st.binary(max_size=40))
+def test_a_report_that_was_cut_off_is_read_to_its_last_record(tail: bytes) -> None:
+    whole = record("start", "test_a", "", "", "")
+    for end in range(len(whole) + 1):
+        kinds = [found.kind for found in read_report(whole + whole[:end], NONCE, cut=True)]
+        assert kinds == ["start"] * (2 if end == len(whole) else 1)
+    assert "end" not in [found.kind for found in read_report(whole + tail, NONCE, cut=True)]
