@@ -14,11 +14,13 @@ from agent.cli.settings import read_config
 from agent.cli.text import plain
 from agent.errors import DependencyUnavailable, InputError
 from agent.languages import Language, built_in_languages
-from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.languages.base import MalformedProgram, Program
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
+
+_NOTHING = "pass\n"
 
 
 def run(
@@ -73,9 +75,11 @@ async def _run(
 
 def _program(language: Language, program: Path, code: Path | None) -> Program:
     template = _text(program)
-    if code is None and language.marker not in (line.strip() for line in template.split("\n")):
+    if code is None:
+        if language.marker in (line.strip() for line in template.split("\n")):
+            raise InputError(f"holds the line `{language.marker}`: give the snippet for it (--code FILE)", path=program)
         template = f"{template}\n{language.marker}\n"
-    snippet = Snippet("") if code is None else language.inspect(_text(code))
+    snippet = language.inspect(_NOTHING if code is None else _text(code))
     if snippet.problem is not None:
         raise InputError(snippet.problem, path=code)
     try:

@@ -1,0 +1,70 @@
+"""`agent exec` runs one test program and reports its cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import ADD, Commands
+from tests.scripts import PROGRAM
+
+BACKENDS = [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_program_that_passes_exits_with_0_and_reports_its_cases(agent: Commands, backend: str) -> None:
+    files = (agent.write("t.py", PROGRAM), "--code", agent.write("add.py", ADD))
+    ended = agent("exec", *files, "--sandbox", backend, "--json")
+    assert ended.code == 0
+    report = ended.json
+    assert (report["status"], report["cause"], report["passed"]) == ("passed", None, 2)
+    assert [case["name"] for case in report["cases"]] == ["test_small", "test_negative"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_failed_case_exits_with_1_and_is_shown(agent: Commands, backend: str) -> None:
+    wrong = agent.write("add.py", "def add(a, b):\n    print('\\x1b[31m' + 'seen')\n    return a - b\n")
+    ended = agent("exec", agent.write("t.py", PROGRAM), "--code", wrong, "--sandbox", backend)
+    assert ended.code == 1
+    assert "failed   test_small" in ended.out
+    assert "--- stdout\n\\x1b[31mseen" in ended.out
+    assert ended.out.splitlines()[-1].startswith("failed (cause: snippet): 0 passed, 2 failed, 0 errors of 2 cases in ")
+
+
+@pytest.mark.bwrap
+def test_a_program_needs_no_snippet(agent: Commands) -> None:
+    alone = agent.write("t.py", "def test_sum():\n    assert 1 + 1 == 2\n")
+    assert agent("exec", alone, "--sandbox", "bwrap").code == 0
+
+
+@pytest.mark.bwrap
+def test_a_program_that_hangs_is_stopped_at_the_timeout(agent: Commands) -> None:
+    endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
+    ended = agent("exec", endless, "--sandbox", "bwrap", "--timeout", "0.5", "--json")
+    assert (ended.code, ended.json["status"], ended.json["timed_out"]) == (1, "timeout", True)
+
+
+@pytest.mark.bwrap
+def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands) -> None:
+    lacking = agent.write("t.py", "import no_such_module_at_all\n\n\ndef test_it():\n    assert True\n")
+    ended = agent("exec", lacking, "--sandbox", "bwrap", "--no-install", "--json")
+    assert (ended.code, ended.json["status"], ended.json["cause"]) == (1, "error", "dependency")
+
+
+def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
+    good, empty = agent.write("t.py", PROGRAM), agent.write("empty.py", "x = 1\n")
+    latin, broken = agent.write("latin.py", b"# \xe9\n"), agent.write("broken.py", "def f(:\n")
+    for arguments, message in (
+        (("gone.py",), "gone.py: cannot be read: No such file"),
+        ((".",), ".: cannot be read"),
+        ((latin,), "latin.py: is not UTF-8 (byte 2)"),
+        ((broken,), "broken.py: "),
+        ((empty,), "empty.py: "),
+        ((good, "--code", broken), "broken.py: "),
+        ((good, "--code", "gone.py"), "gone.py: cannot be read"),
+        ((good,), "t.py: holds the line `# <candidate>`: give the snippet for it (--code FILE)"),
+        ((good, "--code", agent.write("add.py", ADD), "-c", "sandbox.memory=1"), "unknown setting"),
+    ):
+        ended = agent("exec", *arguments)
+        assert (ended.code, ended.out) == (2, ""), arguments
+        assert message in ended.err
+        assert "Traceback" not in ended.err
