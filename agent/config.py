@@ -1,4 +1,4 @@
-"""Settings of a run: one object, from arguments, environment (`AGENT_*`) and `-c key=value`."""
+"""Settings of a run: one object, from arguments and `-c key=value`."""
 
 from __future__ import annotations
 
