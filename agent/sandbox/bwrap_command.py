@@ -40,12 +40,15 @@ class Bubblewrap:
         maps empty folders to their size in bytes. Nothing else can be written.
         """
         options = [*self._isolation(), *self._system()]
+        for folder, size in tmpfs.items():
+            options += ["--size", str(size), "--tmpfs", folder]
+        # after the empty folders, which would hide an interpreter below them
+        for name in self.interpreter.folders:
+            options += ["--ro-bind", name, name]
         for host, inside in shown.items():
             options += ["--ro-bind", str(host), inside]
         for host, inside in kept.items():
             options += ["--bind", str(host), inside]
-        for folder, size in tmpfs.items():
-            options += ["--size", str(size), "--tmpfs", folder]
         # a tmpfs of bubblewrap's own has no size limit
         options += ["--remount-ro", "/dev", "--remount-ro", "/"]
         return [self.executable, *options, "--", *argv]
@@ -71,8 +74,6 @@ class Bubblewrap:
                 options += ["--symlink", str(folder.readlink()), str(folder)]
             elif folder.is_dir():
                 options += ["--ro-bind", str(folder), str(folder)]
-        for name in self.interpreter.folders:
-            options += ["--ro-bind", name, name]
         return options
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox import bwrap, bwrap_command, interpreter
 from agent.sandbox.base import Job
 from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.bwrap_command import trouble
+from agent.sandbox.bwrap_command import Bubblewrap, trouble
 from agent.sandbox.bwrap_store import BwrapStore
 from agent.sandbox.inside import source
 from agent.sandbox.interpreter import find_interpreter
@@ -391,3 +392,19 @@ def test_without_an_interpreter_the_remedy_is_said(monkeypatch: pytest.MonkeyPat
 )
 def test_an_interpreter_elsewhere_is_shown_with_its_folder(prefix: str, folders: tuple[str, ...]) -> None:
     assert interpreter._folders(prefix) == folders
+
+
+def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: Path) -> None:
+    found = replace(find_interpreter(), folders=("/tmp/python",))
+    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).command(["true"], shown={}, tmpfs={"/tmp": 1000}, kept={})
+    assert command.index("/tmp/python") > command.index("/tmp")
+    assert command[command.index("/tmp") - 3 : command.index("/tmp")] == ["--size", "1000", "--tmpfs"]
+
+
+def test_user_namespaces_are_forbidden_where_bubblewrap_can(tmp_path: Path) -> None:
+    found = find_interpreter()
+    commands = [
+        Bubblewrap("bwrap", version, found, tmp_path).command([], shown={}, tmpfs={}, kept={})
+        for version in ((0, 7, 0), (0, 8, 0), (1, 0))
+    ]
+    assert ["--disable-userns" in command for command in commands] == [False, True, True]
