@@ -15,7 +15,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one sandbox may use. Sizes in bytes, `cpus` in cores."""
+    """What one sandbox may use. Sizes in bytes, `cpus` in cores; `files` and `inodes` hold for each of its folders."""
 
     memory: int = 1 << 30
     processes: int = 128
@@ -23,6 +23,7 @@ class Limits:
     files: int = 256 << 20
     output: int = 64 << 10
     open_files: int = 512
+    inodes: int = 32768
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,10 @@ class SandboxBackend(Protocol):
 
     def describe(self) -> Mapping[str, str]:
         """Return what a manifest records: backend, versions, image digest, interpreter, platform."""
+        ...
+
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what this machine cannot enforce (`memory`, `cpu`, …), each with the reason; as of the start."""
         ...
 
     async def acquire(self) -> Sandbox:

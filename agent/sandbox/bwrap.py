@@ -83,6 +83,13 @@ class BwrapBackend:
             "kernel": platform.release(),
         }
 
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what this machine cannot enforce, each with the reason."""
+        return {
+            "memory": "holds for each process of a sandbox, not for their sum: no control groups are used",
+            "cpu": "not limited: no control groups are used",
+        }
+
     async def acquire(self) -> BwrapSandbox:
         """Start a fresh sandbox with a supervisor that answers; cancelling this leaves none.
 

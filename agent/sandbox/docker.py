@@ -90,6 +90,10 @@ class DockerBackend:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
         return self._description
 
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what this machine cannot enforce, each with the reason."""
+        return {}
+
     async def acquire(self) -> DockerSandbox:
         """Start a fresh container with a supervisor that answers; cancelling this leaves none.
 

@@ -68,6 +68,10 @@ class ScriptedSandbox:
         """Return the backend's name; nothing of this kind is ever run."""
         return {"backend": self.name}
 
+    def unenforced(self) -> Mapping[str, str]:
+        """Return nothing: a script runs no program."""
+        return {}
+
     async def acquire(self) -> _ScriptedSandbox:
         """Give a sandbox that goes on with the script."""
         self.acquired += 1
