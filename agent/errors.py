@@ -18,6 +18,9 @@
         │   ├── ReplyError         the reply could not be parsed, after asking again
         │   └── PromptTruncated    the server cut the prompt without saying so
         ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
+        │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
+        │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
+        │   └── EngineLost         the container engine does not answer
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -115,6 +118,18 @@ class PromptTruncated(ModelError):
 
 class SandboxError(PairError):
     """The sandbox broke: runner, container or engine. Says nothing about the tested code."""
+
+
+class RunnerCrashed(SandboxError):
+    """A sandbox's trusted first process ended, or does not answer as it should."""
+
+
+class ContainerLost(SandboxError):
+    """A container was killed or removed by somebody else, ran out of memory as a whole, or its connection broke."""
+
+
+class EngineLost(SandboxError):
+    """The container engine does not answer."""
 
 
 class PairTimeout(PairError):

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.errors import SandboxError, SandboxUnavailable
+from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
 from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap_environments import BwrapInstaller
@@ -109,7 +109,7 @@ class BwrapBackend:
         process = await BwrapProcess.spawn(self._command)
         channel = Channel(
             process.reader, process.writer, self._limits,
-            processes=_process_limit(self._limits), compiled=self._compiled, why=process.last_words,
+            processes=_process_limit(self._limits), compiled=self._compiled, why=lambda: _crash(process),
         )  # fmt: skip
         sandbox = BwrapSandbox(process, channel, self._alive)
         try:
@@ -206,6 +206,10 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+async def _crash(process: BwrapProcess) -> RunnerCrashed:
+    return RunnerCrashed(f"the sandbox broke: {await process.last_words() or 'its first process ended'}")
 
 
 def _process_limit(limits: Limits) -> int:

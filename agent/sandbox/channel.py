@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from agent.errors import SandboxError
+from agent.errors import RunnerCrashed, SandboxError
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, RunResult
 from agent.sandbox.wire import MAX_FRAME, MAX_REQUEST, FrameReader, MalformedFrame, frame, pack, read_report, unpack
 
@@ -72,8 +72,8 @@ class Channel:
     """Speaks with one supervisor over a byte stream. Requests are made one at a time; none after one that did not end.
 
     `processes` is the limit the supervisor sets itself (0: the backend holds it), `site` shows programs the image's own
-    site-packages. `compiled` says where the sandbox has the bytecode of which harness. `why` explains an end of the
-    stream where the backend knows more.
+    site-packages. `compiled` says where the sandbox has the bytecode of which harness. `why` gives the error to raise
+    when the stream has ended, where the backend knows more.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Channel:
         processes: int = 0,
         site: bool = False,
         compiled: Mapping[str, str] = MappingProxyType({}),
-        why: Callable[[], Awaitable[str]] | None = None,
+        why: Callable[[], Awaitable[SandboxError]] | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -97,6 +97,7 @@ class Channel:
         self._frames = FrameReader()
         self._pending: list[tuple[bytes, bytes]] = []
         self._unusable = ""
+        self._prepared: str | None = None
         self.python = ""
 
     async def greet(self, timeout: float) -> None:
@@ -114,6 +115,26 @@ class Channel:
             raise MalformedFrame(f"it began with a frame of type {kind!r}")
         return fields[1]
 
+    async def prepare(self, harness: str) -> None:
+        """Have the supervisor load a harness, so that no run needs to wait for that.
+
+        Raises:
+            SandboxError: it could not.
+        """
+        refusal = await self._request(GRACE, self._load(harness))
+        if refusal:
+            raise SandboxError(f"the harness cannot be loaded: {refusal}")
+        self._prepared = harness
+
+    async def _load(self, harness: str) -> str:
+        compiled = self._compiled.get(harness, "")
+        self._writer.write(frame(b"P", pack([compiled, "" if compiled else harness])))
+        await self._writer.drain()
+        kind, payload = await self._next()
+        if kind != b"p":
+            raise MalformedFrame(f"it answered a harness with a frame of type {kind!r}")
+        return "".join(unpack(payload))
+
     async def run(self, job: Job) -> RunResult:
         """Run a program.
 
@@ -123,10 +144,11 @@ class Channel:
         if job.environment is not None and not _KEY.fullmatch(job.environment):
             raise SandboxError(f"{job.environment!r} cannot be the key of an environment")
         nonce = secrets.token_hex(16)
+        if job.harness != self._prepared:
+            await self.prepare(job.harness)
         options = {**job.options, **({"site": "1"} if self._site else {})}
         path = "" if job.environment is None else f"{_STORE}/{job.environment}"
-        compiled = self._compiled.get(job.harness, "")
-        fields = [str(self._limits.output), nonce, path, compiled, "" if compiled else job.harness, job.program]
+        fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         answer = await self._ask(b"R", job.timeout, fields)
         killed = answer.signal is not None or answer.timed_out or answer.limit is not None
@@ -158,10 +180,14 @@ class Channel:
         payload = pack([*map(str, head), *fields])
         if len(payload) > MAX_REQUEST:
             raise SandboxError(f"a program of {len(payload)} bytes is larger than any sandbox takes")
+        return await self._request(timeout + GRACE, self._exchange(frame(kind, payload)))
+
+    async def _request(self, timeout: float, exchange: Coroutine[Any, Any, T]) -> T:
         if self._unusable:
+            exchange.close()
             raise SandboxError(f"the sandbox cannot be used any more: {self._unusable}")
         self._unusable = "an earlier request did not end as it should"
-        answer = await self._within(timeout + GRACE, self._exchange(frame(kind, payload)))
+        answer = await self._within(timeout, exchange)
         self._unusable = ""
         return answer
 
@@ -186,10 +212,11 @@ class Channel:
             async with asyncio.timeout(timeout):
                 return await work
         except TimeoutError as error:
-            raise SandboxError(f"the sandbox gave no answer for {timeout:g} s") from error
+            raise RunnerCrashed(f"the sandbox gave no answer for {timeout:g} s") from error
         except (OSError, ValueError) as error:
-            told = "" if self._why is None else await self._why()
-            raise SandboxError(f"the sandbox broke: {told or error}") from error
+            if self._why is None:
+                raise RunnerCrashed(f"the sandbox broke: {error}") from error
+            raise await self._why() from error
 
 
 def _stack(text: str) -> tuple[Frame, ...]:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import SandboxError
+from agent.errors import ContainerLost, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
 from agent.sandbox.channel import Channel
 from agent.sandbox.wire import MAX_FRAME, frame, pack, unpack
 
-JOB = Job("", "", timeout=5.0)
+JOB = Job("harness", "program", timeout=5.0)
 HELLO = frame(b"h", pack(["1", "3.11.2"]))
 END = frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -33,8 +33,8 @@ async def connected(peer: Peer, *, why: str | None = None) -> AsyncIterator[Chan
             await tasks[-1]
         writer.close()
 
-    async def explain() -> str:
-        return why or ""
+    async def explain() -> SandboxError:
+        return ContainerLost(why or "")
 
     server = await asyncio.start_server(play, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -52,24 +52,31 @@ async def request(reader: asyncio.StreamReader) -> list[str]:
     return unpack(await reader.readexactly(int.from_bytes(header[1:], "big")))
 
 
-def answering(*chunks: bytes) -> Peer:
-    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Be told the harness of a first run, as every supervisor is."""
+    assert await request(reader) == ["", "harness"]
+    writer.write(frame(b"p", pack([""])))
+
+
+def answering(*chunks: bytes, loading: bool = True) -> Peer:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         for chunk in chunks:
             writer.write(chunk)
             await writer.drain()
 
-    return peer
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await load(reader, writer)
+        await answer(reader, writer)
+
+    return peer if loading else answer
 
 
 async def test_a_run_is_asked_for_and_read() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await load(reader, writer)
         fields = await request(reader)
-        assert (fields[0], fields[7], fields[9:]) == (
-            "5.0",
-            "/envs/abc",
-            ["", "program", "1", "test_a", "key", "value"],
-        )
+        assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
         record = pack([fields[6], "case", "test_a", "passed", "", ""])
         report = len(record).to_bytes(4, "big") + record
         stack = b'Current thread 0x1 (most recent call first):\n  File "program.py", line 3 in f\n'
@@ -79,14 +86,14 @@ async def test_a_run_is_asked_for_and_read() -> None:
         await writer.drain()
 
     async with connected(peer) as channel:
-        result = await channel.run(Job("", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
+        result = await channel.run(Job("harness", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
     assert result.records == (Record("case", "test_a", "passed"),)
     assert (result.stdout, result.stderr, result.exit_code) == ("out \ufffd", "err", 0)
     assert result.hang == (Frame("program.py", 3, "f"),)
 
 
 async def test_a_command_is_asked_for_and_read() -> None:
-    async with connected(answering(frame(b"o", b"x"), frame(b"x", pack(["", "9", "1", "", "0", "1.5"])))) as channel:
+    async with connected(answering(frame(b"o", b"x"), frame(b"x", pack(["", "9", "1", "", "0", "1.5"])), loading=False)) as channel:
         assert await channel.command(["sleep", "9"], 1.0) == CommandResult(None, "x", timed_out=True)
 
 
@@ -135,7 +142,7 @@ def test_any_bytes_end_in_a_result_or_an_error_of_the_sandbox(sent: list[bytes])
 
 async def test_the_backend_says_why_a_stream_ended() -> None:
     async with connected(answering(), why="its container was removed") as channel:
-        with pytest.raises(SandboxError, match="the sandbox broke: its container was removed"):
+        with pytest.raises(ContainerLost, match="its container was removed"):
             await channel.run(JOB)
 
 
@@ -146,7 +153,7 @@ async def test_silence_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(channel_module, "GRACE", 0.05)
     async with connected(silent) as channel:
         with pytest.raises(SandboxError, match="no answer for"):
-            await channel.run(Job("", "", timeout=0.05))
+            await channel.run(Job("harness", "", timeout=0.05))
         with pytest.raises(SandboxError, match="no answer for"):
             await channel.greet(0.05)
 
@@ -172,4 +179,23 @@ async def test_a_key_that_is_no_name_is_refused(key: str) -> None:
 async def test_a_program_larger_than_a_request_is_refused() -> None:
     async with connected(answering(END)) as channel:
         with pytest.raises(SandboxError, match="larger than any sandbox takes"):
-            await channel.run(Job("", "x" * (65 << 20)))
+            await channel.run(Job("harness", "x" * (65 << 20)))
+
+
+async def test_a_harness_is_loaded_once() -> None:
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await load(reader, writer)
+        for _ in range(2):
+            assert "harness" not in await request(reader)
+            writer.write(END)
+
+    async with connected(peer) as channel:
+        await channel.prepare("harness")
+        for _ in range(2):
+            assert (await channel.run(JOB)).exit_code == 0
+
+
+async def test_a_harness_that_cannot_be_loaded_is_an_error_of_the_sandbox() -> None:
+    async with connected(answering(frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
+        with pytest.raises(SandboxError, match="the harness cannot be loaded: SyntaxError: no"):
+            await channel.run(JOB)

@@ -5,8 +5,8 @@ backend's choice (isolated mode would ignore PYTHONHASHSEED, and children are fo
 requests on standard input until it ends, also while something runs, and answers on standard output. A frame is a type
 byte, a length (4 bytes, big endian) and a payload of fields, each behind a length of its own.
 
-Requests: `R` runs a program through a harness, `C` runs a command. Answers: `h` ready; `o`, `e` output and errors, `r`
-the harness's report, `t` the stack at a time-out; `x` how it ended.
+Requests: `P` loads a harness, `R` runs a program through it, `C` runs a command. Answers: `h` ready; `p` loaded; `o`,
+`e` output and errors, `r` the harness's report, `t` the stack at a time-out; `x` how it ended.
 
 Works on Python 3.8 and later. A pair pays for every import, so there are few: `signal` alone would cost as much as all.
 """
@@ -304,16 +304,25 @@ class Job:
 
 
 def run_program(limits: list[str], fields: list[str]) -> None:
-    output, nonce, environment, compiled, harness, program, count = fields[:7]
-    cases, rest = fields[7 : 7 + int(count)], fields[7 + int(count) :]
+    output, nonce, environment, program, count = fields[:5]
+    cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
     job = Job(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    Run(
-        limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(compiled, harness, job, nonce)
-    ).go()
+    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce)).go()
 
 
-def run_harness(compiled: str, harness: str, job: Job, nonce: str) -> NoReturn:
+def prepare_harness(compiled: str, source: str) -> None:
+    """Load a harness once: its bytecode from a file where there is one, else its source."""
+    global HARNESS
+    refusal = ""
+    try:
+        HARNESS = load(compiled) if compiled else compile(source, "harness.py", "exec", dont_inherit=True)
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        refusal = "%s: %s" % (type(error).__name__, error)
+    send(b"p", pack([refusal]))
+
+
+def run_harness(job: Job, nonce: str) -> NoReturn:
     import builtins
     import faulthandler
     import types
@@ -329,7 +338,7 @@ def run_harness(compiled: str, harness: str, job: Job, nonce: str) -> NoReturn:
     emit = reporter(nonce)
     # with built-ins of its own: what a program puts in place of the real ones changes nothing here
     space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
-    exec(load(compiled) if compiled else compile(harness, "harness.py", "exec", dont_inherit=True), space)
+    exec(HARNESS, space)
     main: Any = space["main"]
     main(job, emit)
     for stream in (stdout, stderr):
@@ -425,12 +434,15 @@ def prepare() -> int:
 
 UID, GID = (int(part) if part else None for part in sys.argv[1:3])
 WORK = sys.argv[3]
+HARNESS: Any = None
 WAKE = prepare()
 send(b"h", pack(["1", "%d.%d.%d" % sys.version_info[:3]]))
 while True:
     kind, fields = receive()
     if kind == b"R":
         run_program(fields[:5], fields[5:])
+    elif kind == b"P":
+        prepare_harness(*fields)
     elif kind == b"C":
         run_command(fields[:5], fields[5:])
     else:
