@@ -103,6 +103,11 @@ class AttachedStream:
         """The end of what the container's first process printed on stderr."""
         return self._protocol.stderr.decode("utf-8", "replace").strip()
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come: the container, the engine or the connection is gone."""
+        return self.reader.at_eof() or self.reader.exception() is not None
+
     def close(self) -> None:
         """Drop the connection at once; with `StdinOnce` the container sees the end of its input."""
         self.writer.transport.abort()

@@ -84,7 +84,7 @@ def builder_config(
 
 def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
     # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
-    folder = f"rw,exec,nosuid,nodev,size={limits.files},mode=1777"
+    folder = f"rw,exec,nosuid,nodev,size={limits.files},nr_inodes={limits.inodes},mode=1777"
     return {
         "Image": image,
         "Entrypoint": list(command),
@@ -104,8 +104,7 @@ def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[
         "HostConfig": {
             "NetworkMode": "none",
             "ReadonlyRootfs": True,
-            "Tmpfs": {"/tmp": folder, WORK: folder},
-            "ShmSize": limits.files,
+            "Tmpfs": {"/tmp": folder, WORK: folder, "/dev/shm": folder},
             "IpcMode": "private",
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
@@ -144,9 +143,16 @@ class Launched:
 class _Launch:
     """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
 
-    def __init__(self, engine: ContainerEngine, config: Mapping[str, Any], prepare: Prepare | None) -> None:
+    def __init__(
+        self,
+        engine: ContainerEngine,
+        config: Mapping[str, Any],
+        prepare: Prepare | None,
+        left: Callable[[str, SandboxError], None],
+    ) -> None:
         self.name = fresh_name()
         self._engine = engine
+        self._left = left
         self._config = config
         self._prepare = prepare
         self._lock = threading.Lock()
@@ -167,21 +173,21 @@ class _Launch:
                 self._go_on()
                 self._done = Launched(self.name, connection)
                 return self._done
-        except BaseException as error:
+        except BaseException:
             if connection is not None:
                 connection.close()
-            self._undo(error)
+            self._undo()
             raise
 
     def _go_on(self) -> None:
         if self._given_up:
             raise SandboxError(f"the start of container {self.name} was given up")
 
-    def _undo(self, error: BaseException) -> None:
+    def _undo(self) -> None:
         try:
             self._engine.remove(self.name)
-        except SandboxError as leftover:
-            raise SandboxError(f"{error}; and it could not be undone: {leftover}") from error
+        except SandboxError as error:
+            self._left(self.name, error)
 
     def give_up(self) -> Launched | None:
         """Have the thread undo the launch; return the container when it is too late for that."""
@@ -198,7 +204,7 @@ class ContainerCrew:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
         self._launches: set[_Launch] = set()
         self._removals: set[Future[None]] = set()
-        self._failures: list[str] = []
+        self._left: dict[str, BaseException] = {}
         self._closing = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -217,13 +223,14 @@ class ContainerCrew:
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
-        launch = _Launch(self._engine, config, prepare)
+        launch = _Launch(self._engine, config, prepare, self._left.__setitem__)
         self._launches.add(launch)
         try:
             async with asyncio.timeout(deadline):
                 launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
+            self._try_again()
             return launched
         except TimeoutError:
             self._abandon(launch)
@@ -240,15 +247,26 @@ class ContainerCrew:
         self._removals.add(removal)
         removal.add_done_callback(lambda done: self._removed(name, done))
 
-    async def close(self) -> tuple[str, ...]:
-        """Wait until every container is gone; return what could not be removed, with the reasons."""
+    async def close(self) -> Mapping[str, BaseException]:
+        """Wait until every container is gone; return those that could not be removed, with the reasons."""
         self._closing = True
         for launch in self._launches:
             self._abandon(launch)
+        await self._removed_all()
+        self._try_again()
+        await self._removed_all()
+        await asyncio.to_thread(self._pool.shutdown)
+        return self._left
+
+    async def _removed_all(self) -> None:
         while self._removals:
             await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)), return_exceptions=True)
-        await asyncio.to_thread(self._pool.shutdown)
-        return tuple(self._failures)
+
+    def _try_again(self) -> None:
+        """Remove what could not be removed before: the engine may have been away."""
+        for name in list(self._left):
+            del self._left[name]
+            self.discard(name)
 
     def _abandon(self, launch: _Launch) -> None:
         launched = launch.give_up()
@@ -260,4 +278,4 @@ class ContainerCrew:
         self._removals.discard(removal)
         error = removal.exception()
         if error is not None:
-            self._failures.append(f"{name}: {error}")
+            self._left[name] = error

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.errors import SandboxError, SandboxUnavailable
 from agent.resources import data_folder
-from agent.sandbox.attach import AttachedStream
-from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
-from agent.sandbox.channel import Channel
-from agent.sandbox.containers import WORK, ContainerCrew, Launched, sandbox_config
+from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
+from agent.sandbox.containers import WORK, ContainerCrew, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
-from agent.sandbox.docker_environments import DockerInstaller, Site, explain
+from agent.sandbox.docker_environments import DockerInstaller, Site
+from agent.sandbox.docker_sandbox import DockerSandbox
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.owner import PREFIX, Owner
+from agent.sandbox.pool import Pool
 
 VOLUME = f"{PREFIX}-environments"
 UNPRIVILEGED = 65534
-START_DEADLINE = 30.0
 
 
 class DockerBackend:
@@ -33,6 +32,9 @@ class DockerBackend:
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
         network: whether missing dependencies are fetched from the package index.
         volume: the named volume that holds dependency environments, kept from run to run.
+        pool: how many containers wait, started, for the next pairs.
+        starts: how many containers are starting at once; each takes about one core for a tenth of a second.
+        patience: seconds for which a start waits for an engine that has gone, as one that is being restarted.
         connect: finds the engine; it may block.
     """
 
@@ -45,15 +47,20 @@ class DockerBackend:
         image: str | None = None,
         network: bool = True,
         volume: str = VOLUME,
+        pool: int = 4,
+        starts: int = 2,
+        patience: float = 60.0,
         connect: Callable[[], DockerEngine] = DockerEngine.connect,
     ) -> None:
         self._limits = limits
         self._image = image
         self._volume = volume
         self._connect = connect
+        self._patience = patience
         self.installer = DockerInstaller(self._running)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
         self._site: Site | None = None
+        self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent
         self._description: Mapping[str, str] = {"backend": self.name}
         self._alive: set[DockerSandbox] = set()
@@ -85,6 +92,7 @@ class DockerBackend:
             if isinstance(error, SandboxError):
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
             raise
+        self._pool.fill()
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
@@ -95,12 +103,44 @@ class DockerBackend:
         return {}
 
     async def acquire(self) -> DockerSandbox:
-        """Start a fresh container with a supervisor that answers; cancelling this leaves none.
+        """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none.
 
         Raises:
             SandboxError: it could not be started.
         """
+        self._running()
+        return await self._pool.take()
+
+    async def close(self) -> None:
+        """Release every sandbox and wait until its container is gone."""
+        site = self._site
+        if site is None:
+            return
+        await self._pool.close()
+        self._site = None
+        for sandbox in tuple(self._alive):
+            await sandbox.release()
+        for name, error in (await site.crew.close()).items():
+            self._progress(f"Container {name} is left; the next start removes it: {error}")
+        site.engine.close()
+
+    async def _fresh(self) -> DockerSandbox:
+        """Start a container; as long as the engine does not answer, wait for it."""
         site = self._running()
+        deadline = time.monotonic() + self._patience
+        told = False
+        while True:
+            try:
+                return await self._open(site)
+            except SandboxError:
+                if time.monotonic() > deadline or await site.crew.call(site.engine.answers):
+                    raise
+            if not told:
+                self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
+                told = True
+            await asyncio.sleep(1)
+
+    async def _open(self, site: Site) -> DockerSandbox:
         command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
         config = sandbox_config(site.image, command, site.limits, site.store, site.labels)
         sandbox = DockerSandbox(site, await site.crew.launch(config), self._alive)
@@ -110,17 +150,6 @@ class DockerBackend:
             await sandbox.release()
             raise
         return sandbox
-
-    async def close(self) -> None:
-        """Release every sandbox and wait until its container is gone."""
-        site, self._site = self._site, None
-        if site is None:
-            return
-        for sandbox in tuple(self._alive):
-            await sandbox.release()
-        for leftover in await site.crew.close():
-            self._progress(f"A container is left; the next start removes it: {leftover}")
-        site.engine.close()
 
     def _running(self) -> Site:
         if self._site is None:
@@ -146,75 +175,6 @@ class DockerBackend:
         }
 
 
-class DockerSandbox:
-    """A container, `name`d to the engine, and the channel to the supervisor in it. `alive` holds the unreleased."""
-
-    def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
-        self.name = launched.name
-        self._site = site
-        self._launched = launched
-        self._alive = alive
-        self._stream: AttachedStream | None = None
-        self._channel: Channel | None = None
-        self._unusable = ""
-        alive.add(self)
-
-    async def open(self) -> None:
-        """Wait for the supervisor.
-
-        Raises:
-            SandboxError: it did not come up.
-        """
-        stream = self._stream = await AttachedStream.open(self._launched.connection)
-        channel = Channel(stream.reader, stream.writer, self._site.limits, site=True, why=self._why)
-        await channel.greet(START_DEADLINE)
-        self._channel = channel
-
-    async def run(self, job: Job) -> RunResult:
-        """Run a program.
-
-        Raises:
-            SandboxError: supervisor, container or engine broke, now or before.
-        """
-        with self._asking() as channel:
-            return await channel.run(job)
-
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command as the unprivileged user.
-
-        Raises:
-            SandboxError: as for `run`.
-        """
-        with self._asking() as channel:
-            return await channel.command(argv, timeout)
-
-    async def release(self) -> None:
-        """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
-        if self not in self._alive:
-            return
-        self._alive.remove(self)
-        self._unusable = "it was released"
-        if self._stream is None:
-            self._launched.connection.close()
-        else:
-            self._stream.close()
-        self._site.crew.discard(self.name)
-
-    @contextmanager
-    def _asking(self) -> Iterator[Channel]:
-        """An unfinished answer would be taken for the next one's: after any failure nothing more is asked."""
-        if self._channel is None or self._unusable:
-            raise SandboxError(f"the sandbox cannot be used any more: {self._unusable or 'it was not opened'}")
-        self._unusable = "it is running something, or was stopped while it did"
-        yield self._channel
-        self._unusable = ""
-
-    async def _why(self) -> str:
-        if self not in self._alive:
-            return self._unusable
-        return await explain(self._site, self.name, self._stream.stderr if self._stream else "")
-
-
 def sweep(engine: DockerEngine, here: Owner) -> None:
     """Remove the containers whose owner, a process of this host, is dead. Blocks.
 
@@ -225,6 +185,10 @@ def sweep(engine: DockerEngine, here: Owner) -> None:
         owner = Owner.from_labels(labels)
         if owner is not None and owner.is_gone(here):
             engine.remove(container)
+
+
+def _usable(sandbox: DockerSandbox) -> bool:
+    return sandbox.usable
 
 
 def _silent(line: str) -> None:

@@ -17,7 +17,7 @@ import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, InvalidVersion, NotFound
 from docker.utils import version_lt
 
-from agent.errors import SandboxError, SandboxUnavailable
+from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.attach import plain_socket
 from agent.sandbox.base import Progress
 from agent.sandbox.containers import ContainerState
@@ -31,6 +31,7 @@ BUILD_TIMEOUT = 900
 CONNECTIONS = 64
 
 _FAILURES = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_NO_ANSWER = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError, OSError)
 _GONE, _CONFLICT = 404, 409
 
 
@@ -80,6 +81,13 @@ class DockerEngine:
     def close(self) -> None:
         """Close the connections to the engine."""
         self._client.close()
+
+    def answers(self) -> bool:
+        """Say whether the engine is there now."""
+        try:
+            return bool(self._api.ping())
+        except _FAILURES:
+            return False
 
     def image_id(self, name: str) -> str | None:
         """Return the id of a local image, or None."""
@@ -236,7 +244,9 @@ def _reported(action: str) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        raise SandboxError(f"the Docker engine could not {action}: {_said(error)}") from error
+        answered = isinstance(error, DockerException) or not isinstance(error, _NO_ANSWER)
+        kind = SandboxError if answered else EngineLost
+        raise kind(f"the Docker engine could not {action}: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

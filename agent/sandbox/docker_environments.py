@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,11 +21,11 @@ from agent.sandbox.containers import STORE, WORK, ContainerCrew, builder_config,
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
 from agent.sandbox.inside import installer, source
+from agent.sandbox.postmortem import postmortem
 
 BUILD_DEADLINE = 900.0
 PROBE_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
-_PATIENCE = 10
 
 _PROBE = f"""
 import json, os, platform, sys
@@ -174,33 +175,9 @@ async def _said(
         except TimeoutError:
             raise SandboxError(f"container {launched.name} did not end within {deadline:.0f} s") from None
         except (OSError, ValueError, IndexError, AssertionError) as error:
-            why = await explain(site, launched.name, stream.stderr)
-            raise SandboxError(f"container {launched.name} gave no answer: {why}") from error
+            look = partial(site.crew.call, site.engine.state, launched.name)
+            raise await postmortem(look, launched.name, stream.stderr) from error
         finally:
             stream.close()
     finally:
         site.crew.discard(launched.name)
-
-
-async def explain(site: Site, name: str, stderr: str) -> str:
-    """Say in words what became of a container whose stream ended.
-
-    Raises:
-        SandboxError: the engine cannot say.
-    """
-    state = await site.crew.call(site.engine.state, name)
-    for _ in range(_PATIENCE):
-        # the stream ends a little before the engine knows of it
-        if state is None or not state.running:
-            break
-        await asyncio.sleep(0.1)
-        state = await site.crew.call(site.engine.state, name)
-    if state is None:
-        ended = "it was removed by somebody else"
-    elif state.oom_killed:
-        ended = "its first process ran out of memory"
-    elif state.running:
-        ended = "it runs, but the connection to it broke"
-    else:
-        ended = f"it ended with exit code {state.exit_code}"
-    return f"{ended}; its last words: {stderr[-1000:]}" if stderr else ended

@@ -93,7 +93,8 @@ async def test_a_run_is_asked_for_and_read() -> None:
 
 
 async def test_a_command_is_asked_for_and_read() -> None:
-    async with connected(answering(frame(b"o", b"x"), frame(b"x", pack(["", "9", "1", "", "0", "1.5"])), loading=False)) as channel:
+    ended = frame(b"x", pack(["", "9", "1", "", "0", "1.5"]))
+    async with connected(answering(frame(b"o", b"x"), ended, loading=False)) as channel:
         assert await channel.command(["sleep", "9"], 1.0) == CommandResult(None, "x", timed_out=True)
 
 

@@ -71,7 +71,7 @@ async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close(
     assert engine.names == {launched.name}
     launched.connection.close()
     crew.discard(launched.name)
-    assert await crew.close() == ()
+    assert await crew.close() == {}
     assert not engine.names
     assert not engine.connected()
 
@@ -87,7 +87,7 @@ async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
     with pytest.raises(asyncio.CancelledError):
         await launch
     engine.gates[step].set()
-    assert await crew.close() == ()
+    assert await crew.close() == {}
     assert not engine.names
     assert not engine.connected()
     assert step == "start" or "start" not in engine.steps
@@ -100,7 +100,7 @@ async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> 
     with pytest.raises(SandboxError, match=r"did not start a container within 0\.05 s"):
         await crew.launch(CONFIG, deadline=0.05)
     engine.gates["start"].set()
-    assert await crew.close() == ()
+    assert await crew.close() == {}
     assert not engine.names
     assert not engine.connected()
 
@@ -117,13 +117,13 @@ async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     await crew.close()
 
 
-async def test_a_launch_that_cannot_be_undone_says_so() -> None:
+async def test_a_launch_that_cannot_be_undone_is_reported_at_the_end() -> None:
     engine = Engine()
     crew = ContainerCrew(engine)
     engine.broken |= {"start", "remove"}
-    with pytest.raises(SandboxError, match="start failed; and it could not be undone: remove failed"):
+    with pytest.raises(SandboxError, match="start failed"):
         await crew.launch(CONFIG)
-    await crew.close()
+    assert [str(error) for error in (await crew.close()).values()] == ["remove failed"]
     assert not engine.connected()
 
 
@@ -137,7 +137,7 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
     closing = asyncio.create_task(crew.close())
     await asyncio.sleep(0)
     engine.gates[step].set()
-    assert await closing == ()
+    assert await closing == {}
     with pytest.raises(SandboxError, match=r"given up|closed"):
         await launch
     assert not engine.names
@@ -158,18 +158,34 @@ async def test_close_reports_what_could_not_be_removed() -> None:
     launched.connection.close()
     engine.broken.add("remove")
     crew.discard(launched.name)
-    assert await crew.close() == (f"{launched.name}: remove failed",)
+    assert {name: str(error) for name, error in (await crew.close()).items()} == {launched.name: "remove failed"}
     assert not engine.connected()
 
 
+async def test_what_could_not_be_removed_is_removed_when_the_engine_is_back() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    first = await crew.launch(CONFIG)
+    engine.broken.add("remove")
+    crew.discard(first.name)
+    await crew._removed_all()
+    engine.broken.clear()
+    second = await crew.launch(CONFIG)
+    crew.discard(second.name)
+    for launched in (first, second):
+        launched.connection.close()
+    assert await crew.close() == {}
+    assert not engine.names
+
+
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
-    limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99)
+    limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
     config = sandbox_config("image", ["python3"], limits, "store", {"owner": "me"})
     host = config["HostConfig"]
     assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
     assert host["ReadonlyRootfs"]
     assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["SETUID", "SETGID", "KILL"])
-    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert "no-new-privileges" in host["SecurityOpt"]
     assert host["Memory"] == host["MemorySwap"] == 1 << 28
     assert host["NanoCpus"] == 500_000_000
     assert 10 <= host["PidsLimit"] <= 20
@@ -178,7 +194,8 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
     assert [(mount["Type"], mount["Target"], mount["ReadOnly"]) for mount in host["Mounts"]] == [
         ("volume", "/envs", True)
     ]
-    assert all("size=1048576" in options for options in host["Tmpfs"].values())
+    assert set(host["Tmpfs"]) == {"/tmp", "/work", "/dev/shm"}
+    assert all("size=1048576,nr_inodes=77," in options for options in host["Tmpfs"].values())
     assert (config["OpenStdin"], config["StdinOnce"], config["Tty"]) == (True, True, False)
     assert config["Labels"]["owner"] == "me"
 
