@@ -47,12 +47,11 @@ class RunnerConfig(BaseModel):
     concurrency: int = Field(default=8, ge=1, description="pairs in progress")
     llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
     sandboxes: int = Field(default=4, ge=1, description="sandboxes alive")
-    sandbox_starts: int = Field(default=2, ge=1, description="sandboxes starting")
     budget_usd: float | None = Field(default=None, gt=0, description="stop before spending more")
 
 
 class SandboxConfig(BaseModel):
-    """Limits of one sandbox."""
+    """Which sandbox, how many wait, and the limits of one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,6 +61,9 @@ class SandboxConfig(BaseModel):
     cpus: float = Field(default=1.0, gt=0)
     files_mb: int = Field(default=256, ge=8)
     output_kb: int = Field(default=64, ge=1)
+    inodes: int = Field(default=32768, ge=256, description="files and folders in each of a sandbox's folders")
+    pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
+    starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
 
 

@@ -56,7 +56,7 @@ class PairRunner:
         self._fallback = fallback
         self._listener = listener
         self._gates = SandboxGates(
-            starting=asyncio.Semaphore(config.runner.sandbox_starts),
+            starting=asyncio.Semaphore(config.sandbox.starts),
             running=asyncio.Semaphore(config.runner.sandboxes),
         )
 

@@ -20,6 +20,7 @@ from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
+from agent.sandbox.pool import Pool
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
@@ -33,17 +34,28 @@ class BwrapBackend:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
         network: whether missing dependencies are fetched from the package index.
+        pool: how many sandboxes wait, started, for the next pairs.
+        starts: how many are starting at once.
     """
 
     name = "bwrap"
 
-    def __init__(self, limits: Limits | None = None, *, store: Path | None = None, network: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        store: Path | None = None,
+        network: bool = True,
+        pool: int = 4,
+        starts: int = 2,
+    ) -> None:
         self._limits = limits or Limits()
         self._root = store or store_root()
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._command: list[str] = []
         self._compiled: dict[str, str] = {}
         self._alive: set[BwrapSandbox] = set()
+        self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
         self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
 
@@ -68,6 +80,7 @@ class BwrapBackend:
         except BaseException:
             self._found = None
             raise
+        self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
 
     def describe(self) -> Mapping[str, str]:
@@ -91,19 +104,23 @@ class BwrapBackend:
         }
 
     async def acquire(self) -> BwrapSandbox:
-        """Start a fresh sandbox with a supervisor that answers; cancelling this leaves none.
+        """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none.
 
         Raises:
             SandboxError: it could not be started.
         """
         self._running()
-        return await finished(self._open(), BwrapSandbox.release)
+        return await self._pool.take()
 
     async def close(self) -> None:
         """Release every sandbox."""
+        await self._pool.close()
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self._found = None
+
+    async def _fresh(self) -> BwrapSandbox:
+        return await finished(self._open(), BwrapSandbox.release)
 
     async def _open(self) -> BwrapSandbox:
         process = await BwrapProcess.spawn(self._command)
@@ -114,6 +131,7 @@ class BwrapBackend:
         sandbox = BwrapSandbox(process, channel, self._alive)
         try:
             await channel.greet(_START_SECONDS)
+            await channel.prepare(source("python_harness"))
         except BaseException:
             await sandbox.release()
             raise
@@ -121,7 +139,7 @@ class BwrapBackend:
 
     async def _try(self) -> None:
         try:
-            sandbox = await self.acquire()
+            sandbox = await self._fresh()
             try:
                 result = await sandbox.run(_TRIAL)
             finally:
@@ -147,6 +165,11 @@ class BwrapSandbox:
         self._channel = channel
         self._alive = alive
         alive.add(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether its processes are still there."""
+        return not self._process.reader.at_eof()
 
     async def run(self, job: Job) -> RunResult:
         """Run a program; what a failed or cancelled run leaves is killed at once.
@@ -206,6 +229,10 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+def _usable(sandbox: BwrapSandbox) -> bool:
+    return sandbox.usable
 
 
 async def _crash(process: BwrapProcess) -> RunnerCrashed:

@@ -41,13 +41,13 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), network=config.network_for_builds)
+    return DockerBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.bwrap import BwrapBackend
 
-    return BwrapBackend(limits(config), network=config.network_for_builds)
+    return BwrapBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
 
 
 BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
@@ -62,6 +62,7 @@ def limits(config: SandboxConfig) -> Limits:
         cpus=config.cpus,
         files=config.files_mb << 20,
         output=config.output_kb << 10,
+        inodes=config.inodes,
     )
 
 

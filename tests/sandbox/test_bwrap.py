@@ -25,8 +25,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture(scope="module")
 async def backend() -> AsyncIterator[BwrapBackend]:
-    started = await start("bwrap")
-    assert isinstance(started, BwrapBackend)
+    """A backend without a pool: the only processes are those of the sandboxes asked for."""
+    await (await start("bwrap")).close()
+    started = BwrapBackend(LIMITS, pool=0)
+    await started.start(lambda _line: None)
     yield started
     await started.close()
 
@@ -154,7 +156,7 @@ from agent.sandbox.bwrap import BwrapBackend
 from agent.sandbox.inside import source
 from pathlib import Path
 async def main():
-    backend = BwrapBackend(store=Path(sys.argv[1]))
+    backend = BwrapBackend(store=Path(sys.argv[1]), pool=0)
     await backend.start(lambda line: None)
     sandbox = await backend.acquire()
     print("running", flush=True)
