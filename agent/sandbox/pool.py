@@ -121,7 +121,7 @@ class Pool(Generic[S]):
         waiter = self._next_waiter()
         if waiter is not None:
             waiter.set_result(sandbox)
-        elif self._closed:
+        elif self._closed or len(self._ready) >= self._size:
             self._discard(sandbox)
         else:
             self._ready.append(sandbox)

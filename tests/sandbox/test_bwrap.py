@@ -112,14 +112,19 @@ async def test_a_cancelled_run_leaves_no_process(backend: BwrapBackend) -> None:
 
 
 @needs_bwrap
-async def test_a_cancelled_start_leaves_no_process(backend: BwrapBackend) -> None:
+async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
     before = descendants()
     for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02):
-        starting = asyncio.ensure_future(backend.acquire())
+        other = BwrapBackend(LIMITS, store=store)
+        await other.start(lambda _line: None)
+        starting = [asyncio.ensure_future(other.acquire()) for _ in range(6)]
         await asyncio.sleep(delay)
-        starting.cancel()
-        with suppress(asyncio.CancelledError):
-            await (await starting).release()
+        for each in starting:
+            each.cancel()
+        for each in starting:
+            with suppress(asyncio.CancelledError):
+                await (await each).release()
+        await other.close()
         assert descendants() - before == set()
 
 

@@ -156,6 +156,19 @@ async def test_closing_ends_what_waits_and_what_starts(pool: Pool[int], stand: S
         await pool.take()
 
 
+async def test_what_nobody_waits_for_any_more_is_ended(stand: Stand) -> None:
+    pool = Pool(stand.start, stand.end, stand.usable, size=0, starts=2)
+    stand.gate.clear()
+    waiting = [asyncio.ensure_future(pool.take()) for _ in range(2)]
+    await settle()
+    for each in waiting:
+        each.cancel()
+    stand.gate.set()
+    await settle()
+    assert (pool.ready, sorted(stand.ended)) == (0, [1, 2])
+    await pool.close()
+
+
 async def test_without_a_size_sandboxes_start_when_asked_for(stand: Stand) -> None:
     pool = Pool(stand.start, stand.end, stand.usable, size=0, starts=2)
     pool.fill()
