@@ -1,0 +1,53 @@
+"""What a dependency environment costs a run, once it is built."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.environments import Installer
+from tests.benchmarks.lives import TRIVIAL
+from tests.sandbox.wheel import make_wheel
+
+KEY = "benchmark0"
+ROUNDS = 30
+
+
+@runtime_checkable
+class HasInstaller(Protocol):
+    """A backend whose environments are kept in a store of its own."""
+
+    installer: Installer
+
+
+async def environment_hit(backend: SandboxBackend) -> dict[str, float]:
+    """Return what it takes to find a built environment, and what it adds to a run, in milliseconds (medians)."""
+    assert isinstance(backend, HasInstaller)
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = make_wheel(Path(folder), "bricks", {"bricks.py": "COLOUR = 'red'\n"})
+        await backend.installer.install([wheel], KEY)
+    found: list[float] = []
+    plain: list[float] = []
+    within: list[float] = []
+    for _ in range(ROUNDS):
+        sandbox = await backend.acquire()
+        begin = time.perf_counter()
+        assert await backend.installer.installed(KEY) is not None
+        found.append(time.perf_counter() - begin)
+        for job, seconds in ((TRIVIAL, plain), (replace(TRIVIAL, environment=KEY), within)):
+            begin = time.perf_counter()
+            assert (await sandbox.run(job)).clean
+            seconds.append(time.perf_counter() - begin)
+        await sandbox.release()
+    find, run, run_within = (statistics.median(each) * 1e3 for each in (found, plain, within))
+    return {
+        "find_ms": round(find, 3),
+        "run_ms": round(run, 3),
+        "run_within_ms": round(run_within, 3),
+        "added_ms": round(find + max(0.0, run_within - run), 3),
+    }
