@@ -21,6 +21,7 @@ from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
+from agent.sandbox.seccomp import kernel_filter
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
@@ -52,7 +53,7 @@ class BwrapBackend:
         self._limits = limits or Limits()
         self._root = store or store_root()
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
-        self._command: list[str] = []
+        self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
@@ -69,7 +70,7 @@ class BwrapBackend:
             return
         bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
-        self._command = bubblewrap.command(
+        self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
             shown={store.envs: "/envs", store.inside: INSIDE},
             tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
@@ -98,10 +99,13 @@ class BwrapBackend:
 
     def unenforced(self) -> Mapping[str, str]:
         """Return what this machine cannot enforce, each with the reason."""
-        return {
+        left = {
             "memory": "holds for each process of a sandbox, not for their sum: no control groups are used",
             "cpu": "not limited: no control groups are used",
         }
+        if self._found is not None and self._found[0].filter is None:
+            left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"
+        return left
 
     async def acquire(self) -> BwrapSandbox:
         """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none.
@@ -123,7 +127,7 @@ class BwrapBackend:
         return await finished(self._open(), BwrapSandbox.release)
 
     async def _open(self) -> BwrapSandbox:
-        process = await BwrapProcess.spawn(self._command)
+        process = await BwrapProcess.spawn(self._running()[0], self._arguments)
         channel = Channel(
             process.reader, process.writer, self._limits,
             processes=_process_limit(self._limits), compiled=self._compiled, why=lambda: _crash(process),
@@ -219,7 +223,8 @@ def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
         )
     interpreter = find_interpreter()
     store = BwrapStore(root, interpreter)
-    return Bubblewrap(executable, _version(executable), interpreter, store.etc), store
+    confined = kernel_filter(interpreter.tag.machine)
+    return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store
 
 
 def _version(executable: str) -> tuple[int, ...]:

@@ -24,17 +24,21 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 
 @dataclass(frozen=True)
 class Bubblewrap:
-    """An installed bubblewrap and the interpreter to run in it; `etc` is the folder shown as /etc."""
+    """An installed bubblewrap and the interpreter to run in it.
+
+    `etc` is the folder shown as /etc; `filter` a program for seccomp, which holds for all that runs inside.
+    """
 
     executable: str
     version: tuple[int, ...]
     interpreter: Interpreter
     etc: Path
+    filter: Path | None = None
 
-    def command(
+    def arguments(
         self, argv: Sequence[str], *, shown: Mapping[Path, str], tmpfs: Mapping[str, int], kept: Mapping[Path, str]
     ) -> list[str]:
-        """Return the command that runs `argv` as the first process of fresh namespaces, without network.
+        """Return what to call it with to run `argv` as the first process of fresh namespaces, without network.
 
         `shown` maps host folders to where they are to be read, `kept` to where they may be written as well; `tmpfs`
         maps empty folders to their size in bytes. Nothing else can be written.
@@ -51,7 +55,7 @@ class Bubblewrap:
             options += ["--bind", str(host), inside]
         # a tmpfs of bubblewrap's own has no size limit
         options += ["--remount-ro", "/dev", "--remount-ro", "/"]
-        return [self.executable, *options, "--", *argv]
+        return [*options, "--", *argv]
 
     def _isolation(self) -> list[str]:
         options = ["--unshare-all", "--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]

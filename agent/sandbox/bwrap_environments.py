@@ -71,13 +71,13 @@ class BwrapInstaller:
 
     async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
         build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, "/pip"]
-        command = bubblewrap.command(
+        arguments = bubblewrap.arguments(
             [bubblewrap.interpreter.path, *build],
             shown={pip: "/pip"},
             tmpfs={"/tmp": _TEMPORARY},
             kept={staging: "/staging"},
         )
-        process = await finished(BwrapProcess.spawn(command), BwrapProcess.end)
+        process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
         try:
             async with asyncio.timeout(BUILD_DEADLINE):
                 out, err = await asyncio.gather(process.reader.read(), process.stderr.read())

@@ -6,12 +6,13 @@ import asyncio
 import os
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from agent.errors import SandboxError
+from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.interpreter import as_unprivileged
 
 T = TypeVar("T")
@@ -35,18 +36,21 @@ class BwrapProcess:
         self._process = asyncio.subprocess.Process(transport, protocol, asyncio.get_running_loop())
 
     @classmethod
-    async def spawn(cls, command: Sequence[str]) -> BwrapProcess:
-        """Start a command of `Bubblewrap.command`, with pipes for its streams. Not to be cancelled.
+    async def spawn(cls, bubblewrap: Bubblewrap, arguments: Sequence[str]) -> BwrapProcess:
+        """Start bubblewrap with `Bubblewrap.arguments`, with pipes for its streams. Not to be cancelled.
 
         Raises:
             SandboxError: it could not be started.
         """
         loop = asyncio.get_running_loop()
         try:
-            transport, protocol = await loop.subprocess_exec(
-                lambda: SubprocessStreamProtocol(_BUFFER, loop), *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-                start_new_session=True, cwd="/", env={}, **as_unprivileged(),
-            )  # fmt: skip
+            with _opened(bubblewrap.filter) as descriptors:
+                confined = [word for descriptor in descriptors for word in ("--seccomp", str(descriptor))]
+                transport, protocol = await loop.subprocess_exec(
+                    lambda: SubprocessStreamProtocol(_BUFFER, loop), bubblewrap.executable, *confined, *arguments,
+                    stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=descriptors,
+                    start_new_session=True, cwd="/", env={}, **as_unprivileged(),
+                )  # fmt: skip
         except OSError as error:
             raise SandboxError(f"bubblewrap could not be started: {error}") from error
         return cls(transport, protocol)
@@ -82,6 +86,19 @@ class BwrapProcess:
                 await self._process.wait()
         ended = "" if self._process.returncode is None else f"it ended with exit code {self._process.returncode}"
         return said.decode("utf-8", "replace").strip() or ended
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[tuple[int, ...]]:
+    """Open a file anew: bubblewrap reads it to its end, so that no two may share a descriptor."""
+    if file is None:
+        yield ()
+        return
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        yield (descriptor,)
+    finally:
+        os.close(descriptor)
 
 
 async def finished(work: Awaitable[T], undo: Callable[[T], Awaitable[None]]) -> T:

@@ -59,34 +59,45 @@ class ContainerEngine(Protocol):
         ...
 
 
-def sandbox_config(
-    image: str, command: Sequence[str], limits: Limits, store: str, labels: Mapping[str, str]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Setting:
+    """What all containers of a backend have in common.
+
+    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with.
+    """
+
+    image: str
+    limits: Limits
+    store: str
+    labels: Mapping[str, str]
+    security: tuple[str, ...] = ()
+
+
+def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
     """Return the engine's settings for a pair's container: no network, read-only, limited, no host folders.
 
     Root inside keeps only what its trusted first process needs: to become another user and to end that user's
     processes. The environment store is mounted read-only.
     """
-    config = _config(image, command, limits, {**labels, KIND: "sandbox"})
+    config = _config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(store, read_only=True)]
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True)]
     return config
 
 
-def builder_config(
-    image: str, command: Sequence[str], limits: Limits, store: str, labels: Mapping[str, str]
-) -> dict[str, Any]:
+def builder_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
     """Return the settings for a container that may write to the environment store, and has no capability at all."""
-    config = _config(image, command, limits, {**labels, KIND: "builder"})
-    config["HostConfig"]["Mounts"] = [_mount(store, read_only=False)]
+    config = _config(setting, command, "builder")
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=False)]
     return config
 
 
-def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
+def _config(setting: Setting, command: Sequence[str], kind: str) -> dict[str, Any]:
+    limits = setting.limits
     # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
     folder = f"rw,exec,nosuid,nodev,size={limits.files},nr_inodes={limits.inodes},mode=1777"
     return {
-        "Image": image,
+        "Image": setting.image,
         "Entrypoint": list(command),
         "Cmd": [],
         "User": "0:0",
@@ -100,14 +111,14 @@ def _config(image: str, command: Sequence[str], limits: Limits, labels: Mapping[
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
-        "Labels": dict(labels),
+        "Labels": {**setting.labels, KIND: kind},
         "HostConfig": {
             "NetworkMode": "none",
             "ReadonlyRootfs": True,
             "Tmpfs": {"/tmp": folder, WORK: folder, "/dev/shm": folder},
             "IpcMode": "private",
             "CapDrop": ["ALL"],
-            "SecurityOpt": ["no-new-privileges"],
+            "SecurityOpt": ["no-new-privileges", *setting.security],
             "Init": False,
             "Memory": limits.memory,
             "MemorySwap": limits.memory,

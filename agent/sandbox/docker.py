@@ -10,7 +10,7 @@ from dataclasses import replace
 from agent.errors import SandboxError, SandboxUnavailable
 from agent.resources import data_folder
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
-from agent.sandbox.containers import WORK, ContainerCrew, sandbox_config
+from agent.sandbox.containers import WORK, ContainerCrew, Setting, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.docker_environments import DockerInstaller, Site
 from agent.sandbox.docker_sandbox import DockerSandbox
@@ -19,6 +19,7 @@ from agent.sandbox.images import ImageSource, ensure_built, ensure_present
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
+from agent.sandbox.seccomp import engine_profile
 
 VOLUME = f"{PREFIX}-environments"
 UNPRIVILEGED = 65534
@@ -63,6 +64,7 @@ class DockerBackend:
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent
         self._description: Mapping[str, str] = {"backend": self.name}
+        self._unenforced: Mapping[str, str] = {}
         self._alive: set[DockerSandbox] = set()
 
     async def start(self, progress: Progress) -> None:
@@ -80,11 +82,12 @@ class DockerBackend:
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
             limits = replace(self._limits, cpus=min(self._limits.cpus, engine.cpus))
-            self._site = Site(engine, crew, image, self._volume, limits, owner.labels())
             await crew.call(engine.ensure_volume, self._volume)
             await crew.call(sweep, engine, owner)
-            await self.installer.probe()
-            self._description = await self._describe(self._site)
+            confined = Setting(image, limits, self._volume, owner.labels(), (f"seccomp={engine_profile()}",))
+            self._site = Site(engine, crew, confined)
+            await self._probe(self._site, progress)
+            self._description = await self._describe(self._running())
         except BaseException as error:
             self._site = None
             await crew.close()
@@ -100,7 +103,7 @@ class DockerBackend:
 
     def unenforced(self) -> Mapping[str, str]:
         """Return what this machine cannot enforce, each with the reason."""
-        return {}
+        return self._unenforced
 
     async def acquire(self) -> DockerSandbox:
         """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none.
@@ -124,6 +127,19 @@ class DockerBackend:
             self._progress(f"Container {name} is left; the next start removes it: {error}")
         site.engine.close()
 
+    async def _probe(self, site: Site, progress: Progress) -> None:
+        """Start a container; where the engine does not take our seccomp profile (Podman reads a path), with its own."""
+        self._unenforced = {}
+        try:
+            await self.installer.probe()
+        except SandboxError as error:
+            if "seccomp" not in str(error):
+                raise
+            self._site = replace(site, setting=replace(site.setting, security=()))
+            await self.installer.probe()
+            self._unenforced = {"seccomp": f"the engine keeps its own profile, for it does not take ours: {error}"}
+            progress("This engine does not take our seccomp profile: its own confines the sandboxes")
+
     async def _fresh(self) -> DockerSandbox:
         """Start a container; as long as the engine does not answer, wait for it."""
         site = self._running()
@@ -142,7 +158,7 @@ class DockerBackend:
 
     async def _open(self, site: Site) -> DockerSandbox:
         command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
-        config = sandbox_config(site.image, command, site.limits, site.store, site.labels)
+        config = sandbox_config(site.setting, command)
         sandbox = DockerSandbox(site, await site.crew.launch(config), self._alive)
         try:
             await sandbox.open()
@@ -169,8 +185,8 @@ class DockerBackend:
             "engine": site.engine.name,
             "api": site.engine.api_version,
             "platform": site.engine.platform,
-            "image": site.image,
-            "image_id": await site.crew.call(site.engine.image_id, site.image) or "",
+            "image": site.setting.image,
+            "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
             "python": self.installer.python,
         }
 

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.attach import AttachedStream
 from agent.sandbox.base import Limits
-from agent.sandbox.containers import STORE, WORK, ContainerCrew, builder_config, fresh_name, sandbox_config
+from agent.sandbox.containers import STORE, WORK, ContainerCrew, Setting, builder_config, fresh_name, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
 from agent.sandbox.inside import installer, source
@@ -45,14 +45,11 @@ print(json.dumps(dict(
 
 @dataclass(frozen=True)
 class Site:
-    """Where the containers of a started backend come from. `store` is the volume's name."""
+    """Where the containers of a started backend come from."""
 
     engine: DockerEngine
     crew: ContainerCrew
-    image: str
-    store: str
-    limits: Limits
-    labels: Mapping[str, str]
+    setting: Setting
 
 
 class DockerInstaller:
@@ -82,7 +79,7 @@ class DockerInstaller:
         """
         site = self._site()
         command = ["python3", "-I", "-S", "-c", _PROBE]
-        config = sandbox_config(site.image, command, site.limits, site.store, site.labels)
+        config = sandbox_config(site.setting, command)
         said = await _said(site, config, PROBE_DEADLINE)
         self.python = said.pop("full")
         self._interpreter = InterpreterTag(**said)
@@ -107,7 +104,7 @@ class DockerInstaller:
         site = self._site()
         staging = f".staging/{key}-{secrets.token_hex(4)}"
         command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key]
-        config = builder_config(site.image, command, _builder_limits(site.limits), site.store, site.labels)
+        config = builder_config(_for_builders(site.setting), command)
 
         def send_wheels(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
@@ -118,16 +115,18 @@ class DockerInstaller:
         said = await _said(site, config, BUILD_DEADLINE, send_wheels)
         if said.get("no_pip"):
             raise DependencyUnavailable(
-                f"the sandbox image {site.image} has no pip, so nothing can be installed for it: add pip to the image"
+                f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
             )
         if "refused" in said:
             raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
         return tuple(said["installed"])
 
 
-def _builder_limits(limits: Limits) -> Limits:
+def _for_builders(setting: Setting) -> Setting:
     """A builder runs pip alone: it needs no less than pip does, however small the sandboxes are."""
-    return Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
+    limits = setting.limits
+    roomy = Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
+    return replace(setting, limits=roomy)
 
 
 def _pack(wheels: Sequence[Path], staging: str, stream: BinaryIO) -> None:
@@ -149,7 +148,7 @@ def _read(site: Site, path: str) -> bytes | None:
     """Read a file of the store through a container that is created for it and never started."""
     name = fresh_name()
     try:
-        site.engine.create(sandbox_config(site.image, ["python3"], site.limits, site.store, site.labels), name)
+        site.engine.create(sandbox_config(site.setting, ["python3"]), name)
         return site.engine.read(name, path)
     finally:
         site.engine.remove(name)

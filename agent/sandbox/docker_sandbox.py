@@ -37,7 +37,7 @@ class DockerSandbox:
             SandboxError: it did not come up.
         """
         stream = self._stream = await AttachedStream.open(self._launched.connection)
-        channel = Channel(stream.reader, stream.writer, self._site.limits, site=True, why=self._why)
+        channel = Channel(stream.reader, stream.writer, self._site.setting.limits, site=True, why=self._why)
         await channel.greet(START_DEADLINE)
         await channel.prepare(source("python_harness"))
         self._channel = channel

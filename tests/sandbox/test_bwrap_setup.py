@@ -104,7 +104,9 @@ def test_an_interpreter_elsewhere_is_shown_with_its_folder(prefix: str, folders:
 
 def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: Path) -> None:
     found = replace(find_interpreter(), folders=("/tmp/python",))
-    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).command(["true"], shown={}, tmpfs={"/tmp": 1000}, kept={})
+    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).arguments(
+        ["true"], shown={}, tmpfs={"/tmp": 1000}, kept={}
+    )
     assert command.index("/tmp/python") > command.index("/tmp")
     assert command[command.index("/tmp") - 3 : command.index("/tmp")] == ["--size", "1000", "--tmpfs"]
 
@@ -112,7 +114,7 @@ def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: P
 def test_user_namespaces_are_forbidden_where_bubblewrap_can(tmp_path: Path) -> None:
     found = find_interpreter()
     commands = [
-        Bubblewrap("bwrap", version, found, tmp_path).command([], shown={}, tmpfs={}, kept={})
+        Bubblewrap("bwrap", version, found, tmp_path).arguments([], shown={}, tmpfs={}, kept={})
         for version in ((0, 7, 0), (0, 8, 0), (1, 0))
     ]
     assert ["--disable-userns" in command for command in commands] == [False, True, True]

@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits
-from agent.sandbox.containers import ContainerCrew, builder_config, sandbox_config
+from agent.sandbox.containers import ContainerCrew, Setting, builder_config, sandbox_config
 
 CONFIG: Mapping[str, Any] = {"Image": "x"}
 
@@ -180,7 +180,7 @@ async def test_what_could_not_be_removed_is_removed_when_the_engine_is_back() ->
 
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
     limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
-    config = sandbox_config("image", ["python3"], limits, "store", {"owner": "me"})
+    config = sandbox_config(Setting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"])
     host = config["HostConfig"]
     assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
     assert host["ReadonlyRootfs"]
@@ -201,7 +201,7 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
 
 
 def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
-    host = builder_config("image", ["python3"], Limits(), "store", {})["HostConfig"]
+    host = builder_config(Setting("image", Limits(), "store", {}), ["python3"])["HostConfig"]
     assert not host["Mounts"][0]["ReadOnly"]
     assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
     assert host["NetworkMode"] == "none"

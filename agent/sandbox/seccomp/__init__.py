@@ -1,0 +1,19 @@
+"""Which calls of the kernel a sandbox may make: one list (`rules.py`), and the filters made of it for each backend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+
+def kernel_filter(machine: str) -> Path | None:
+    """Return the file that `bwrap --seccomp` takes on a machine (`x86_64`, `aarch64`), or None for other machines."""
+    path = _HERE / f"{machine}.bpf"
+    return path if path.is_file() else None
+
+
+def engine_profile() -> str:
+    """Return the profile that Docker's engine takes, as JSON on one line."""
+    return json.dumps(json.loads((_HERE / "docker.json").read_text(encoding="ascii")), separators=(",", ":"))

@@ -1,0 +1,227 @@
+"""The filters made of the rules say what the rules say, on every machine, and are no weaker than Docker's own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import runpy
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.sandbox.seccomp import bpf, engine_profile, kernel_filter, table
+from agent.sandbox.seccomp.profile import profile
+from agent.sandbox.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
+
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
+ARGUMENT = st.integers(0, 2**64 - 1)
+LOWER_HALF = 0xFFFFFFFF
+MACHINES = sorted(table.MACHINES)
+DOCKERS = Path(__file__).with_name("docker_default_calls.txt")
+LATER_THAN_THAT_LIST = {
+    *[
+        "cachestat",
+        "fchmodat2",
+        "futex_requeue",
+        "futex_wait",
+        "futex_wake",
+        "getxattrat",
+        "listxattrat",
+        "map_shadow_stack",
+        "mseal",
+    ],
+    *["pkey_alloc", "pkey_free", "pkey_mprotect", "removexattrat", "setxattrat", "uretprobe"],
+}
+"""Calls that Docker's engine allows since: they are later, or were refused because they were new."""
+
+
+def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architecture: int | None = None) -> int:
+    """Return what the kernel would of a call: an interpreter of classic BPF, run on a `struct seccomp_data`."""
+    padded = (*arguments, *[0] * (6 - len(arguments)))
+    called_by = table.MACHINES[machine].architecture if architecture is None else architecture
+    data = struct.pack("<IIQ6Q", number, called_by, 0, *padded)
+    program = list(struct.iter_unpack("<HBBI", bpf.program(machine)))
+    position = accumulator = 0
+    while True:
+        operation, when, otherwise, constant = program[position]
+        position += 1
+        match operation:
+            case 0x20:
+                (accumulator,) = struct.unpack_from("<I", data, constant)
+            case 0x54:
+                accumulator &= constant
+            case 0x05:
+                position += constant
+            case 0x15:
+                position += when if accumulator == constant else otherwise
+            case 0x35:
+                position += when if accumulator >= constant else otherwise
+            case 0x06:
+                return int(constant)
+            case _:
+                raise AssertionError(f"an instruction that no filter should have: {operation:#x}")
+
+
+def call(machine: str, name: str, *arguments: int) -> int:
+    """Return what becomes of a call by its name."""
+    return judge(machine, table.numbers(machine)[name], arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_says_of_every_number_what_the_rules_say(machine: str) -> None:
+    names = {number: name for name, number in table.numbers(machine).items()}
+    for number in range(max(names) + 50):
+        said = table.verdict(names[number], number) if number in names else errno.ENOSYS
+        if not isinstance(said, Restriction):
+            assert judge(machine, number) == (ERRNO | said if said else ALLOW), names.get(number, number)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(number=st.integers(0, 2**32 - 1))
+def test_a_number_that_no_call_has_is_refused(machine: str, number: int) -> None:
+    if number not in table.numbers(machine).values():
+        assert judge(machine, number) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(architecture=st.integers(0, 2**32 - 1), number=st.integers(0, 500))
+def test_a_call_of_another_architecture_ends_the_process(machine: str, architecture: int, number: int) -> None:
+    if architecture != table.MACHINES[machine].architecture:
+        assert judge(machine, number, architecture=architecture) == KILL
+
+
+@given(number=st.integers(0, 600))
+def test_the_other_numbering_of_a_64_bit_pc_is_refused(number: int) -> None:
+    assert judge("x86_64", number | 0x40000000) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(flags=ARGUMENT)
+def test_clone_makes_no_namespace(machine: str, flags: int) -> None:
+    namespaces = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+    assert call(machine, "clone", flags) == (EPERM if flags & namespaces else ALLOW)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(command=st.one_of(ARGUMENT, st.sampled_from([0x5412, 0x541C, 0x5423])), upper=st.integers(0, LOWER_HALF))
+def test_nothing_is_pushed_into_a_terminal_whatever_the_upper_half(machine: str, command: int, upper: int) -> None:
+    refused = command & LOWER_HALF in (0x5412, 0x541C, 0x5423)
+    assert call(machine, "ioctl", 0, command & LOWER_HALF | upper << 32) == (EPERM if refused else ALLOW)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(family=st.integers(0, 50), kind=st.integers(0, 10), flags=st.sampled_from([0, 0x800, 0x80000]),
+       protocol=st.integers(0, 300))  # fmt: skip
+def test_sockets_are_unix_tcp_udp_or_list_interfaces(
+    machine: str, family: int, kind: int, flags: int, protocol: int
+) -> None:
+    allowed = (
+        family == 1
+        or (family == 16 and protocol == 0)
+        or (family in (2, 10) and (kind, protocol) in {(1, 0), (1, 6), (2, 0), (2, 17)})
+    )
+    assert call(machine, "socket", family, kind | flags, protocol) == (ALLOW if allowed else EPERM)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "io_uring_setup",
+        "add_key",
+        "keyctl",
+        "request_key",
+        "unshare",
+        "setns",
+        "bpf",
+        "ptrace",
+        "process_vm_writev",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "kexec_load",
+        "kexec_file_load",
+        "init_module",
+        "userfaultfd",
+        "perf_event_open",
+        "open_by_handle_at",
+        "reboot",
+        "swapon",
+    ],
+)
+def test_what_reaches_the_kernel_or_others_is_refused(machine: str, name: str) -> None:
+    assert call(machine, name) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_libraries_take_clone3_for_a_later_kernels(machine: str) -> None:
+    assert call(machine, "clone3") == ENOSYS
+
+
+def test_every_name_of_the_rules_is_a_call() -> None:
+    known = {name for machine in MACHINES for name in table.numbers(machine)}
+    assert {name for refusal in REFUSALS for name in refusal.names} | set(RESTRICTIONS) <= known
+    assert max(number for machine in MACHINES for number in table.numbers(machine).values()) >= JUDGED
+
+
+def test_nothing_is_allowed_that_dockers_own_profile_refuses() -> None:
+    dockers = set(DOCKERS.read_text(encoding="ascii").split())
+    ours = {rule for entry in _rules() if entry["action"] == "SCMP_ACT_ALLOW" for rule in entry["names"]}
+    assert len(dockers) > 300
+    assert ours - dockers - {"clone", "personality"} == LATER_THAN_THAT_LIST
+
+
+def test_the_profile_and_the_filter_allow_the_same() -> None:
+    entries = _rules()
+    plain = {name for entry in entries if not entry.get("args") for name in entry["names"]
+             if entry["action"] == "SCMP_ACT_ALLOW"}  # fmt: skip
+    limited = {name for entry in entries if entry.get("args") for name in entry["names"]}
+    for machine in MACHINES:
+        for name, number in table.numbers(machine).items():
+            if name not in limited:
+                assert (judge(machine, number) == ALLOW) == (name in plain), name
+    assert limited == set(RESTRICTIONS)
+
+
+@given(name=st.sampled_from(sorted(RESTRICTIONS)), arguments=st.tuples(ARGUMENT, ARGUMENT, ARGUMENT))
+def test_the_profile_and_the_filter_ask_the_same_of_arguments(name: str, arguments: tuple[int, int, int]) -> None:
+    rules = [entry["args"] for entry in _rules() if name in entry["names"]]
+    allowed = any(all(_holds(argument, arguments) for argument in rule) for rule in rules)
+    assert call("x86_64", name, *arguments) == (ALLOW if allowed else EPERM)
+
+
+def test_the_files_are_what_the_rules_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(table.NUMBERS, tmp_path)
+    monkeypatch.setattr(table, "NUMBERS", tmp_path / table.NUMBERS.name)
+    monkeypatch.setattr(sys, "argv", ["make-seccomp"])
+    written = {"docker.json": profile().encode(), **{f"{name}.bpf": bpf.program(name) for name in MACHINES}}
+    runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "make-seccomp"))
+    for name, content in written.items():
+        assert (tmp_path / name).read_bytes() == content
+        assert Path(bpf.__file__).with_name(name).read_bytes() == content, "run scripts/make-seccomp"
+
+
+def test_every_machine_of_the_table_has_a_filter_and_others_have_none() -> None:
+    assert all(kernel_filter(machine) is not None for machine in MACHINES)
+    assert kernel_filter("riscv64") is None
+    assert json.loads(engine_profile()) == json.loads(profile())
+    assert "\n" not in engine_profile()
+
+
+def _rules() -> list[dict[str, object]]:
+    rules: list[dict[str, object]] = json.loads(profile())["syscalls"]
+    return rules
+
+
+def _holds(argument: dict[str, int | str], values: tuple[int, ...]) -> bool:
+    value = values[int(argument["index"])]
+    if argument["op"] == "SCMP_CMP_EQ":
+        return value == argument["value"]
+    assert argument["op"] == "SCMP_CMP_MASKED_EQ"
+    return value & int(argument["value"]) == argument["valueTwo"]
