@@ -102,6 +102,7 @@ class BwrapBackend:
         left = {
             "memory": "holds for each process of a sandbox, not for their sum: no control groups are used",
             "cpu": "not limited: no control groups are used",
+            "inodes": "not limited: bubblewrap's temporary folders have a size alone",
         }
         if self._found is not None and self._found[0].filter is None:
             left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"

@@ -1,0 +1,51 @@
+"""Checks that a backend must pass before anybody runs strangers' programs in it: `inspect` runs them all.
+
+    backend = MyBackend(limits)
+    await backend.start(print)
+    async for finding in inspect(backend, limits):
+        print(finding)
+
+Each is tried with real programs; canaries on the host must stay whole. In tests: parametrize over `CHECKS` and run
+`examine` on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from agent.errors import SandboxError
+from agent.sandbox.base import Limits, SandboxBackend
+from agent.sandbox.selfcheck import forgery, greed, honest, kernel, neighbours, reach, tricks
+from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict
+from agent.sandbox.selfcheck.host import Disturbed, canaries
+
+__all__ = ["CHECKS", "Check", "Finding", "Room", "Verdict", "canaries", "examine", "inspect"]
+
+CHECKS: tuple[Check, ...] = tuple(
+    check for module in (honest, greed, reach, kernel, forgery, tricks, neighbours) for check in module.CHECKS
+)
+
+
+async def examine(check: Check, room: Room) -> Finding:
+    """Run one check, unless the backend says that this machine cannot enforce what it needs."""
+    reason = room.backend.unenforced().get(check.needs)
+    if reason is not None:
+        return Finding(check.name, check.group, Verdict.NOT_ENFORCED, reason)
+    try:
+        await check.procedure(room)
+        room.host.inspect()
+    except (Broken, Disturbed) as problem:
+        return Finding(check.name, check.group, Verdict.BROKEN, str(problem))
+    except SandboxError as error:
+        return Finding(check.name, check.group, Verdict.BROKEN, f"the sandbox itself broke: {error}")
+    return Finding(check.name, check.group, Verdict.HELD)
+
+
+async def inspect(
+    backend: SandboxBackend, limits: Limits, *, checks: Sequence[Check] = CHECKS
+) -> AsyncIterator[Finding]:
+    """Run checks one after another on a backend that was started with these limits, and yield each finding."""
+    with canaries() as host:
+        room = Room(backend, limits, host)
+        for check in checks:
+            yield await examine(check, room)

@@ -1,0 +1,177 @@
+"""What a check is, where it runs, and what it may find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from agent.sandbox.base import Job, Limits, Record, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.inside import source
+from agent.sandbox.selfcheck.host import Host
+
+_STILL_WORKS = """
+import os
+others = [name for name in os.listdir("/proc") if name.isdecimal() and int(name) not in (1, os.getpid())]
+for name in ("/tmp", "/dev/shm"):
+    for entry in os.scandir(name):
+        if entry.is_file(follow_symlinks=False) or entry.is_symlink(): os.unlink(entry.path)
+def read(number):
+    try:
+        with open(f"/proc/{number}/status") as file: return file.read()
+    except OSError: return ""
+own = {line.split()[1] for line in read("self").splitlines() if line.startswith(("PPid:", "Pid:"))}
+left = [name for name in others if name not in own and read(name)]
+assert not left, f"processes outlive their run: {[read(name).splitlines()[0] for name in left]}"
+"""
+
+
+class Broken(Exception):
+    """A backend does not do what a check asks; the message says what happened instead."""
+
+
+class Verdict(StrEnum):
+    """What became of a check."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    NOT_ENFORCED = "not enforced"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found. `detail` says what happened when it broke, and the reason when it cannot hold here."""
+
+    check: str
+    group: str
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What checks are given: a backend that was started, the limits it was made with, and the host's canaries."""
+
+    backend: SandboxBackend
+    limits: Limits
+    host: Host
+
+    @asynccontextmanager
+    async def sandbox(self) -> AsyncIterator[Sandbox]:
+        """Acquire a sandbox for a while."""
+        acquired = await self.backend.acquire()
+        try:
+            yield acquired
+        finally:
+            await acquired.release()
+
+    def job(self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:
+        """Return a job for the Python harness; the program finds what it may know of the host in `HOST`."""
+        known = json.dumps({**asdict(self.limits), **self.host.known})
+        lead = f"import json; HOST = json.loads({json.dumps(known)})\n"
+        shifted = {name: str(int(value) + 1) for name, value in options.items()}
+        return Job(source("python_harness"), lead + program, tuple(cases), shifted, None, timeout)
+
+    async def still_works(self, sandbox: Sandbox) -> None:
+        """Demand that a sandbox goes on working, without processes of earlier runs, and that the host is whole.
+
+        Raises:
+            Broken: it is not so.
+        """
+        result = await sandbox.run(self.job(in_a_case(_STILL_WORKS)))
+        if not earned(result):
+            raise Broken(f"afterwards a harmless program fails: {told(result)}")
+        self.host.inspect()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a backend must hold.
+
+    `needs` names what a machine may be unable to enforce, as the keys of `SandboxBackend.unenforced`: then it is not
+    tried. `procedure` raises `Broken`; a `SandboxError` out of it is a finding as well, for no program may end its
+    sandbox.
+    """
+
+    name: str
+    group: str
+    procedure: Callable[[Room], Awaitable[None]] = field(repr=False)
+    needs: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.group}: {self.name}"
+
+
+def in_a_case(body: str) -> str:
+    """Return a program whose one case runs these statements."""
+    indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
+    return f"def test_a():\n{indented}"
+
+
+def earned(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
+    """Say whether a run counts as passed: clean, and every case started, and ended well."""
+    started = [record.name for record in result.records if record.kind == "start"]
+    outcomes = {record.name: record.outcome for record in ended(result)}
+    return result.clean and set(started) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
+
+
+def ended(result: RunResult) -> list[Record]:
+    """Return the records of cases that ended."""
+    return [record for record in result.records if record.kind == "case"]
+
+
+def told(result: RunResult) -> str:
+    """Say how a run ended, in one line."""
+    said = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in ended(result)]
+    hit = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
+    how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
+    return "; ".join(filter(None, [*said, hit, how, result.stderr.strip()[-200:]]))
+
+
+def programs(
+    group: str,
+    bodies: Mapping[str, str],
+    demand: Callable[[RunResult], str | None],
+    *,
+    needs: str = "",
+    timeout: float = 5.0,
+    whole: bool = False,
+) -> list[Check]:
+    """Return a check for each program: run it in a sandbox, and demand something of its result.
+
+    `demand` returns what is wrong, or None. Bodies are statements of one case unless `whole` programs.
+    """
+
+    def check(name: str, body: str) -> Check:
+        async def procedure(room: Room) -> None:
+            async with room.sandbox() as sandbox:
+                result = await sandbox.run(room.job(body if whole else in_a_case(body), timeout=timeout))
+                wrong = demand(result)
+                if wrong is not None:
+                    raise Broken(f"{wrong}: {told(result)}")
+                await room.still_works(sandbox)
+
+        return Check(name, group, procedure, needs)
+
+    return [check(name, body) for name, body in bodies.items()]
+
+
+def passes(result: RunResult) -> str | None:
+    """Demand that a program passes."""
+    return None if earned(result) else "it should have passed"
+
+
+def does_not_pass(result: RunResult) -> str | None:
+    """Demand that a program does not pass, however it ends."""
+    return "it passed" if earned(result) else None
+
+
+def is_refused(result: RunResult) -> str | None:
+    """Demand that the system refused what a program wanted."""
+    errors = [record.error_type for record in ended(result) if record.outcome == "error"]
+    return None if errors and set(errors) <= _REFUSALS else "it was not refused"
+
+
+_REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}

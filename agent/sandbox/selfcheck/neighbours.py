@@ -1,0 +1,129 @@
+"""What one run leaves to the next, and one sandbox to another: nothing that runs, and nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.sandbox.base import Sandbox
+from agent.sandbox.selfcheck.check import Broken, Check, Room, ended, in_a_case, is_refused, passes, told
+
+GROUP = "neighbours"
+_FOLDERS = ("/tmp", "/dev/shm", "/work", "/var/tmp", "/run/lock", "/dev/mqueue")
+
+_DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True:
+            with open("/tmp/beat", "w") as f: f.write(str(time.monotonic()))
+            time.sleep(0.01)
+    os._exit(0)
+os.wait()
+while not os.path.exists("/tmp/beat"): time.sleep(0.01)
+"""
+_BEATS = """
+import time
+def beat():
+    with open("/tmp/beat") as f: return f.read()
+first = beat()
+time.sleep(0.1)
+assert beat() == first, "it goes on"
+"""
+_LEAVE = f"""
+for folder in {_FOLDERS!r}:
+    try:
+        with open(folder + "/left-behind", "w") as f: f.write("x")
+    except OSError: pass
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.shmget(4711, 4096, 0o1666); libc.semget(4711, 1, 0o1666); libc.msgget(4711, 0o1666)
+"""
+_LOOK = f"""
+import ctypes, os
+for folder in {_FOLDERS!r}: assert not os.path.exists(folder + "/left-behind"), folder
+libc = ctypes.CDLL(None)
+assert libc.shmget(4711, 4096, 0) == libc.semget(4711, 1, 0) == libc.msgget(4711, 0) == -1, "shared memory"
+"""
+_LISTEN = """
+import socket, time
+servers = []
+for family, address in ((socket.AF_INET, ("0.0.0.0", 40404)), (socket.AF_UNIX, chr(0) + "agent-neighbour")):
+    server = socket.socket(family)
+    server.bind(address)
+    server.listen()
+    servers.append(server)
+time.sleep(3)
+"""
+_CALL = """
+import os, socket, time
+time.sleep(0.5)
+for family, address in ((socket.AF_INET, ("127.0.0.1", 40404)), (socket.AF_UNIX, chr(0) + "agent-neighbour")):
+    with socket.socket(family) as s:
+        try: s.connect(address)
+        except OSError: continue
+        raise AssertionError(address)
+"""
+_MODULES = """
+for name in ("unittest", "asyncio", "sitecustomize", "usercustomize", "conftest", "types", "json", "pytest"):
+    with open(name + ".py", "w") as f: f.write("import os; os._exit(0)")
+"""
+_UNITTEST = "import unittest\nclass TestX(unittest.TestCase):\n    def test_x(self): self.assertEqual(1, 2)"
+
+
+async def _pass(room: Room, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
+    result = await sandbox.run(room.job(in_a_case(body), timeout=timeout))
+    if wrong := passes(result):
+        raise Broken(f"{wrong}: {told(result)}")
+
+
+async def _no_daemon(room: Room) -> None:
+    async with room.sandbox() as sandbox:
+        await _pass(room, sandbox, _DAEMON)
+        await _pass(room, sandbox, _BEATS)
+        await room.still_works(sandbox)
+
+
+async def _no_modules(room: Room) -> None:
+    async with room.sandbox() as sandbox:
+        await _pass(room, sandbox, _MODULES)
+        result = await sandbox.run(room.job(_UNITTEST, ["TestX.test_x"]))
+        if not result.clean or [record.outcome for record in ended(result)] != ["failed"]:
+            raise Broken(f"a file of an earlier run stood in for a module: {told(result)}")
+
+
+async def _no_files(room: Room) -> None:
+    async with room.sandbox() as one, room.sandbox() as other:
+        await _pass(room, one, _LEAVE)
+        await _pass(room, other, _LOOK)
+    async with room.sandbox() as later:
+        await _pass(room, later, _LOOK)
+
+
+async def _no_calls(room: Room) -> None:
+    async with room.sandbox() as one, room.sandbox() as other:
+        listening = asyncio.create_task(_pass(room, one, _LISTEN, timeout=10))
+        try:
+            await _pass(room, other, _CALL)
+        finally:
+            await listening
+
+
+async def _no_way_up(room: Room) -> None:
+    """The key of an environment comes from the host alone; still, it is no path."""
+    async with room.sandbox() as sandbox:
+        result = await sandbox.command(["cat", "../" * 30 + "etc/shadow"], 5.0)
+        if result.exit_code == 0:
+            raise Broken("a command read the passwords of the system")
+        refused = await sandbox.run(room.job(in_a_case("open('/etc/shadow')")))
+        if wrong := is_refused(refused):
+            raise Broken(f"{wrong}: {told(refused)}")
+
+
+CHECKS = [
+    Check("a daemon does not outlive its run", GROUP, _no_daemon),
+    Check("files of a run do not stand in for modules", GROUP, _no_modules),
+    Check("a sandbox finds nothing of another", GROUP, _no_files),
+    Check("a sandbox does not reach another", GROUP, _no_calls),
+    Check("a command is confined as a program is", GROUP, _no_way_up),
+]

@@ -1,0 +1,226 @@
+"""A backend with a weakness is found out: each check can fail, and does where it should."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.sandbox import bwrap_store
+from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Progress, Record, RunResult, Sandbox
+from agent.sandbox.bwrap import BwrapBackend
+from agent.sandbox.bwrap_command import Bubblewrap
+from agent.sandbox.inside import source
+from agent.sandbox.scripted import ScriptedSandboxBackend
+from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
+from agent.sandbox.selfcheck.host import Host
+from tests.sandbox.conftest import LIMITS, start
+
+
+@dataclass
+class Answering:
+    """A backend whose sandboxes run nothing: every program ends as `answer` says."""
+
+    answer: Callable[[Job], RunResult]
+    exit_code: int
+    name: str = "answering"
+
+    @property
+    def environments(self) -> EnvironmentBuilder:
+        raise NotImplementedError
+
+    async def start(self, progress: Progress) -> None:
+        """Nothing is needed."""
+
+    def describe(self) -> Mapping[str, str]:
+        return {}
+
+    def unenforced(self) -> Mapping[str, str]:
+        return {}
+
+    async def acquire(self) -> Sandbox:
+        return self
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+    async def run(self, job: Job) -> RunResult:
+        return self.answer(job)
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        return CommandResult(self.exit_code, "")
+
+    async def release(self) -> None:
+        """Nothing was acquired."""
+
+
+def believes(job: Job) -> RunResult:
+    """Report every case as passed."""
+    cases = [record for name in job.cases for record in (Record("start", name), Record("case", name, "passed"))]
+    return RunResult((*cases, Record("end")))
+
+
+def fails(job: Job) -> RunResult:
+    """Report nothing."""
+    return RunResult((), exit_code=1)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """Canaries."""
+    with canaries() as made:
+        yield made
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+async def test_no_check_holds_whatever_the_answer(host: Host, check: Check) -> None:
+    rooms = [Room(Answering(believes, 0), LIMITS, host), Room(Answering(fails, 0), LIMITS, host)]
+    assert Verdict.BROKEN in [(await examine(check, room)).verdict for room in rooms]
+
+
+async def test_a_sandbox_that_breaks_is_a_finding(host: Host) -> None:
+    silent = ScriptedSandboxBackend([])
+    await silent.start(lambda _line: None)
+    finding = await examine(CHECKS[0], Room(silent, LIMITS, host))
+    assert (finding.verdict, "the sandbox itself broke" in finding.detail) == (Verdict.BROKEN, True)
+
+
+async def test_what_cannot_be_enforced_is_not_tried(host: Host) -> None:
+    class Modest(Answering):
+        def unenforced(self) -> Mapping[str, str]:
+            return {"memory": "no control groups"}
+
+    check = next(check for check in CHECKS if check.needs == "memory")
+    finding = await examine(check, Room(Modest(believes, 0), LIMITS, host))
+    assert finding == Finding(check.name, check.group, Verdict.NOT_ENFORCED, "no control groups")
+
+
+Change = Callable[[list[str]], list[str]]
+
+
+def with_options(*options: str) -> Change:
+    """Give bubblewrap further options, after all others."""
+    return lambda words: [*words[: words.index("--")], *options, *words[words.index("--") :]]
+
+
+def without(*options: str) -> Change:
+    """Leave out options that stand one after another."""
+
+    def change(words: list[str]) -> list[str]:
+        at = next(n for n in range(len(words)) if tuple(words[n : n + len(options)]) == options)
+        return words[:at] + words[at + len(options) :]
+
+    return change
+
+
+def unlimited(words: list[str]) -> list[str]:
+    """Leave out the sizes of temporary folders."""
+    kept = list(words)
+    while "--size" in kept:
+        at = kept.index("--size")
+        del kept[at : at + 2]
+    return kept
+
+
+WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "it shares the host's network": (
+        with_options("--share-net"),
+        ("network: the host and its neighbours", "network: any interface but its own", "network: Unix sockets of the host"),
+    ),
+    "it shows the host's temporary folder": (
+        lambda words: with_options("--bind", tempfile.gettempdir(), tempfile.gettempdir())(words),
+        ("the host: links to the host's files lead nowhere", "the host: no path leads up and out"),
+    ),
+    "its root can be written": (
+        without("--remount-ro", "/"),
+        ("files that are not its own: the root",),
+    ),
+    "its folders have no size": (unlimited, ("resources: the size of each folder",)),
+    "it passes a secret on": (
+        lambda words: with_options("--setenv", "X", os.environ["AGENT_SELFCHECK_SECRET"])(words),
+        ("the host: its secrets cannot be seen",),
+    ),
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def weak(change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True) -> AsyncIterator[Room]:
+    """A room whose bubblewrap was weakened."""
+    strong = Bubblewrap.arguments
+
+    def arguments(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
+        return change(strong(self, argv, **shown))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bubblewrap, "arguments", arguments)
+    if not filtered:
+        monkeypatch.setattr("agent.sandbox.bwrap.kernel_filter", lambda _machine: None)
+    with canaries() as host:
+        backend = await start("bwrap")
+        try:
+            yield Room(backend, LIMITS, host)
+        finally:
+            await backend.close()
+
+
+def named(name: str) -> Check:
+    """Return a check by its name."""
+    return next(check for check in CHECKS if str(check) == name)
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("change", "names"), WEAK.values(), ids=WEAK)
+async def test_a_weakness_is_found(change: Change, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async with weak(change, monkeypatch) as room:
+        findings = {name: await examine(named(name), room) for name in names}
+    assert {finding.verdict for finding in findings.values()} == {Verdict.BROKEN}, findings
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize("name", ["a key", "a keyring", "input pushed into a terminal", "code in the kernel"])
+async def test_a_missing_filter_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with weak(lambda words: words, monkeypatch, filtered=False) as room:
+        check = named(f"the kernel: {name}")
+        assert (await examine(check, room)).verdict is Verdict.NOT_ENFORCED
+        assert (await examine(replace(check, needs=""), room)).verdict is Verdict.BROKEN
+
+
+@pytest.mark.bwrap
+async def test_a_supervisor_that_clears_nothing_is_found(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    def careless(name: str) -> str:
+        return source(name).replace("    while True:\n        try:\n            os.kill(-1, signal.SIGKILL)", "    while False:\n        try:\n            pass")  # fmt: skip # noqa: E501
+
+    assert careless("supervisor") != source("supervisor")
+    monkeypatch.setattr(bwrap_store, "source", careless)
+    (await start("bwrap")).unenforced()
+    backend = BwrapBackend(LIMITS, store=store)
+    await backend.start(lambda _line: None)
+    with canaries() as host:
+        finding = await examine(named("neighbours: a daemon does not outlive its run"), Room(backend, LIMITS, host))
+    await backend.close()
+    assert (finding.verdict, "it goes on" in finding.detail) == (Verdict.BROKEN, True), finding
+
+
+@pytest.mark.bwrap
+async def test_one_sandbox_for_all_is_found(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
+    backend = await start("bwrap")
+    only = await backend.acquire()
+
+    class Shared:
+        run, command = only.run, only.command
+
+        async def release(self) -> None:
+            """It goes on to the next."""
+
+    async def hand_out() -> Sandbox:
+        return Shared()
+
+    monkeypatch.setattr(backend, "acquire", hand_out)
+    finding = await examine(named("neighbours: a sandbox finds nothing of another"), Room(backend, LIMITS, host))
+    await only.release()
+    await backend.close()
+    assert finding.verdict is Verdict.BROKEN, finding
