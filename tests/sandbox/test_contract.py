@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -77,100 +76,10 @@ async def test_a_hang_is_ended_and_shows_where(sandbox: Sandbox) -> None:
     assert [(frame.line, frame.function) for frame in inside] == [(3, "test_a")]
 
 
-async def test_signals_do_not_save_a_hanging_program(sandbox: Sandbox) -> None:
-    body = "import signal\nfor n in set(range(1, 32)) - {9, 19}: signal.signal(n, signal.SIG_IGN)\nwhile True: pass"
-    assert (await sandbox.run(statements(body, timeout=0.5))).timed_out
-    assert passes(await sandbox.run(statements("pass")), "test_a")
-
-
 async def test_memory_is_limited(sandbox: Sandbox) -> None:
     result = await sandbox.run(statements("x = []\nwhile True: x.append(bytearray(1 << 20))"))
     assert not passes(result, "test_a")
     assert result.limit == "memory" or outcomes(result) == {"test_a": "error"}
-    assert passes(await sandbox.run(statements("pass")), "test_a")
-
-
-async def test_a_fork_bomb_ends_with_its_run(sandbox: Sandbox) -> None:
-    bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    assert not passes(await sandbox.run(statements(bomb, timeout=1.0)), "test_a")
-    assert passes(await sandbox.run(statements("pass")), "test_a")
-
-
-async def test_files_are_limited(sandbox: Sandbox) -> None:
-    fill = "with open('/work/big', 'wb') as f:\n    while True: f.write(b'x' * (1 << 20))"
-    assert outcomes(await sandbox.run(statements(fill))) in ({"test_a": "error"}, {})
-
-
-async def test_a_daemon_does_not_outlive_its_run(sandbox: Sandbox) -> None:
-    body = """
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        while True:
-            open('/work/alive', 'w').write(str(time.time()))
-            time.sleep(0.01)
-    os._exit(0)
-time.sleep(0.2)
-assert os.path.exists('/work/alive')
-"""
-    assert passes(await sandbox.run(statements(body)), "test_a")
-    look = (
-        "import time\nfirst = open('/work/alive').read()\ntime.sleep(0.2)\nassert open('/work/alive').read() == first"
-    )
-    assert passes(await sandbox.run(statements(look)), "test_a")
-
-
-async def test_standard_input_is_empty(sandbox: Sandbox) -> None:
-    assert passes(await sandbox.run(statements("import sys\nassert sys.stdin.read() == ''")), "test_a")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import socket\nsocket.create_connection(('1.1.1.1', 53), 1)",
-        "import socket\nsocket.create_connection(('172.17.0.1', 22), 1)",
-        "import socket\nsocket.create_connection(('169.254.169.254', 80), 1)",
-        "import socket\nsocket.getaddrinfo('example.org', 80)",
-        "import socket\nsocket.socket(socket.AF_INET6).connect(('2606:4700::1111', 53))",
-    ],
-)
-async def test_there_is_no_network(sandbox: Sandbox, body: str) -> None:
-    assert outcomes(await sandbox.run(statements(body))) == {"test_a": "error"}
-
-
-@pytest.mark.parametrize("path", ["/usr/x", "/etc/x", "/x", "/envs/x", "/proc/sys/kernel/core_pattern"])
-async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None:
-    assert outcomes(await sandbox.run(statements(f"open({path!r}, 'w').write('x')"))) == {"test_a": "error"}
-
-
-async def test_the_host_is_out_of_sight(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("s")
-    body = f"""
-import os
-assert "AGENT_TEST_SECRET" not in os.environ
-assert not os.path.exists({str(secret)!r})
-assert not os.path.exists("/var/run/docker.sock") and not os.path.exists("/root/.ssh")
-assert os.geteuid() != 0
-assert open("/proc/1/environ", "rb").read() == b"" if os.access("/proc/1/environ", os.R_OK) else True
-"""
-    monkeypatch.setenv("AGENT_TEST_SECRET", "s")
-    assert passes(await sandbox.run(statements(body)), "test_a")
-
-
-async def test_the_supervisor_cannot_be_touched(sandbox: Sandbox) -> None:
-    body = """
-import os, signal
-for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
-    try: os.kill(1, number)
-    except PermissionError: pass
-for path in ("/proc/1/mem", "/proc/1/fd/1", "/proc/1/fd/0", "/proc/1/environ", "/proc/1/maps"):
-    try: open(path, "rb")
-    except OSError: continue
-    raise SystemExit(path)
-"""
-    assert passes(await sandbox.run(statements(body)), "test_a")
     assert passes(await sandbox.run(statements("pass")), "test_a")
 
 
@@ -232,3 +141,17 @@ async def test_an_environment_key_may_not_be_a_path(sandbox: Sandbox) -> None:
     given = statements("pass")
     with pytest.raises(SandboxError, match="cannot be the key"):
         await sandbox.run(Job(given.harness, given.program, given.cases, {}, "../../tmp"))
+
+
+async def test_what_a_program_changed_is_named(sandbox: Sandbox) -> None:
+    program = """
+def helper(): pass
+helper = bool
+len = 3
+import builtins
+builtins.len = 4
+def test_a(): pass
+"""
+    result = await sandbox.run(job(program, first_line="3", last_line="6"))
+    told = [record.message for record in result.records if record.kind == "tamper"]
+    assert told == ["the program changed builtins.len", "the program replaced its function helper"]

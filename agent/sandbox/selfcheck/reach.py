@@ -27,6 +27,10 @@ _WRITES = {
     "a raw device": "import os, stat\nos.mknod('/work/sda', stat.S_IFBLK | 0o666, os.makedev(8, 0))",
     "the first process's files": "import os\nos.listdir('/proc/1/root/')",
     "the first process's memory": "open('/proc/1/mem', 'rb')",
+    "the first process's input": "open('/proc/1/fd/0', 'rb')",
+    "the first process's answers": "open('/proc/1/fd/1', 'wb')",
+    "the first process's environment": "open('/proc/1/environ', 'rb')",
+    "the first process's map": "open('/proc/1/maps', 'rb')",
 }
 
 _HOST = {
@@ -82,7 +86,8 @@ for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.soc
 import os, socket
 assert os.listdir("/root") == [] if os.access("/root", os.R_OK) else True
 assert not os.path.exists("/home") or os.listdir("/home") == []
-assert "SSH_AUTH_SOCK" not in os.environ
+assert not os.path.exists("/root/.ssh") and "SSH_AUTH_SOCK" not in os.environ
+assert 0 not in (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), *os.getgroups())
 """,
     "a setuid program gives no rights": """
 import os, shutil, subprocess

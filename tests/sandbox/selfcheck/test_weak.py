@@ -16,7 +16,7 @@ from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Progress,
 from agent.sandbox.bwrap import BwrapBackend
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.inside import source
-from agent.sandbox.scripted import ScriptedSandboxBackend
+from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
 from agent.sandbox.selfcheck.host import Host
 from tests.sandbox.conftest import LIMITS, start
@@ -52,7 +52,7 @@ class Answering:
     async def run(self, job: Job) -> RunResult:
         return self.answer(job)
 
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         return CommandResult(self.exit_code, "")
 
     async def release(self) -> None:
@@ -65,7 +65,7 @@ def believes(job: Job) -> RunResult:
     return RunResult((*cases, Record("end")))
 
 
-def fails(job: Job) -> RunResult:
+def fails(_job: Job) -> RunResult:
     """Report nothing."""
     return RunResult((), exit_code=1)
 
@@ -84,7 +84,7 @@ async def test_no_check_holds_whatever_the_answer(host: Host, check: Check) -> N
 
 
 async def test_a_sandbox_that_breaks_is_a_finding(host: Host) -> None:
-    silent = ScriptedSandboxBackend([])
+    silent = ScriptedSandbox()
     await silent.start(lambda _line: None)
     finding = await examine(CHECKS[0], Room(silent, LIMITS, host))
     assert (finding.verdict, "the sandbox itself broke" in finding.detail) == (Verdict.BROKEN, True)
@@ -130,7 +130,11 @@ def unlimited(words: list[str]) -> list[str]:
 WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
     "it shares the host's network": (
         with_options("--share-net"),
-        ("network: the host and its neighbours", "network: any interface but its own", "network: Unix sockets of the host"),
+        (
+            "network: the host and its neighbours",
+            "network: any interface but its own",
+            "network: Unix sockets of the host",
+        ),
     ),
     "it shows the host's temporary folder": (
         lambda words: with_options("--bind", tempfile.gettempdir(), tempfile.gettempdir())(words),
@@ -196,7 +200,6 @@ async def test_a_supervisor_that_clears_nothing_is_found(monkeypatch: pytest.Mon
 
     assert careless("supervisor") != source("supervisor")
     monkeypatch.setattr(bwrap_store, "source", careless)
-    (await start("bwrap")).unenforced()
     backend = BwrapBackend(LIMITS, store=store)
     await backend.start(lambda _line: None)
     with canaries() as host:
