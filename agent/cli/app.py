@@ -157,12 +157,16 @@ def show(
 def doctor(
     model: Models = None,
     base_url: BaseUrl = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-check of the sandboxes.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what works on this machine and what to do about the rest. Exit code 1: something needed is missing."""
+    """Say what works on this machine and what to do about the rest, and attack each sandbox, which takes a minute.
+
+    Exit code 1: something needed is missing, or an attack succeeded.
+    """
     from agent.cli.doctor import run
 
-    run(tuple(model or ()), base_url=base_url, as_json=as_json)
+    run(tuple(model or ()), base_url=base_url, as_json=as_json, quick=quick)
 
 
 @app.command()

@@ -9,17 +9,22 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import typer
 from rich.console import Console
 
 from agent import __version__
+from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import say
+from agent.config import SandboxConfig
 from agent.errors import AgentError, UsageError
 from agent.llm.base import Call, Message, close
 from agent.llm.models import Models
-from agent.sandbox.select import probe
+from agent.sandbox import selfcheck
+from agent.sandbox.select import BackendStatus, probe
+from agent.sandbox.selfcheck import Verdict
 
 _QUESTION = (
     Message("system", 'Answer with a JSON object such as {"reason": "…", "verdict": "match"}.'),
@@ -39,9 +44,9 @@ class Finding:
     needed: bool = False
 
 
-def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool) -> None:
-    """Print the findings; exit code 1 when no sandbox works or a model that was named does not answer."""
-    findings = asyncio.run(_examine(models, base_url))
+def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool, quick: bool) -> None:
+    """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer."""
+    findings = asyncio.run(_examine(models, base_url, quick))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
@@ -49,12 +54,14 @@ def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool) -> None
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(models: tuple[str, ...], base_url: str | None) -> list[Finding]:
+async def _examine(models: tuple[str, ...], base_url: str | None, quick: bool) -> list[Finding]:
     findings = [_python()]
-    sandboxes = [
-        Finding("sandbox", status.name, status.works, status.detail, status.remedy) for status in await probe()
-    ]
-    findings += sandboxes
+    config = SandboxConfig(pool=0 if quick else 2)
+    checks = SelfCheck(config, Console(stderr=True))
+    sandboxes = []
+    for status in await probe(config, examine=None if quick else checks):
+        sandboxes.append(Finding("sandbox", status.name, status.works, status.detail, status.remedy))
+        findings += [sandboxes[-1], *_checked(status, checks.findings.get(status.name, []))]
     works = [finding.name for finding in sandboxes if finding.works]
     chosen = f"--sandbox auto takes {works[0]}" if works else "no backend works here"
     remedy = (
@@ -64,6 +71,19 @@ async def _examine(models: tuple[str, ...], base_url: str | None) -> list[Findin
     findings.append(await asyncio.to_thread(_index))
     findings += await _models(models, base_url)
     return findings
+
+
+def _checked(status: BackendStatus, found: list[selfcheck.Finding]) -> Iterator[Finding]:
+    verdicts = [finding.verdict for finding in found]
+    broken = [finding for finding in found if finding.verdict is Verdict.BROKEN]
+    for one in broken:
+        remedy = "do not run strangers' programs with it; report it as SECURITY.md says"
+        yield Finding("check", status.name, False, f"{one.group}: {one.check}: {one.detail}", remedy, needed=True)
+    if found and not broken:
+        detail = f"the self-check holds: {verdicts.count(Verdict.HELD)} attacks and tricks came to nothing"
+        yield Finding("check", status.name, True, detail)
+    for what, why in status.unenforced.items():
+        yield Finding("limit", status.name, False, f"{what}: {why}")
 
 
 def _python() -> Finding:

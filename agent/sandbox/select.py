@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.config import SandboxConfig
@@ -30,12 +30,16 @@ _PACKAGE_MANAGERS = {
 
 @dataclass(frozen=True)
 class BackendStatus:
-    """Whether a backend works on this machine: `detail` says what it is or why not, `remedy` what to do (or "")."""
+    """Whether a backend works on this machine: `detail` says what it is or why not, `remedy` what to do (or "").
+
+    `unenforced` is what it cannot enforce here, each with the reason.
+    """
 
     name: str
     works: bool
     detail: str
     remedy: str = ""
+    unenforced: Mapping[str, str] = field(default_factory=dict)
 
 
 def _docker(config: SandboxConfig) -> SandboxBackend:
@@ -94,8 +98,16 @@ async def choose(
     raise SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}\n{_NO_SANDBOX}")
 
 
-async def probe(config: SandboxConfig | None = None, *, backends: Mapping[str, Make] = BACKENDS) -> list[BackendStatus]:
-    """Start and close every backend, and say how each fared. The first time this builds the sandbox image."""
+async def probe(
+    config: SandboxConfig | None = None,
+    *,
+    backends: Mapping[str, Make] = BACKENDS,
+    examine: Callable[[SandboxBackend], Awaitable[None]] | None = None,
+) -> list[BackendStatus]:
+    """Start and close every backend, and say how each fared. The first time this builds the sandbox image.
+
+    `examine` is given each backend that works, while it does.
+    """
     found = []
     for name, make in backends.items():
         backend = make(config or SandboxConfig())
@@ -105,8 +117,14 @@ async def probe(config: SandboxConfig | None = None, *, backends: Mapping[str, M
             found.append(BackendStatus(name, False, str(error), remedy(name)))
             continue
         described = {key: value for key, value in backend.describe().items() if key != "backend"}
-        await backend.close()
-        found.append(BackendStatus(name, True, ", ".join(f"{key} {value}" for key, value in described.items())))
+        unenforced = backend.unenforced()
+        try:
+            if examine is not None:
+                await examine(backend)
+        finally:
+            await backend.close()
+        detail = ", ".join(f"{key} {value}" for key, value in described.items())
+        found.append(BackendStatus(name, True, detail, unenforced=unenforced))
     return found
 
 

@@ -11,13 +11,15 @@ Each is tried with real programs; canaries on the host must stay whole. In tests
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import os
+from collections.abc import AsyncGenerator, Sequence
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.selfcheck import forgery, greed, honest, kernel, neighbours, reach, tricks
 from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict
 from agent.sandbox.selfcheck.host import Disturbed, canaries
+from agent.workers import completed
 
 __all__ = ["CHECKS", "Check", "Finding", "Room", "Verdict", "canaries", "examine", "inspect"]
 
@@ -43,9 +45,10 @@ async def examine(check: Check, room: Room) -> Finding:
 
 async def inspect(
     backend: SandboxBackend, limits: Limits, *, checks: Sequence[Check] = CHECKS
-) -> AsyncIterator[Finding]:
-    """Run checks one after another on a backend that was started with these limits, and yield each finding."""
+) -> AsyncGenerator[Finding, None]:
+    """Run checks on a backend that was started with these limits, and yield each finding when it is there."""
     with canaries() as host:
         room = Room(backend, limits, host)
-        for check in checks:
-            yield await examine(check, room)
+        at_once = max(2, (os.cpu_count() or 1) // 2)
+        async for finding in completed(checks, lambda check: examine(check, room), concurrency=at_once):
+            yield finding
