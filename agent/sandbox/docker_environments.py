@@ -28,7 +28,7 @@ PROBE_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 
 _PROBE = f"""
-import json, os, platform, sys
+import platform, sys
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
     sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
@@ -38,7 +38,7 @@ names = dict(cpython="cp", pypy="pp")
 print(json.dumps(dict(
     full=platform.python_version(), version="%d.%d" % sys.version_info[:2], machine=os.uname().machine,
     implementation=names.get(sys.implementation.name, sys.implementation.name),
-    libc=libc or "musl", libc_version=version or "1.1",
+    libc=libc or "musl", libc_version=version or "1.1", store=listed({STORE!r}),
 )))
 """
 
@@ -56,10 +56,15 @@ class Site:
 
 
 class DockerInstaller:
-    """Installs wheels into the volume that every sandbox has mounted read-only. `site` says where, once started."""
+    """Installs wheels into the volume that every sandbox has mounted read-only. `site` says where, once started.
+
+    What the volume held at the start and what was installed since is known without asking the engine; only for the
+    rest, which another process may have built, is it asked.
+    """
 
     def __init__(self, site: Callable[[], Site]) -> None:
         self._site = site
+        self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
         self.python = ""
 
@@ -75,16 +80,17 @@ class DockerInstaller:
         return self._interpreter
 
     async def probe(self) -> None:
-        """Ask the image's interpreter what it is; shows as well that hardened containers start here.
+        """Ask the image's interpreter what it is and what the store holds; shows that hardened containers start here.
 
         Raises:
             SandboxError: the container does not start, or there is no Python in the image.
         """
         site = self._site()
-        command = ["python3", "-I", "-S", "-c", _PROBE]
+        command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
         config = sandbox_config(site.image, command, site.limits, site.store, site.labels)
         said = await _said(site, config, PROBE_DEADLINE)
         self.python = said.pop("full")
+        self._known = {key: tuple(lock) for key, lock in said.pop("store").items()}
         self._interpreter = InterpreterTag(**said)
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
@@ -93,9 +99,13 @@ class DockerInstaller:
         Raises:
             SandboxError: the engine cannot read the volume.
         """
-        site = self._site()
-        content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
-        return None if content is None else tuple(json.loads(content))
+        if key not in self._known:
+            site = self._site()
+            content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
+            if content is None:
+                return None
+            self._known[key] = tuple(json.loads(content))
+        return self._known[key]
 
     async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
         """Install wheels in a throwaway container without network, secrets or capabilities; publish under `key`.
@@ -122,7 +132,8 @@ class DockerInstaller:
             )
         if "refused" in said:
             raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
-        return tuple(said["installed"])
+        self._known[key] = tuple(said["installed"])
+        return self._known[key]
 
 
 def _builder_limits(limits: Limits) -> Limits:
