@@ -126,6 +126,7 @@ class Sandbox(Protocol):
         """Run a program; its processes are gone when this returns, its files stay until `release`.
 
         Raises:
+            EnvironmentGone: its environment was removed from the store; what the program did says nothing.
             SandboxError: runner, container or engine broke; the sandbox must be released and not used again.
         """
         ...
@@ -154,6 +155,10 @@ class EnvironmentBuilder(Protocol):
             DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
             SandboxError: the builder itself broke.
         """
+        ...
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone, as it was found to be: the next `build` makes it again."""
         ...
 
 

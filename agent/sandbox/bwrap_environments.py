@@ -69,6 +69,9 @@ class BwrapInstaller:
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))
 
+    def forget(self, key: str) -> None:
+        """Do nothing: the store itself is looked at each time."""
+
     async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
         build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, "/pip"]
         command = bubblewrap.command(

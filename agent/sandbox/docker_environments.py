@@ -28,7 +28,7 @@ PROBE_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 
 _PROBE = f"""
-import platform, sys
+import os, platform, sys
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
     sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
@@ -134,6 +134,10 @@ class DockerInstaller:
             raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
         self._known[key] = tuple(said["installed"])
         return self._known[key]
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone: the next who asks for it has the volume looked at."""
+        self._known.pop(key, None)
 
 
 def _builder_limits(limits: Limits) -> Limits:

@@ -63,6 +63,10 @@ class Installer(Protocol):
         """
         ...
 
+    def forget(self, key: str) -> None:
+        """Take an environment for gone, whatever is known of it: `installed` looks again."""
+        ...
+
 
 class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip.
@@ -108,6 +112,11 @@ class WheelEnvironments:
                 raise DependencyUnavailable(self._refused[asked])
             self._built[asked] = await self._builds.join(asked, lambda: self._build(asked))
         return self._built[asked]
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone: the next `build` that leads to it makes it again."""
+        self._built = {asked: built for asked, built in self._built.items() if built.key != key}
+        self._installer.forget(key)
 
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)

@@ -117,6 +117,9 @@ class _ScriptedEnvironments:
         """Give the script's next environment."""
         return await self._answers.to(tuple(requirements))
 
+    def forget(self, key: str) -> None:
+        """Do nothing: the script goes on."""
+
 
 class _ScriptedSandbox:
     def __init__(

@@ -39,6 +39,9 @@ class MemoryInstaller:
         self.published[key] = tuple(wheel.locked for wheel in await asyncio.to_thread(read_wheels, wheels))
         return self.published[key]
 
+    def forget(self, key: str) -> None:
+        del self.published[key]
+
 
 @dataclasses.dataclass(frozen=True)
 class MakingFetcher(WheelFetcher):
@@ -120,6 +123,14 @@ async def test_fifty_requests_for_one_environment_build_it_once(world: World) ->
 async def test_an_environment_that_was_built_is_not_asked_for_again(world: World) -> None:
     first = await world.environments.build(["foo"])
     assert await world.environments.build(["foo"]) is first
+    assert len(world.fetcher.asked) == 1
+
+
+async def test_an_environment_that_has_gone_is_built_again_from_the_wheels_kept(world: World) -> None:
+    built = await world.environments.build(["foo"])
+    world.environments.forget(built.key)
+    assert await world.environments.build(["foo"]) == built
+    assert world.installer.installs == [built.key] * 2
     assert len(world.fetcher.asked) == 1
 
 
@@ -331,6 +342,9 @@ class CountingInstaller:
         self.installs += 1
         lock: tuple[str, ...] = await self._installer.install(wheels, key)
         return lock
+
+    def forget(self, key: str) -> None:
+        self._installer.forget(key)
 
 
 _PROBE = """

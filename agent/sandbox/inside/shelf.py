@@ -6,7 +6,7 @@ Standard library only, Python 3.8 and later; what uses it is appended to it.
 from __future__ import annotations
 
 import json
-import os
+from pathlib import Path
 
 LOCK = ".lock.json"
 
@@ -14,10 +14,9 @@ LOCK = ".lock.json"
 def listed(store: str) -> dict[str, list[str]]:
     """Return the lock of every published environment, by key."""
     found = {}
-    for entry in os.scandir(store):
+    for folder in Path(store).iterdir():
         try:
-            with open(os.path.join(entry.path, LOCK), encoding="utf-8") as file:
-                found[entry.name] = json.load(file)
+            found[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # no environment, or removed meanwhile
     return found
