@@ -149,12 +149,16 @@ class EnvironmentBuilder(Protocol):
     """Builds environments in throwaway sandboxes of their own; equal requests share one build."""
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it on first need.
+        """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
             SandboxError: the builder itself broke.
         """
+        ...
+
+    def release(self, key: str) -> None:
+        """Undo one `build`: an environment that nobody uses may be removed."""
         ...
 
     def forget(self, key: str) -> None:

@@ -61,18 +61,27 @@ class SandboxSession:
         return result
 
     async def environment(self, requirements: Sequence[str]) -> Environment:
-        """Build an environment, or find it built.
+        """Build an environment, or find it built; it stays until the session is closed.
 
         Raises:
             DependencyUnavailable: it cannot be had.
             SandboxError: the builder broke.
         """
         environment = await self._backend.environments.build(requirements)
+        if environment.key in self._environments:
+            self._backend.environments.release(environment.key)
         self._environments[environment.key] = tuple(requirements)
         return environment
 
     async def close(self) -> None:
-        """Release the pair's sandbox."""
+        """Release the pair's sandbox, and the environments it asked for."""
+        try:
+            await self._drop()
+        finally:
+            while self._environments:
+                self._backend.environments.release(self._environments.popitem()[0])
+
+    async def _drop(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             await asyncio.shield(sandbox.release())
@@ -84,10 +93,10 @@ class SandboxSession:
                 async with self._gates.running if self._gates else nullcontext():
                     return await act(sandbox)
             except EnvironmentGone:
-                await self.close()
+                await self._drop()
                 raise
             except SandboxError:
-                await self.close()
+                await self._drop()
                 if attempt == self._attempts:
                     raise
         raise AssertionError("a session makes at least one attempt")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
+import subprocess
 
 import docker
 
@@ -25,11 +24,9 @@ async def in_store(backend: SandboxBackend, script: str) -> str:
     if isinstance(backend, DockerBackend):
         return await asyncio.to_thread(_in_volume, backend.describe()["image"], script)
     assert isinstance(backend, BwrapBackend)
-    [envs] = Path(str(backend._root)).glob("bwrap/*/envs")
-    shell = await asyncio.create_subprocess_exec(
-        str(shutil.which("sh")), "-c", script, cwd=envs, stdout=asyncio.subprocess.PIPE
-    )
-    return (await shell.communicate())[0].decode()
+    _, store = backend._running()
+    done = await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", script], cwd=store.envs, capture_output=True)
+    return bytes(done.stdout).decode()
 
 
 def _in_volume(image: str, script: str) -> str:
