@@ -17,10 +17,15 @@ BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("d
 LIMITS = Limits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
 
 
-async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
-    """Start a backend, or skip the test where this machine has none."""
+def need(name: str) -> None:
+    """Skip the test where this machine has no such backend."""
     if why := lacking(name):
         (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {why}")
+
+
+async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
+    """Start a backend, or skip the test where this machine has none."""
+    need(name)
     backend: SandboxBackend
     if name == "docker":
         from agent.sandbox.docker import DockerBackend
