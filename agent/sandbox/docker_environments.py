@@ -42,7 +42,7 @@ names = dict(cpython="cp", pypy="pp")
 print(json.dumps(dict(
     full=platform.python_version(), version="%d.%d" % sys.version_info[:2], machine=os.uname().machine,
     implementation=names.get(sys.implementation.name, sys.implementation.name),
-    libc=libc or "musl", libc_version=version or "1.1", store=listed(Path({STORE!r})),
+    libc=libc or "musl", libc_version=version or "1.1", store=locks(Path({STORE!r})),
 )))
 """
 
@@ -103,7 +103,7 @@ class DockerInstaller:
         config = sandbox_config(site.image, command, site.limits, site.store, site.labels)
         said = await _said(site, config, DEADLINE)
         self.python = said.pop("full")
-        self._known = {key: tuple(lock) for key, (lock, _size, _time) in said.pop("store").items()}
+        self._known = {key: tuple(lock) for key, lock in said.pop("store").items()}
         self._interpreter = InterpreterTag(**said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"

@@ -70,6 +70,10 @@ class Leases:
         except OSError:
             return None
 
+    def forget(self, key: str) -> None:
+        """Remove what is known of the use of an environment that was claimed and is gone."""
+        (self._folder() / key).unlink(missing_ok=True)
+
     @contextmanager
     def claims(self) -> Iterator[Callable[[str], bool]]:
         """Give a function that claims an environment for removal; until the end nobody else can take a claimed one.
@@ -79,6 +83,8 @@ class Leases:
         with ExitStack() as ends:
 
             def claim(key: str) -> bool:
+                path = self._folder() / key
+                unknown = not path.exists()
                 try:
                     descriptor = self._locked(key, fcntl.LOCK_EX)
                 except OSError:
@@ -86,7 +92,8 @@ class Leases:
                 if descriptor is None:
                     return False
                 ends.callback(os.close, descriptor)
-                ends.callback((self._folder() / key).unlink, missing_ok=True)
+                if unknown:
+                    ends.callback(path.unlink, missing_ok=True)  # it is a use to nobody else
                 return True
 
             yield claim

@@ -54,8 +54,10 @@ class HasShelf(Protocol):
         ...
 
 
-async def shrink(shelf: Shelf, limit: int) -> list[Stored]:
+async def shrink(shelf: Shelf, limit: int, *, pretend: bool = False) -> list[Stored]:
     """Remove environments, those unused longest first, until the rest takes no more than `limit` bytes.
+
+    Returns those removed; with `pretend` those that would be.
 
     Raises:
         SandboxError: the store cannot be read or written.
@@ -66,11 +68,15 @@ async def shrink(shelf: Shelf, limit: int) -> list[Stored]:
     def enough(removed: Sequence[Stored]) -> bool:
         return sum(each.size for each in removed) >= excess
 
-    return await discard(shelf, stored, enough)
+    return await discard(shelf, stored, enough, pretend=pretend)
 
 
 async def discard(
-    shelf: Shelf, unwanted: Sequence[Stored], enough: Callable[[Sequence[Stored]], bool] = lambda _removed: False
+    shelf: Shelf,
+    unwanted: Sequence[Stored],
+    enough: Callable[[Sequence[Stored]], bool] = lambda _removed: False,
+    *,
+    pretend: bool = False,
 ) -> list[Stored]:
     """Remove those of the unwanted environments that nobody uses, until it is enough; return them.
 
@@ -84,6 +90,8 @@ async def discard(
                 break
             if claim(each.key):
                 removed.append(each)
-        if removed:
+        if removed and not pretend:
             await shelf.remove([each.key for each in removed])
+            for each in removed:
+                shelf.leases.forget(each.key)
     return removed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -61,15 +58,6 @@ async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     acquired = await backend.acquire()
     yield acquired
     await acquired.release()
-
-
-@pytest.fixture
-def store() -> Iterator[Path]:
-    """A folder for a store, in folders that every user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:

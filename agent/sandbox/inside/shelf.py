@@ -14,23 +14,33 @@ LOCK, SIZE = ".lock.json", ".size"
 _TRASH = ".trash"
 
 
-def listed(store: Path) -> dict[str, tuple[list[str], int, float]]:
-    """Return lock, size in bytes and time of publication of every environment, by key."""
+def locks(store: Path) -> dict[str, list[str]]:
+    """Return the lock of every published environment, by key."""
     found = {}
     for folder in store.iterdir():
         try:
-            lock = json.loads((folder / LOCK).read_text(encoding="utf-8"))
-            found[folder.name] = (lock, _size(folder), folder.stat().st_mtime)
+            found[folder.name] = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # no environment, or removed meanwhile
+    return found
+
+
+def listed(store: Path) -> dict[str, tuple[list[str], int, float]]:
+    """Return lock, size in bytes and time of publication of every environment, by key."""
+    found = {}
+    for key, lock in locks(store).items():
+        try:
+            found[key] = (lock, _size(store / key), (store / key).stat().st_mtime)
+        except (OSError, ValueError):
+            continue
     return found
 
 
 def _size(folder: Path) -> int:
     try:
         return int((folder / SIZE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return 0
+    except FileNotFoundError:  # built before sizes were written down
+        return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 def remove(store: Path, keys: list[str]) -> None:
