@@ -64,6 +64,9 @@ class SandboxConfig(BaseModel):
     inodes: int = Field(default=32768, ge=256, description="files and folders in each of a sandbox's folders")
     pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
     starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
+    store_mb: int = Field(
+        default=20480, ge=0, description="environments kept; beyond, those unused longest go first (0: all are kept)"
+    )
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
 
 

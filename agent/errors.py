@@ -20,6 +20,7 @@
         ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
         │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
         │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
+        │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
         │   └── EngineLost         the container engine does not answer
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
@@ -126,6 +127,10 @@ class RunnerCrashed(SandboxError):
 
 class ContainerLost(SandboxError):
     """A container was killed or removed by somebody else, ran out of memory as a whole, or its connection broke."""
+
+
+class EnvironmentGone(SandboxError):
+    """The environment that a program was to run in is not in the store any more: somebody removed it."""
 
 
 class EngineLost(SandboxError):

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -111,3 +114,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def real_data() -> Path:
     """The folder of real pairs (tests that ask for it are marked `real_data`)."""
     return Path(os.environ["AGENT_REAL_DATA"])
+
+
+@pytest.fixture
+def store() -> Iterator[Path]:
+    """A folder for a store, in folders that every user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

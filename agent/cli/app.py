@@ -34,6 +34,10 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 
+environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
+app.add_typer(environments, name="env")
+
+
 @app.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Options before the command."""
@@ -178,3 +182,28 @@ def graph(
     from agent.cli.graph import run
 
     run(variant, tuple(without or ()))
+
+
+@environments.command("list")
+def list_environments(sandbox: SandboxName = "auto", settings: Settings = None, as_json: AsJson = False) -> None:
+    """List what is kept: packages, size and last use. With `--sandbox auto`: of every backend that works here."""
+    from agent.cli.env import show
+
+    show(sandbox, settings or [], as_json=as_json)
+
+
+@environments.command("prune")
+def prune_environments(
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="Remove what was not used for so many days.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    sandbox: SandboxName = "auto",
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove environments that nobody uses: by default those unused longest, down to the setting sandbox.store_mb."""
+    from agent.cli.env import prune
+
+    prune(sandbox, settings or [], older_than=older_than, everything=everything, dry_run=dry_run, as_json=as_json)

@@ -126,6 +126,7 @@ class Sandbox(Protocol):
         """Run a program; its processes are gone when this returns, its files stay until `release`.
 
         Raises:
+            EnvironmentGone: its environment was removed from the store; what the program did says nothing.
             SandboxError: runner, container or engine broke; the sandbox must be released and not used again.
         """
         ...
@@ -148,12 +149,20 @@ class EnvironmentBuilder(Protocol):
     """Builds environments in throwaway sandboxes of their own; equal requests share one build."""
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it on first need.
+        """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
             SandboxError: the builder itself broke.
         """
+        ...
+
+    def release(self, key: str) -> None:
+        """Undo one `build`: an environment that nobody uses may be removed."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone, as it was found to be: the next `build` makes it again."""
         ...
 
 

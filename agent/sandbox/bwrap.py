@@ -35,6 +35,7 @@ class BwrapBackend:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
         network: whether missing dependencies are fetched from the package index.
+        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -47,6 +48,7 @@ class BwrapBackend:
         *,
         store: Path | None = None,
         network: bool = True,
+        store_limit: int = 0,
         pool: int = 4,
         starts: int = 2,
     ) -> None:
@@ -58,7 +60,7 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, limit=store_limit)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.
@@ -122,6 +124,7 @@ class BwrapBackend:
         await self._pool.close()
         for sandbox in tuple(self._alive):
             await sandbox.release()
+        self.installer.leases.close()
         self._found = None
 
     async def _fresh(self) -> BwrapSandbox:

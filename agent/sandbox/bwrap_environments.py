@@ -15,8 +15,10 @@ from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
-from agent.sandbox.inside import installer, source
+from agent.sandbox.inside import installer, shelf, source
 from agent.sandbox.interpreter import UNPRIVILEGED
+from agent.sandbox.leases import Leases
+from agent.sandbox.upkeep import Stored
 from agent.sandbox.wheels import InterpreterTag
 
 BUILD_DEADLINE = 900.0
@@ -28,6 +30,7 @@ class BwrapInstaller:
 
     def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
         self._place = place
+        self.leases = Leases(lambda: place()[1].leases)
 
     @property
     def interpreter(self) -> InterpreterTag:
@@ -59,6 +62,7 @@ class BwrapInstaller:
         bubblewrap, store = self._place()
         staging = store.staging / f"{key}-{secrets.token_hex(4)}"
         try:
+            await asyncio.to_thread(installer.drop_stale, staging)
             await asyncio.to_thread(_prepare, staging, wheels)
             said = await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key)
             if "refused" in said:
@@ -68,6 +72,39 @@ class BwrapInstaller:
             raise SandboxError(f"the environment could not be stored: {error}") from error
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))
+
+    def forget(self, key: str) -> None:
+        """Do nothing: the store itself is looked at each time."""
+
+    async def stored(self) -> list[Stored]:
+        """Return every published environment, those for other interpreters as well.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        try:
+            return await asyncio.to_thread(self._stored)
+        except OSError as error:
+            raise SandboxError(f"the environment store cannot be read: {error}") from error
+
+    def _stored(self) -> list[Stored]:
+        return [
+            Stored(key, tuple(lock), size, self.leases.used(key) or published)
+            for envs in self._place()[1].every_envs()
+            for key, (lock, size, published) in shelf.listed(envs).items()
+        ]
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove environments that were claimed.
+
+        Raises:
+            SandboxError: the store cannot be written.
+        """
+        try:
+            for envs in self._place()[1].every_envs():
+                await asyncio.to_thread(shelf.remove, envs, list(keys))
+        except OSError as error:
+            raise SandboxError(f"the environment store cannot be written: {error}") from error
 
     async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
         build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, "/pip"]

@@ -43,6 +43,8 @@ def store_root() -> Path:
 class BwrapStore:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc`, and what runs inside, compiled.
 
+    `leases` is for the environments of all interpreters, whose keys differ.
+
     Raises:
         SandboxUnavailable: the store cannot be written.
     """
@@ -51,6 +53,7 @@ class BwrapStore:
         self._base = root / "bwrap" / str(interpreter.tag)
         self.envs = self._base / "envs"
         self.staging = self._base / "staging"
+        self.leases = root / "leases"
         try:
             for folder in (root, root / "bwrap", self._base, self.envs, self.staging):
                 readable(folder)
@@ -59,6 +62,10 @@ class BwrapStore:
             self.inside = self._put("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
         except OSError as error:
             raise SandboxUnavailable(f"bubblewrap sandboxes need the folder {root}: {error}") from error
+
+    def every_envs(self) -> list[Path]:
+        """Return the folders of environments of all interpreters that this store was used with."""
+        return sorted(self._base.parent.glob("*/envs"))
 
     @staticmethod
     def compiled(name: str) -> str:

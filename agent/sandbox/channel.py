@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from agent.errors import RunnerCrashed, SandboxError
+from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, RunResult
 from agent.sandbox.wire import MAX_FRAME, MAX_REQUEST, FrameReader, MalformedFrame, frame, pack, read_report, unpack
 
@@ -44,10 +44,13 @@ class _Answer:
 
         Raises:
             MalformedFrame: no supervisor sends it.
+            EnvironmentGone: the supervisor says so.
         """
         if kind == b"x":
             self._end(unpack(payload))
             return True
+        if kind == b"g":
+            raise EnvironmentGone("the program's environment was removed from the store")
         stream = self.streams.get(kind)
         if stream is None or len(stream) + len(payload) > self.cap:
             raise MalformedFrame(f"a frame of type {kind!r} and {len(payload)} bytes that was not to come")
@@ -139,6 +142,7 @@ class Channel:
         """Run a program.
 
         Raises:
+            EnvironmentGone: its environment is not in the store, or was not at the end any more.
             SandboxError: the supervisor, or what it runs in, broke.
         """
         if job.environment is not None and not _KEY.fullmatch(job.environment):

@@ -32,6 +32,7 @@ class DockerBackend:
         limits: what one sandbox may use.
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
         network: whether missing dependencies are fetched from the package index.
+        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
         volume: the named volume that holds dependency environments, kept from run to run.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
@@ -47,6 +48,7 @@ class DockerBackend:
         *,
         image: str | None = None,
         network: bool = True,
+        store_limit: int = 0,
         volume: str = VOLUME,
         pool: int = 4,
         starts: int = 2,
@@ -59,7 +61,7 @@ class DockerBackend:
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, limit=store_limit)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent
@@ -119,6 +121,7 @@ class DockerBackend:
         site = self._site
         if site is None:
             return
+        self.installer.leases.close()
         await self._pool.close()
         self._site = None
         for sandbox in tuple(self._alive):

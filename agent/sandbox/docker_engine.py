@@ -47,6 +47,7 @@ class DockerEngine:
         self.machine = _machine(str(version.get("Arch") or info.get("Architecture") or ""))
         self.system = str(info.get("OSType") or version.get("Os") or "linux").lower()
         self.cpus = float(info.get("NCPU") or 1)
+        self.id = str(info.get("ID") or self._api.base_url)
         self.platform = f"{self.system}/{self.machine}"
         components = version.get("Components") or [{}]
         self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"

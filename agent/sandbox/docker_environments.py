@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import secrets
 import tarfile
@@ -21,14 +22,17 @@ from agent.sandbox.containers import STORE, WORK, ContainerCrew, Setting, builde
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
 from agent.sandbox.inside import installer, source
+from agent.sandbox.leases import Leases
 from agent.sandbox.postmortem import postmortem
+from agent.sandbox.upkeep import Stored
+from agent.sandbox.wheel_cache import user_cache
 
 BUILD_DEADLINE = 900.0
-PROBE_DEADLINE = 60.0
+DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 
 _PROBE = f"""
-import json, os, platform, sys
+import platform, sys
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
     sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
@@ -38,9 +42,12 @@ names = dict(cpython="cp", pypy="pp")
 print(json.dumps(dict(
     full=platform.python_version(), version="%d.%d" % sys.version_info[:2], machine=os.uname().machine,
     implementation=names.get(sys.implementation.name, sys.implementation.name),
-    libc=libc or "musl", libc_version=version or "1.1",
+    libc=libc or "musl", libc_version=version or "1.1", store=locks(Path({STORE!r})),
 )))
 """
+
+_LIST = f"print(json.dumps(listed(Path({STORE!r}))))"
+_REMOVE = f"import sys\nremove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,23 @@ class Site:
 
 
 class DockerInstaller:
-    """Installs wheels into the volume that every sandbox has mounted read-only. `site` says where, once started."""
+    """Installs wheels into the volume that every sandbox has mounted read-only. `site` says where, once started.
+
+    What the volume held at the start and what was installed since is known without asking the engine; only for the
+    rest, which another process may have built, is it asked.
+
+    Leases and times of use are kept on the host, for each engine and volume: sandboxes see the volume and must change
+    nothing in it, and a container for each use would cost more than the use. Another host or user of the same engine
+    does not see them; what it removes is built again.
+    """
 
     def __init__(self, site: Callable[[], Site]) -> None:
         self._site = site
+        self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
         self.python = ""
+        self._leases_folder = Path()
+        self.leases = Leases(lambda: self._leases_folder)
 
     @property
     def interpreter(self) -> InterpreterTag:
@@ -72,17 +90,20 @@ class DockerInstaller:
         return self._interpreter
 
     async def probe(self) -> None:
-        """Ask the image's interpreter what it is; shows as well that hardened containers start here.
+        """Ask the image's interpreter what it is and what the store holds; shows that hardened containers start here.
 
         Raises:
             SandboxError: the container does not start, or there is no Python in the image.
         """
         site = self._site()
-        command = ["python3", "-I", "-S", "-c", _PROBE]
+        command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
         config = sandbox_config(site.setting, command)
-        said = await _said(site, config, PROBE_DEADLINE)
+        said = await _said(site, config, DEADLINE)
         self.python = said.pop("full")
+        self._known = {key: tuple(lock) for key, lock in said.pop("store").items()}
         self._interpreter = InterpreterTag(**said)
+        place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
+        self._leases_folder = user_cache() / "docker" / place / "leases"
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
         """Return the lock of a published environment, or None when there is none.
@@ -90,9 +111,13 @@ class DockerInstaller:
         Raises:
             SandboxError: the engine cannot read the volume.
         """
-        site = self._site()
-        content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
-        return None if content is None else tuple(json.loads(content))
+        if key not in self._known:
+            site = self._site()
+            content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
+            if content is None:
+                return None
+            self._known[key] = tuple(json.loads(content))
+        return self._known[key]
 
     async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
         """Install wheels in a throwaway container without network, secrets or capabilities; publish under `key`.
@@ -119,7 +144,39 @@ class DockerInstaller:
             )
         if "refused" in said:
             raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
-        return tuple(said["installed"])
+        self._known[key] = tuple(said["installed"])
+        return self._known[key]
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone: the next who asks for it has the volume looked at."""
+        self._known.pop(key, None)
+
+    async def stored(self) -> list[Stored]:
+        """Return every published environment of the volume.
+
+        Raises:
+            SandboxError: the container that looks does not start, or breaks.
+        """
+        site = self._site()
+        command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
+        said = await _said(site, sandbox_config(site.setting, command), DEADLINE)
+        self._known = {key: tuple(lock) for key, (lock, _size, _time) in said.items()}
+        return [
+            Stored(key, self._known[key], size, self.leases.used(key) or published)
+            for key, (_lock, size, published) in said.items()
+        ]
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove environments that were claimed, in a container without network or capabilities.
+
+        Raises:
+            SandboxError: it does not start, or breaks.
+        """
+        site = self._site()
+        command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
+        for key in keys:
+            self.forget(key)
+        await _said(site, builder_config(site.setting, command), BUILD_DEADLINE)
 
 
 def _for_builders(setting: Setting) -> Setting:

@@ -12,16 +12,18 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from packaging.requirements import Requirement
 
-from agent.errors import DependencyUnavailable
+from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment
 from agent.sandbox.flights import Flights
 from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
 from agent.sandbox.wheels import InterpreterTag, WheelFetcher
 
@@ -34,9 +36,10 @@ SILENCE = 60.0
 """Seconds for which an index that did not answer is not asked again."""
 
 _DOWNLOADS = 2
+_ATTEMPTS = 2
 
 
-class Installer(Protocol):
+class Installer(Shelf, Protocol):
     """Puts wheels into an environment that sandboxes of one backend can use. Keys are lower-case hexadecimal digits."""
 
     @property
@@ -63,12 +66,17 @@ class Installer(Protocol):
         """
         ...
 
+    def forget(self, key: str) -> None:
+        """Take an environment for gone, whatever is known of it: `installed` looks again."""
+        ...
+
 
 class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip.
 
     With `network` off only what was fetched before is used. `cache` is a folder for wheels and the index's answers,
-    by default the user's cache folder. A refusal is remembered as long as this object lives.
+    by default the user's cache folder. A refusal is remembered as long as this object lives. After a build the store is
+    shrunk to `limit` bytes (0: it grows without limit).
     """
 
     def __init__(
@@ -76,12 +84,15 @@ class WheelEnvironments:
         installer: Installer,
         *,
         network: bool = True,
+        limit: int = 0,
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
         self._network = network
+        self._limit = limit
+        self._grown = False
         self._cache = WheelCache(cache or default_cache())
         self._fetcher = fetcher or WheelFetcher()
         self._clock = clock
@@ -93,7 +104,7 @@ class WheelEnvironments:
         self._silent: tuple[float, str] | None = None
 
     async def build(self, requirements: Sequence[str]) -> Environment:
-        """Return the environment for these requirements (PEP 508), building it on first need.
+        """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
 
         Raises:
             DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
@@ -103,11 +114,48 @@ class WheelEnvironments:
             asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in requirements}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
+        for _attempt in range(_ATTEMPTS):
+            environment = await self._built_or_build(asked)
+            if await self._hold(environment.key):
+                await self._shrink()
+                return environment
+            self.forget(environment.key)
+        raise EnvironmentGone(f"the environment for {', '.join(asked)} is removed whenever it was built")
+
+    def release(self, key: str) -> None:
+        """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""
+        self._installer.leases.give_back(key)
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone: the next `build` that leads to it makes it again."""
+        self._built = {asked: built for asked, built in self._built.items() if built.key != key}
+        self._installer.forget(key)
+
+    async def _built_or_build(self, asked: tuple[str, ...]) -> Environment:
         if asked not in self._built:
             if asked in self._refused:
                 raise DependencyUnavailable(self._refused[asked])
             self._built[asked] = await self._builds.join(asked, lambda: self._build(asked))
         return self._built[asked]
+
+    async def _hold(self, key: str) -> bool:
+        """Keep an environment from being removed; False when somebody was faster."""
+        await self._installer.leases.take(key)
+        try:
+            if await self._installer.installed(key) is not None:
+                return True
+        except BaseException:
+            self.release(key)
+            raise
+        self.release(key)
+        return False
+
+    async def _shrink(self) -> None:
+        if self._limit and self._grown:
+            self._grown = False
+            # what cannot be removed now is removed after another build: no pair is to fail for it
+            with suppress(SandboxError):
+                await shrink(self._installer, self._limit)
 
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)
@@ -177,6 +225,7 @@ class WheelEnvironments:
                 return key, installed
 
     async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
+        self._grown = True
         return await self._installs.join(key, lambda: self._installer.install(wheels, key))
 
     def _key(self, answer: Answer) -> str:

@@ -117,6 +117,12 @@ class _ScriptedEnvironments:
         """Give the script's next environment."""
         return await self._answers.to(tuple(requirements))
 
+    def release(self, key: str) -> None:
+        """Do nothing: a script keeps no environments."""
+
+    def forget(self, key: str) -> None:
+        """Do nothing: the script goes on."""
+
 
 class _ScriptedSandbox:
     def __init__(

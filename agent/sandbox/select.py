@@ -6,6 +6,7 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
@@ -45,13 +46,22 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
+    return DockerBackend(limits(config), **_kept(config))
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.bwrap import BwrapBackend
 
-    return BwrapBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
+    return BwrapBackend(limits(config), **_kept(config))
+
+
+def _kept(config: SandboxConfig) -> dict[str, Any]:
+    return {
+        "network": config.network_for_builds,
+        "store_limit": config.store_mb << 20,
+        "pool": config.pool,
+        "starts": config.starts,
+    }
 
 
 BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}

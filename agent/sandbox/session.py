@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agent.errors import SandboxError
+from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
 
 T = TypeVar("T")
@@ -25,7 +25,8 @@ class SandboxGates:
 class SandboxSession:
     """Gives a pair one sandbox for all its runs; a broken one is replaced, `attempts` sandboxes in all per request.
 
-    Commands that succeeded are given again to a replacement, so that a program finds what it found before.
+    Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
+    environment that was removed meanwhile is built again, once per run.
     """
 
     def __init__(self, backend: SandboxBackend, gates: SandboxGates | None = None, *, attempts: int = 2) -> None:
@@ -34,6 +35,7 @@ class SandboxSession:
         self._attempts = attempts
         self._sandbox: Sandbox | None = None
         self._replay: list[tuple[tuple[str, ...], float]] = []
+        self._environments: dict[str, tuple[str, ...]] = {}
 
     async def run(self, job: Job) -> RunResult:
         """Run a program.
@@ -41,7 +43,11 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        return await self._attempt(lambda sandbox: sandbox.run(job))
+        try:
+            return await self._attempt(lambda sandbox: sandbox.run(job))
+        except EnvironmentGone as error:
+            await self._rebuild(job.environment, error)
+            return await self._attempt(lambda sandbox: sandbox.run(job))
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command in the pair's sandbox.
@@ -55,16 +61,27 @@ class SandboxSession:
         return result
 
     async def environment(self, requirements: Sequence[str]) -> Environment:
-        """Build an environment, or find it built.
+        """Build an environment, or find it built; it stays until the session is closed.
 
         Raises:
             DependencyUnavailable: it cannot be had.
             SandboxError: the builder broke.
         """
-        return await self._backend.environments.build(requirements)
+        environment = await self._backend.environments.build(requirements)
+        if environment.key in self._environments:
+            self._backend.environments.release(environment.key)
+        self._environments[environment.key] = tuple(requirements)
+        return environment
 
     async def close(self) -> None:
-        """Release the pair's sandbox."""
+        """Release the pair's sandbox, and the environments it asked for."""
+        try:
+            await self._drop()
+        finally:
+            while self._environments:
+                self._backend.environments.release(self._environments.popitem()[0])
+
+    async def _drop(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             await asyncio.shield(sandbox.release())
@@ -75,11 +92,26 @@ class SandboxSession:
                 sandbox = self._sandbox or await self._fresh()
                 async with self._gates.running if self._gates else nullcontext():
                     return await act(sandbox)
+            except EnvironmentGone:
+                await self._drop()
+                raise
             except SandboxError:
-                await self.close()
+                await self._drop()
                 if attempt == self._attempts:
                     raise
         raise AssertionError("a session makes at least one attempt")
+
+    async def _rebuild(self, key: str | None, gone: EnvironmentGone) -> None:
+        """Build an environment again; what another one says of a program is not what was asked."""
+        if key not in self._environments:
+            raise gone
+        self._backend.environments.forget(key)
+        try:
+            environment = await self.environment(self._environments[key])
+        except DependencyUnavailable as error:
+            raise EnvironmentGone(f"{gone}, and cannot be built again: {error}") from error
+        if environment.key != key:
+            raise EnvironmentGone(f"{gone}; the package index answers with other versions by now")
 
     async def _fresh(self) -> Sandbox:
         async with self._gates.starting if self._gates else nullcontext():

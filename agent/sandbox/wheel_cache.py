@@ -20,12 +20,17 @@ _SCHEMA = 1
 
 
 def default_cache() -> Path:
+    """Return the user's folder for wheels and answers; it may not exist."""
+    return user_cache() / "wheels"
+
+
+def user_cache() -> Path:
     """Return the user's cache folder for this package; it may not exist. A user without a home gets a temporary one."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if Path(base).is_absolute():
-        return Path(base) / "test-driven-annotator" / "wheels"
+        return Path(base) / "test-driven-annotator"
     try:
-        return Path.home() / ".cache" / "test-driven-annotator" / "wheels"
+        return Path.home() / ".cache" / "test-driven-annotator"
     except RuntimeError:
         return Path(tempfile.mkdtemp(prefix="agent-cache-"))
 

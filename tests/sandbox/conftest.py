@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -17,10 +14,15 @@ BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("d
 LIMITS = Limits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
 
 
-async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
-    """Start a backend, or skip the test where this machine has none."""
+def need(name: str) -> None:
+    """Skip the test where this machine has no such backend."""
     if why := lacking(name):
         (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {why}")
+
+
+async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
+    """Start a backend, or skip the test where this machine has none."""
+    need(name)
     backend: SandboxBackend
     if name == "docker":
         from agent.sandbox.docker import DockerBackend
@@ -56,15 +58,6 @@ async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     acquired = await backend.acquire()
     yield acquired
     await acquired.release()
-
-
-@pytest.fixture
-def store() -> Iterator[Path]:
-    """A folder for a store, in folders that every user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:

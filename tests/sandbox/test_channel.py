@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import ContainerLost, SandboxError
+from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
 from agent.sandbox.channel import Channel
@@ -96,6 +96,13 @@ async def test_a_command_is_asked_for_and_read() -> None:
     ended = frame(b"x", pack(["", "9", "1", "", "0", "1.5"]))
     async with connected(answering(frame(b"o", b"x"), ended, loading=False)) as channel:
         assert await channel.command(["sleep", "9"], 1.0) == CommandResult(None, "x", timed_out=True)
+
+
+async def test_an_environment_that_has_gone_is_raised_whatever_the_program_said() -> None:
+    parts = frame(b"o", b"No module named six"), frame(b"g", b"")
+    async with connected(answering(*parts, loading=False)) as channel:
+        with pytest.raises(EnvironmentGone):
+            await channel.command(["python3"], 5)
 
 
 BROKEN = {

@@ -184,6 +184,26 @@ async def test_an_environment_is_installed_once_and_imported_by_key(backend: Doc
     await sandbox.release()
 
 
+async def test_an_environment_that_was_there_at_the_start_is_found_without_asking_the_engine(
+    backend: DockerBackend, tmp_path: Path
+) -> None:
+    await backend.installer.install([make_wheel(tmp_path, "bricks", {"bricks.py": ""})], "a5")
+    later = DockerBackend(LIMITS, volume=VOLUME, pool=0)
+    await later.start(print)
+    await later.close()
+    assert await later.installer.installed("a5") == ("bricks==1.0",)
+
+
+async def test_an_environment_that_another_process_built_meanwhile_is_found(
+    backend: DockerBackend, tmp_path: Path
+) -> None:
+    other = DockerBackend(LIMITS, volume=VOLUME, pool=0)
+    await other.start(print)
+    await backend.installer.install([make_wheel(tmp_path, "bricks", {"bricks.py": ""})], "a6")
+    assert await other.installer.installed("a6") == ("bricks==1.0",)
+    await other.close()
+
+
 async def test_a_wheel_that_pip_refuses_is_unavailable(backend: DockerBackend, tmp_path: Path) -> None:
     bad = tmp_path / "bad-1.0-py3-none-any.whl"
     bad.write_bytes(b"no wheel")

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.environments import ANSWER_LIFE, SILENCE, WheelEnvironments
 from agent.sandbox.flights import Flights
+from agent.sandbox.leases import Leases
+from agent.sandbox.upkeep import Stored
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
 from tests.sandbox.conftest import job
 from tests.sandbox.wheelhouse import make_wheel, use_folder
@@ -22,11 +24,13 @@ from tests.sandbox.wheelhouse import make_wheel, use_folder
 class MemoryInstaller:
     """An installer whose environments are names of wheels; it remembers what it was given."""
 
-    def __init__(self, version: str = "3.11") -> None:
+    def __init__(self, leases: Path, version: str = "3.11") -> None:
+        self.leases = Leases(lambda: leases)
         self.interpreter = InterpreterTag(version)
         self.published: dict[str, tuple[str, ...]] = {}
         self.installs: list[str] = []
         self.error: Exception | None = None
+        self.vanish = False
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
         return self.published.get(key)
@@ -36,8 +40,20 @@ class MemoryInstaller:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
-        self.published[key] = tuple(wheel.locked for wheel in await asyncio.to_thread(read_wheels, wheels))
-        return self.published[key]
+        lock = tuple(wheel.locked for wheel in await asyncio.to_thread(read_wheels, wheels))
+        if not self.vanish:
+            self.published[key] = lock
+        return lock
+
+    def forget(self, key: str) -> None:
+        self.published.pop(key, None)
+
+    async def stored(self) -> list[Stored]:
+        return [Stored(key, lock, 100, self.leases.used(key) or 0) for key, lock in self.published.items()]
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self.published[key]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,14 +100,14 @@ class World:
     def later(self, *, seconds: float = 0.0, network: bool = True, same_store: bool = True) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
         self.clock.now += seconds
-        installer = MemoryInstaller()
+        installer = MemoryInstaller(self.cache.with_name("leases"))
         installer.published = dict(self.installer.published) if same_store else {}
         return World(installer, MakingFetcher(), self.clock, self.cache, network)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(MemoryInstaller(), MakingFetcher(), Clock(), tmp_path / "cache")
+    return World(MemoryInstaller(tmp_path / "leases"), MakingFetcher(), Clock(), tmp_path / "cache")
 
 
 UNREACHABLE = DependencyUnavailable("no network", temporary=True)
@@ -123,6 +139,54 @@ async def test_an_environment_that_was_built_is_not_asked_for_again(world: World
     assert len(world.fetcher.asked) == 1
 
 
+async def test_an_environment_that_has_gone_is_built_again_from_the_wheels_kept(world: World) -> None:
+    built = await world.environments.build(["foo"])
+    world.environments.forget(built.key)
+    assert await world.environments.build(["foo"]) == built
+    assert world.installer.installs == [built.key] * 2
+    assert len(world.fetcher.asked) == 1
+
+
+async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(world: World) -> None:
+    world.installer.vanish = True
+    with pytest.raises(EnvironmentGone, match="foo is removed whenever"):
+        await world.environments.build(["foo"])
+
+
+async def test_after_a_build_the_environments_unused_longest_go(world: World) -> None:
+    environments = WheelEnvironments(world.installer, limit=250, cache=world.cache, fetcher=world.fetcher)
+    keys = []
+    for name in ("one", "two", "three"):
+        keys.append((await environments.build([name])).key)
+        environments.release(keys[-1])
+    assert list(world.installer.published) == keys[1:]
+    await environments.build(["one"])
+    assert list(world.installer.published) == [keys[2], keys[0]]
+
+
+async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> None:
+    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    used = await environments.build(["one"])
+    await environments.build(["one"])
+    environments.release(used.key)
+    other = await environments.build(["two"])
+    assert set(world.installer.published) == {used.key, other.key}
+    environments.release(used.key)
+    environments.release(other.key)
+    last = await environments.build(["three"])
+    assert set(world.installer.published) == {last.key}
+
+
+async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: World) -> None:
+    async def broken(_keys: Sequence[str]) -> None:
+        raise SandboxError("the engine is away")
+
+    world.installer.remove = broken  # type: ignore[method-assign]
+    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments.release((await environments.build(["one"])).key)
+    assert (await environments.build(["two"])).installed == ("two==1.0",)
+
+
 async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(world: World) -> None:
     first, second = await asyncio.gather(world.environments.build(["foo"]), world.environments.build(["foo>=1"]))
     assert first.key == second.key
@@ -131,7 +195,7 @@ async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(
 
 
 async def test_another_interpreter_is_another_environment(world: World) -> None:
-    other = World(MemoryInstaller("3.12"), MakingFetcher(), world.clock, world.cache)
+    other = World(MemoryInstaller(world.cache.with_name("leases"), "3.12"), MakingFetcher(), world.clock, world.cache)
     assert (await world.environments.build(["foo"])).key != (await other.environments.build(["foo"])).key
 
 
@@ -321,6 +385,7 @@ class CountingInstaller:
     def __init__(self, backend: SandboxBackend) -> None:
         self._installer = backend.environments._installer  # type: ignore[attr-defined]
         self.interpreter: InterpreterTag = self._installer.interpreter
+        self.leases: Leases = self._installer.leases
         self.installs = 0
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
@@ -331,6 +396,16 @@ class CountingInstaller:
         self.installs += 1
         lock: tuple[str, ...] = await self._installer.install(wheels, key)
         return lock
+
+    def forget(self, key: str) -> None:
+        self._installer.forget(key)
+
+    async def stored(self) -> list[Stored]:
+        found: list[Stored] = await self._installer.stored()
+        return found
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        await self._installer.remove(keys)
 
 
 _PROBE = """

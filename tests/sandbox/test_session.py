@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Job, RunResult
+from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
+from agent.sandbox.base import CommandResult, Environment, Job, RunResult
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxGates, SandboxSession
 
@@ -70,3 +70,42 @@ async def test_no_more_programs_run_at_once_than_the_gates_let() -> None:
     go.set()
     await running
     assert most == 2
+
+
+ENVIRONMENT = Environment("k", ("six",), ("six==1.0",))
+WITHIN = Job("", "", environment="k")
+
+
+async def test_an_environment_that_was_removed_is_built_again_once() -> None:
+    backend = ScriptedSandbox([EnvironmentGone("gone"), RunResult(seconds=2)], environments=[ENVIRONMENT] * 2)
+    session = SandboxSession(backend)
+    await session.environment(["six"])
+    assert (await session.run(WITHIN)).seconds == 2
+    assert backend.requirements == [("six",), ("six",)]
+    assert backend.acquired == 2
+
+
+async def test_an_environment_that_goes_again_and_again_ends_the_run() -> None:
+    backend = ScriptedSandbox(lambda _: EnvironmentGone("gone"), environments=[ENVIRONMENT] * 2)
+    session = SandboxSession(backend)
+    await session.environment(["six"])
+    with pytest.raises(EnvironmentGone):
+        await session.run(WITHIN)
+    assert len(backend.jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (DependencyUnavailable("no index"), "cannot be built again: no index"),
+        (Environment("other", ("six",), ("six==2.0",)), "other versions"),
+    ],
+)
+async def test_an_environment_that_cannot_be_had_again_is_no_finding_about_the_program(
+    answer: Environment | DependencyUnavailable, reason: str
+) -> None:
+    backend = ScriptedSandbox([EnvironmentGone("gone")], environments=[ENVIRONMENT, answer])
+    session = SandboxSession(backend)
+    await session.environment(["six"])
+    with pytest.raises(EnvironmentGone, match=reason):
+        await session.run(WITHIN)

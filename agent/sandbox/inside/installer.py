@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-LOCK = ".lock.json"
+LOCK, SIZE = ".lock.json", ".size"
 _STALE = 24 * 3600.0
 _PIP = ["install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--no-input", "--quiet"]
 _PIP += ["--disable-pip-version-check", "--no-warn-script-location", "--root-user-action", "ignore"]
@@ -28,7 +28,7 @@ _PIP += ["--disable-pip-version-check", "--no-warn-script-location", "--root-use
 def main(store: Path, staging: Path, key: str, pip: Path | None = None) -> dict[str, object]:
     """Install what `staging/wheels` holds, by the interpreter's own pip or the one given, and publish it."""
     os.umask(0o022)
-    _drop_stale(staging)
+    drop_stale(staging)
     try:
         if pip is None and importlib.util.find_spec("pip") is None:
             return {"no_pip": True}
@@ -40,7 +40,7 @@ def main(store: Path, staging: Path, key: str, pip: Path | None = None) -> dict[
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _drop_stale(staging: Path) -> None:
+def drop_stale(staging: Path) -> None:
     """Remove what builders left that were killed long ago."""
     for other in staging.parent.iterdir():
         if other != staging and other.stat().st_mtime < time.time() - _STALE:
@@ -67,6 +67,8 @@ def _publish(site: Path, target: Path) -> list[str]:
     found = importlib.metadata.distributions(path=[str(site)])
     lock = sorted(f"{re.sub(r'[-_.]+', '-', each.metadata['Name']).lower()}=={each.version}" for each in found)
     (site / LOCK).write_text(json.dumps(lock), encoding="utf-8")
+    size = sum(path.lstat().st_blocks * 512 for path in site.rglob("*"))
+    (site / SIZE).write_text(str(size), encoding="utf-8")
     try:
         site.rename(target)
     except OSError:

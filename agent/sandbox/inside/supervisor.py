@@ -6,7 +6,8 @@ requests on standard input until it ends, also while something runs, and answers
 byte, a length (4 bytes, big endian) and a payload of fields, each behind a length of its own.
 
 Requests: `P` loads a harness, `R` runs a program through it, `C` runs a command. Answers: `h` ready; `p` loaded; `o`,
-`e` output and errors, `r` the harness's report, `t` the stack at a time-out; `x` how it ended.
+`e` output and errors, `r` the harness's report, `t` the stack at a time-out; `x` how it ended, or in its place `g`: the
+environment it was to have is not there, or did not last until the end.
 
 Works on Python 3.8 and later. A pair pays for every import, so there are few: `signal` alone would cost as much as all.
 """
@@ -164,7 +165,9 @@ class Pipe:
 class Run:
     """One child from fork to its last output; `body` is what it does."""
 
-    def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None]) -> None:
+    def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None], environment: str = "") -> None:
+        self.environment = environment
+        self.inode = inode(environment)
         self.timeout = float(limits[0])
         self.memory, self.files, self.open_files, self.processes = map(int, limits[1:])
         self.pipes = pipes
@@ -187,7 +190,10 @@ class Run:
             while pipe.relay():
                 pass
             os.close(pipe.read_end)
-        self.finish(oom_kills() > kills, seconds)
+        if inode(self.environment) == self.inode:
+            self.finish(oom_kills() > kills, seconds)
+        else:
+            send(b"g", b"")  # what a program says that lost its modules half-way says nothing about it
 
     def finish(self, out_of_memory: bool, seconds: float) -> None:
         code = number = ""
@@ -303,12 +309,23 @@ class Job:
         self.environment_path = environment_path
 
 
+def inode(path: str) -> int:
+    """Return what tells a folder from another one at its place, 0 where there is none."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
 def run_program(limits: list[str], fields: list[str]) -> None:
     output, nonce, environment, program, count = fields[:5]
+    if environment and not inode(environment):
+        send(b"g", b"")
+        return
     cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
     job = Job(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce)).go()
+    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment).go()
 
 
 def prepare_harness(compiled: str, source: str) -> None:

@@ -1,0 +1,151 @@
+"""`agent env`: the dependency environments that are kept from run to run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from agent.cli.settings import read_config
+from agent.cli.text import one_line, say
+from agent.config import SandboxConfig
+from agent.errors import SandboxUnavailable, UsageError
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.select import BACKENDS, Make, choose
+from agent.sandbox.upkeep import HasShelf, Shelf, Stored, discard, shrink
+
+_DAY = 24 * 3600.0
+_NAMED = 4
+Found = tuple[str, Stored]
+
+
+def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
+    """Print every environment, those used last first.
+
+    Raises:
+        SandboxUnavailable: the backend asked for does not work here, or none does.
+        SandboxError: a store cannot be read.
+    """
+    config = read_config({"sandbox.backend": sandbox}, settings).sandbox
+
+    async def look() -> list[Found]:
+        async with _shelves(config, backends) as shelves:
+            return [(name, each) for name, shelf in shelves for each in await shelf.stored()]
+
+    found = sorted(asyncio.run(look()), key=lambda each: -each[1].used)
+    if as_json:
+        typer.echo(json.dumps([_as_json(*each) for each in found]))
+        return
+    _print(found)
+    say(Console(), f"{_count(found)}, {_size(found)}")
+
+
+def prune(
+    sandbox: str,
+    settings: list[str],
+    *,
+    older_than: float | None,
+    everything: bool,
+    dry_run: bool,
+    as_json: bool,
+    backends: Mapping[str, Make] = BACKENDS,
+) -> None:
+    """Remove environments that nobody uses and print them, and the room they took.
+
+    Raises:
+        UsageError: both an age and everything were asked for.
+        SandboxUnavailable: the backend asked for does not work here, or none does.
+        SandboxError: a store cannot be read or written.
+    """
+    if everything and older_than is not None:
+        raise UsageError("--all and --older-than ask for different things: give one of them")
+    config = read_config({"sandbox.backend": sandbox}, settings).sandbox
+    days = 0.0 if everything else older_than
+
+    async def remove() -> list[Found]:
+        async with _shelves(config, backends) as shelves:
+            return [
+                (name, each)
+                for name, shelf in shelves
+                for each in await _prune(shelf, days, config.store_mb << 20, pretend=dry_run)
+            ]
+
+    removed = asyncio.run(remove())
+    if as_json:
+        typer.echo(json.dumps([_as_json(*each) for each in removed]))
+        return
+    _print(removed)
+    say(Console(), f"{'to remove' if dry_run else 'removed'}: {_count(removed)}, {_size(removed)}")
+
+
+async def _prune(shelf: Shelf, days: float | None, limit: int, *, pretend: bool) -> list[Stored]:
+    if days is None:
+        return await shrink(shelf, limit, pretend=pretend) if limit else []
+    before = time.time() - days * _DAY
+    unwanted = [each for each in await shelf.stored() if not days or each.used < before]
+    return await discard(shelf, unwanted, pretend=pretend)
+
+
+@asynccontextmanager
+async def _shelves(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Shelf]]]:
+    """Give the store of the backend asked for, with `auto` of each that works."""
+    told = partial(say, Console(stderr=True))
+    config = config.model_copy(update={"pool": 0})
+    async with AsyncExitStack() as ends:
+        found: list[SandboxBackend] = []
+        for name, make in backends.items() if config.backend == "auto" else ():
+            backend = make(config)
+            try:
+                await backend.start(told)
+            except SandboxUnavailable as error:
+                told(f"{name} does not work here: {one_line(str(error), limit=200)}")
+                continue
+            ends.push_async_callback(backend.close)
+            found.append(backend)
+        if not found:
+            found.append(await choose(config, told, backends=backends))
+            ends.push_async_callback(found[0].close)
+        yield [(backend.name, backend.installer) for backend in found if isinstance(backend, HasShelf)]
+
+
+def _print(found: Sequence[Found]) -> None:
+    console = Console()
+    if found:
+        say(console, f"{'KEY':<12}  {'LAST USED':<16}  {'SIZE':>12}  {'BACKEND':<7}  PACKAGES")
+    for each in found:
+        say(console, _line(*each))
+
+
+def _line(backend: str, stored: Stored) -> str:
+    names = ", ".join(stored.installed[:_NAMED])
+    more = len(stored.installed) - _NAMED
+    packages = f"{names} and {more} more" if more > 0 else names
+    used = datetime.fromtimestamp(stored.used, UTC).astimezone()
+    return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
+
+
+def _count(found: Sequence[Found]) -> str:
+    return "1 environment" if len(found) == 1 else f"{len(found)} environments"
+
+
+def _size(found: Sequence[Found]) -> str:
+    return f"{sum(stored.size for _backend, stored in found) / 1e6:.1f} MB"
+
+
+def _as_json(backend: str, stored: Stored) -> dict[str, Any]:
+    used = datetime.fromtimestamp(stored.used, UTC).isoformat(timespec="seconds")
+    return {
+        "key": stored.key,
+        "backend": backend,
+        "installed": list(stored.installed),
+        "size": stored.size,
+        "used": used,
+    }

@@ -1,0 +1,138 @@
+"""`agent env` lists what is kept from run to run and removes what nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import env
+from agent.sandbox.bwrap import BwrapBackend
+from agent.sandbox.leases import Leases
+from agent.sandbox.select import Make
+from tests.cli.commands import Commands
+from tests.sandbox.wheel import make_wheel
+
+DAY = 24 * 3600
+NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
+pytestmark = pytest.mark.bwrap
+
+
+@pytest.fixture
+def kept(store: Path, tmp_path: Path) -> Mapping[str, Make]:
+    """A store of the test's own with `old`, unused for nine days, and `new`."""
+
+    async def fill() -> None:
+        backend = BwrapBackend(store=store, pool=0)
+        await backend.start(lambda _line: None)
+        for name in ("old", "new"):
+            wheel = make_wheel(tmp_path, name, {f"{name}.py": "", f"{name}.bin": "x" * 1_200_000})
+            await backend.installer.install([wheel], name * 10)
+            await backend.installer.leases.take(name * 10)
+        await backend.close()
+        os.utime(store / "leases" / ("old" * 10), (time.time() - 9 * DAY,) * 2)
+
+    asyncio.run(fill())
+    return {"bwrap": lambda _config: BwrapBackend(store=store, pool=0)}
+
+
+@pytest.fixture
+def read(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return what is listed."""
+
+    def listed() -> list[dict[str, Any]]:
+        capsys.readouterr()
+        env.show("auto", [], as_json=True, backends=kept)
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    return listed
+
+
+def prune(kept: Mapping[str, Make], *settings: str, **options: Any) -> None:
+    given = {"older_than": None, "everything": False, "dry_run": False, "as_json": False, **options}
+    env.prune("bwrap", list(settings), backends=kept, **given)
+
+
+def test_environments_are_listed_with_what_is_known_of_them(read: Any) -> None:
+    new, old = read()
+    assert (new["key"], new["installed"], new["backend"]) == ("new" * 10, ["new==1.0"], "bwrap")
+    assert 1_200_000 <= new["size"] < 1_400_000
+    assert old["used"] < new["used"]
+
+
+def test_the_table_ends_with_the_sum(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> None:
+    env.show("bwrap", [], as_json=False, backends=kept)
+    head, new, old, total = capsys.readouterr().out.splitlines()
+    assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
+    assert new.startswith("newnewnewnew  ")
+    assert old.endswith("MB  bwrap    old==1.0")
+    assert total.startswith("2 environments, 2.")
+
+
+def test_what_was_unused_for_longer_is_removed_and_told(
+    kept: Mapping[str, Make], read: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prune(kept, older_than=7.0)
+    said = capsys.readouterr().out
+    assert "old==1.0" in said
+    assert "removed: 1 environment, 1." in said
+    assert [each["key"] for each in read()] == ["new" * 10]
+
+
+def test_a_dry_run_tells_the_same_and_removes_nothing(
+    kept: Mapping[str, Make], read: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = read()
+    prune(kept, everything=True, dry_run=True)
+    assert "to remove: 2 environments, 2." in capsys.readouterr().out
+    assert read() == before
+
+
+def test_all_are_removed_but_those_in_use(kept: Mapping[str, Make], read: Any, in_use: str) -> None:
+    prune(kept, everything=True)
+    assert [each["key"] for each in read()] == [in_use]
+
+
+def test_without_a_wish_the_store_is_brought_within_its_limit(kept: Mapping[str, Make], read: Any) -> None:
+    prune(kept, "sandbox.store_mb=0")
+    prune(kept, "sandbox.store_mb=3")
+    assert len(read()) == 2
+    prune(kept, "sandbox.store_mb=2")
+    assert [each["key"] for each in read()] == ["new" * 10]
+
+
+@pytest.fixture
+def in_use(store: Path) -> Iterator[str]:
+    """An environment that another process holds, as far as locks tell."""
+    leases = Leases(lambda: store / "leases")
+    asyncio.run(leases.take("old" * 10))
+    yield "old" * 10
+    leases.close()
+
+
+def test_the_command_lists_and_prunes_the_stores_of_this_machine(agent: Commands) -> None:
+    listed = agent("env", "list", "--json", **NO_ENGINE)
+    assert listed.code == 0
+    assert all(each["backend"] == "bwrap" for each in listed.json)
+    assert "docker does not work here" in listed.err
+    pruned = agent("env", "prune", "--older-than", "36500", "--dry-run", "--sandbox", "bwrap")
+    assert (pruned.code, pruned.out) == (0, "to remove: 0 environments, 0.0 MB\n")
+
+
+def test_a_backend_that_does_not_work_is_an_error_without_a_traceback(agent: Commands) -> None:
+    ended = agent("env", "list", "--sandbox", "docker", **NO_ENGINE)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("agent: no Docker engine answers")
+
+
+def test_two_wishes_at_once_are_refused(agent: Commands) -> None:
+    ended = agent("env", "prune", "--all", "--older-than", "3")
+    assert ended.code == 2
+    assert "give one of them" in ended.err

@@ -1,0 +1,41 @@
+"""What somebody else may do to a store of environments, and a builder that needs no index."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+
+import docker
+
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.bwrap import BwrapBackend
+from agent.sandbox.docker import VOLUME, DockerBackend
+from agent.sandbox.environments import Installer
+
+
+def installer_of(backend: SandboxBackend) -> Installer:
+    """Return what installs into a backend's store."""
+    assert isinstance(backend, DockerBackend | BwrapBackend)
+    return backend.installer
+
+
+async def in_store(backend: SandboxBackend, script: str) -> str:
+    """Run a shell script in the folder of the environments, with the rights to change them; return what it prints."""
+    if isinstance(backend, DockerBackend):
+        return await asyncio.to_thread(_in_volume, backend.describe()["image"], script)
+    assert isinstance(backend, BwrapBackend)
+    _, store = backend._running()
+    done = await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", script], cwd=store.envs, capture_output=True)
+    return bytes(done.stdout).decode()
+
+
+def _in_volume(image: str, script: str) -> str:
+    client = docker.from_env()
+    try:
+        mounts = {VOLUME: {"bind": "/envs", "mode": "rw"}}
+        said = client.containers.run(
+            image, ["sh", "-c", script], entrypoint="", volumes=mounts, working_dir="/envs", remove=True
+        )
+        return bytes(said).decode()
+    finally:
+        client.close()

@@ -1,0 +1,71 @@
+"""An environment that somebody removed is never mistaken for a program that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.errors import EnvironmentGone
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.session import SandboxSession
+from tests.sandbox.conftest import job, passes
+from tests.sandbox.stores import in_store, installer_of
+from tests.sandbox.wheelhouse import make_wheel, use_folder
+
+NAME = f"vanishing-{secrets.token_hex(4)}"
+IMPORTS = job(f"import {NAME.replace('-', '_')}\ndef test_a(): pass")
+
+
+@pytest.fixture
+def index(backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder as the only source of wheels, and a cache of the test's own."""
+    use_folder(monkeypatch, tmp_path)
+    make_wheel(tmp_path, NAME)
+    monkeypatch.setattr(backend, "environments", WheelEnvironments(installer_of(backend), cache=tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("index")
+async def test_a_program_whose_environment_was_removed_has_no_result(backend: SandboxBackend) -> None:
+    environment = await backend.environments.build([NAME])
+    await in_store(backend, f"rm -r {environment.key}")
+    sandbox = await backend.acquire()
+    with pytest.raises(EnvironmentGone, match="removed"):
+        await sandbox.run(replace(IMPORTS, environment=environment.key))
+    await sandbox.release()
+    backend.environments.forget(environment.key)
+
+
+@pytest.mark.usefixtures("index")
+async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_result(backend: SandboxBackend) -> None:
+    environment = await backend.environments.build([NAME])
+    sandbox = await backend.acquire()
+    waits = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"
+    running = asyncio.ensure_future(sandbox.run(replace(job(waits, timeout=20), environment=environment.key)))
+    await in_store(backend, f"mv {environment.key} .away && rm -r .away")
+    with pytest.raises(EnvironmentGone):
+        await running
+    await sandbox.release()
+    backend.environments.forget(environment.key)
+
+
+@pytest.mark.usefixtures("index")
+async def test_a_session_builds_an_environment_again_that_was_removed(backend: SandboxBackend) -> None:
+    session = SandboxSession(backend)
+    environment = await session.environment([NAME])
+    assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
+    await in_store(backend, f"rm -r {environment.key}")
+    assert passes(await session.run(replace(IMPORTS, environment=environment.key)), "test_a")
+    assert await session.environment([NAME]) == environment
+    await session.close()
+
+
+async def test_a_session_gives_up_on_an_environment_that_it_cannot_build_again(backend: SandboxBackend) -> None:
+    session = SandboxSession(backend)
+    with pytest.raises(EnvironmentGone):
+        await session.run(replace(IMPORTS, environment="0" * 40))
+    await session.close()

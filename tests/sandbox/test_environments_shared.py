@@ -1,0 +1,91 @@
+"""What a program does to its environment, the next program does not find."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.sandbox.base import SandboxBackend
+from tests.sandbox.conftest import job, outcomes, passes
+from tests.sandbox.stores import in_store, installer_of
+from tests.sandbox.wheel import make_wheel
+
+_COMMON = """
+import ctypes, mmap, os, shared_bricks
+FILE = shared_bricks.__file__
+FOLDER = os.path.dirname(FILE)
+ROOT = os.path.dirname(FOLDER)
+CACHE = shared_bricks.__cached__
+
+def refused(act, *arguments):
+    try:
+        act(*arguments)
+    except (OSError, ValueError):
+        return
+    raise AssertionError("not refused")
+
+def write(path, flags):
+    os.write(os.open(path, flags, 0o666), b"raise SystemExit")
+
+def libc(name, *arguments):
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), name)
+"""
+ATTEMPTS = {
+    "write_a_new_module": "refused(write, FOLDER + '/new.py', os.O_WRONLY | os.O_CREAT)",
+    "append": "refused(write, FILE, os.O_WRONLY | os.O_APPEND)",
+    "truncate": "refused(write, FILE, os.O_RDWR | os.O_TRUNC)",
+    "truncate_by_path": "refused(os.truncate, FILE, 0)",
+    "write_bytecode": "refused(write, CACHE, os.O_RDWR | os.O_TRUNC)",
+    "write_new_bytecode": "refused(write, FOLDER + '/__pycache__/new.pyc', os.O_WRONLY | os.O_CREAT)",
+    "add_a_pth": "refused(write, ROOT + '/evil.pth', os.O_WRONLY | os.O_CREAT)",
+    "add_an_environment": "refused(os.mkdir, os.path.dirname(ROOT) + '/planted')",
+    "chmod": "refused(os.chmod, FILE, 0o777); refused(os.chmod, ROOT, 0o777)",
+    "utime": "refused(os.utime, FILE, (0, 0))",
+    "link_to_work": "refused(os.link, FILE, '/work/linked'); assert not os.path.exists('/work/linked')",
+    "link_to_tmp": "refused(os.link, FILE, '/tmp/linked')",
+    "rename": "refused(os.rename, FILE, FILE + '2'); refused(os.rename, ROOT, ROOT + '2')",
+    "replace": "open('/work/x', 'w').close(); refused(os.replace, '/work/x', FILE)",
+    "unlink": "refused(os.unlink, FILE); refused(os.unlink, CACHE)",
+    "symlink": "refused(os.symlink, '/work', FOLDER + '/data')",
+    "map_shared": "refused(mmap.mmap, os.open(FILE, os.O_RDONLY), 1, mmap.MAP_SHARED, mmap.PROT_WRITE)",
+    "reopen_for_writing": "refused(open, '/proc/self/fd/%d' % os.open(FILE, os.O_RDONLY), 'r+b')",
+    "through_the_first_process": "refused(open, '/proc/1/root' + FILE, 'r+b')",
+    "mount_over": "refused(libc, 'mount', b'/work', ROOT.encode(), None, 4096, None)",
+    "remount": "refused(libc, 'mount', None, b'/envs', None, 32 | 4096, None)",
+    "unmount": "refused(libc, 'umount2', b'/envs', 2)",
+    "namespace": "refused(libc, 'unshare', 0x10000000 | 0x20000)",
+}
+_READS = "def test_a():\n    import shared_bricks\n    assert shared_bricks.COLOUR == 'red'\n"
+
+
+@pytest.fixture(scope="module")
+async def key(backend: SandboxBackend, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """An environment with one package."""
+    made = f"shared{secrets.token_hex(8)}"
+    folder: Path = tmp_path_factory.mktemp("wheels")
+    wheel = make_wheel(folder, "shared_bricks", {"shared_bricks/__init__.py": "COLOUR = 'red'\n"})
+    await installer_of(backend).install([wheel], made)
+    yield made
+    await in_store(backend, f"rm -r {made}")
+
+
+async def test_no_program_changes_what_the_next_one_imports(backend: SandboxBackend, key: str) -> None:
+    every_byte = f"find {key} -type f -exec cksum {{}} + | sort; find {key} -exec stat -c '%n %a %u %Y' {{}} + | sort"
+    before = await in_store(backend, every_byte)
+    assert "shared_bricks/__init__.py" in before
+    cases = "".join(f"\ndef test_{name}():\n    {attempt}\n" for name, attempt in ATTEMPTS.items())
+    program = job(_COMMON + cases, [f"test_{name}" for name in ATTEMPTS], timeout=20)
+    sandbox = await backend.acquire()
+    result = await sandbox.run(replace(program, environment=key))
+    await sandbox.release()
+    messages = [(record.name, record.message) for record in result.records if record.message]
+    assert outcomes(result) == dict.fromkeys((f"test_{name}" for name in ATTEMPTS), "passed"), messages
+    assert await in_store(backend, every_byte) == before
+    second = await backend.acquire()
+    assert passes(await second.run(replace(job(_READS), environment=key)), "test_a")
+    await second.release()
