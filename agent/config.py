@@ -65,6 +65,10 @@ class SandboxConfig(BaseModel):
     pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
     starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
+    index_rule: bool = Field(
+        default=True,
+        description="fetch what is not in the map of imports, too, if the index shows it to be old and often released",
+    )
 
 
 class Config(BaseModel):

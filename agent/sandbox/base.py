@@ -156,6 +156,15 @@ class EnvironmentBuilder(Protocol):
         """
         ...
 
+    async def requirement(self, import_name: str) -> str | None:
+        """Return a requirement that may be taken to provide a name that no map of imports has, or None.
+
+        Raises:
+            DependencyUnavailable: the package index does not answer.
+            SandboxError: the builder itself broke.
+        """
+        ...
+
 
 @runtime_checkable
 class SandboxBackend(Protocol):

@@ -18,6 +18,7 @@ from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
@@ -34,6 +35,7 @@ class BwrapBackend:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
         network: whether missing dependencies are fetched from the package index.
+        rule: which of them may be fetched; without one all.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -46,6 +48,7 @@ class BwrapBackend:
         *,
         store: Path | None = None,
         network: bool = True,
+        rule: IndexRule | None = None,
         pool: int = 4,
         starts: int = 2,
     ) -> None:
@@ -57,7 +60,7 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, rule=rule)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.

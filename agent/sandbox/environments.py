@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from agent.errors import DependencyUnavailable
 from agent.sandbox.base import Environment
 from agent.sandbox.flights import Flights
+from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
 from agent.sandbox.wheels import InterpreterTag, WheelFetcher
@@ -67,8 +68,9 @@ class Installer(Protocol):
 class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip.
 
-    With `network` off only what was fetched before is used. `cache` is a folder for wheels and the index's answers,
-    by default the user's cache folder. A refusal is remembered as long as this object lives.
+    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
+    one everything asked for is. `cache` is a folder for wheels and the index's answers, by default the user's cache
+    folder. A refusal is remembered as long as this object lives.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class WheelEnvironments:
         installer: Installer,
         *,
         network: bool = True,
+        rule: IndexRule | None = None,
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
         self._network = network
+        self._rule = rule
         self._cache = WheelCache(cache or default_cache())
         self._fetcher = fetcher or WheelFetcher()
         self._clock = clock
@@ -108,6 +112,15 @@ class WheelEnvironments:
                 raise DependencyUnavailable(self._refused[asked])
             self._built[asked] = await self._builds.join(asked, lambda: self._build(asked))
         return self._built[asked]
+
+    async def requirement(self, import_name: str) -> str | None:
+        """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
+
+        Raises:
+            DependencyUnavailable: the index does not answer.
+            SandboxError: it cannot be asked.
+        """
+        return None if self._rule is None or not self._network else await self._rule.resolve(import_name)
 
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)
@@ -156,12 +169,13 @@ class WheelEnvironments:
         if not self._network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
+        requirements = [Requirement(text) for text in request]
+        await self._admit(requirements)
         async with self._downloads:
             if self._silent is not None and self._clock() < self._silent[0]:
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
                 try:
-                    requirements = [Requirement(text) for text in request]
                     wheels = await self._fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
                 except DependencyUnavailable as error:
                     if error.temporary:
@@ -175,6 +189,12 @@ class WheelEnvironments:
                 if installed is None:
                     installed = await self._install([wheel.path for wheel in wheels], key)
                 return key, installed
+
+    async def _admit(self, requirements: Sequence[Requirement]) -> None:
+        for requirement in requirements:
+            refusal = None if self._rule is None else await self._rule.refusal(requirement.name)
+            if refusal is not None:
+                raise DependencyUnavailable(refusal)
 
     async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
         return await self._installs.join(key, lambda: self._installer.install(wheels, key))

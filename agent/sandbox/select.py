@@ -10,6 +10,10 @@ from pathlib import Path
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.package_index import PackageIndex
+from agent.sandbox.project_cache import ProjectCache
+from agent.sandbox.wheel_cache import default_cache
 
 Make = Callable[[SandboxConfig], SandboxBackend]
 
@@ -41,13 +45,17 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
+    return DockerBackend(
+        limits(config), network=config.network_for_builds, rule=rule(config), pool=config.pool, starts=config.starts
+    )
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.bwrap import BwrapBackend
 
-    return BwrapBackend(limits(config), network=config.network_for_builds, pool=config.pool, starts=config.starts)
+    return BwrapBackend(
+        limits(config), network=config.network_for_builds, rule=rule(config), pool=config.pool, starts=config.starts
+    )
 
 
 BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
@@ -64,6 +72,12 @@ def limits(config: SandboxConfig) -> Limits:
         output=config.output_kb << 10,
         inodes=config.inodes,
     )
+
+
+def rule(config: SandboxConfig) -> IndexRule:
+    """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
+    asks = config.index_rule and config.network_for_builds
+    return IndexRule(PackageIndex(ProjectCache(default_cache() / "projects")) if asks else None)
 
 
 async def choose(

@@ -63,6 +63,15 @@ class SandboxSession:
         """
         return await self._backend.environments.build(requirements)
 
+    async def requirement(self, import_name: str) -> str | None:
+        """Return the requirement that the package index has for a name that no map of imports has, or None.
+
+        Raises:
+            DependencyUnavailable: the index does not answer.
+            SandboxError: the builder broke.
+        """
+        return await self._backend.environments.requirement(import_name)
+
     async def close(self) -> None:
         """Release the pair's sandbox."""
         sandbox, self._sandbox = self._sandbox, None
