@@ -60,7 +60,8 @@ class PackageIndex:
     """A `ProjectIndex` over the indexes of pip's settings; the first that has a project speaks for it.
 
     Answers are kept in `cache`, and settings are read once. `size` (bytes) and `seconds` limit one question to one
-    index; after one that was not answered there is silence for a minute. What names a local folder (`find-links`, `file://`) has no dates and is not asked.
+    index; after one that was not answered there is silence for a minute. A local folder (`find-links`, `file://`) has
+    no dates and is not asked; a password that only `keyring` or `.netrc` knows is not used.
     """
 
     def __init__(
