@@ -64,18 +64,21 @@ class IndexRule:
         self._verdicts: dict[NormalizedName, str | None] = {}
 
     async def resolve(self, import_name: str) -> str | None:
-        """Return the requirement that provides an import name (dotted or not), or None when unknown.
+        """Return the requirement that provides an import name, or None when unknown.
+
+        Outside the map a dotted name is unknown: whoever lacks `a.b` has `a`. So is a namespace that many share.
 
         Raises:
             DependencyUnavailable: the index does not answer; `temporary` is set.
         """
-        top = import_name.partition(".")[0]
         known = requirement_for(import_name)
-        if known is not None or is_stdlib(top) or top in PYTHON2_MODULES or not (top.isascii() and top.isidentifier()):
+        if known is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
             return known
-        name = canonicalize_name(top)
+        name = canonicalize_name(import_name)
         # A distribution of the map is there for other import names than its own.
-        return None if name in _ADMITTED or await self.refusal(top) is not None else name
+        if not (import_name.isascii() and import_name.isidentifier()) or name in _ADMITTED | _NAMESPACES:
+            return None
+        return None if await self.refusal(name) is not None else name
 
     async def refusal(self, distribution: str) -> str | None:
         """Say why a distribution is not installed, or return None when it may be.
@@ -138,4 +141,5 @@ def within_one_edit(first: str, second: str) -> bool:
 _ADMITTED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
     canonicalize_name(name) for name in WHEEL_SUBSTITUTES.values()
 )
+_NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." in name)
 _NAMES = sorted(_ADMITTED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})
