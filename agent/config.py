@@ -68,6 +68,10 @@ class SandboxConfig(BaseModel):
         default=20480, ge=0, description="environments kept; beyond, those unused longest go first (0: all are kept)"
     )
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
+    index_rule: bool = Field(
+        default=True,
+        description="fetch what is not in the map of imports, too, if the index shows it to be old and often released",
+    )
 
 
 class Config(BaseModel):

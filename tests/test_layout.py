@@ -38,6 +38,7 @@ OWNERS = {
     "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
     "jinja2": {"prompts.py"},
     "docker": {"sandbox/docker_engine.py"},
+    "httpx": {"sandbox/package_index.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

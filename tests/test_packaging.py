@@ -51,3 +51,8 @@ def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
     names = {path.name for path in (installed / "agent/sandbox/inside").iterdir()}
     assert {"supervisor.py", "python_harness.py", "installer.py"} <= names
     assert (installed / "agent/py.typed").is_file()
+
+
+def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
+    code = "from agent.sandbox.imports import requirement_for; print(requirement_for('yaml'))"
+    assert run(installed, "-c", code).strip() == "pyyaml"

@@ -88,6 +88,32 @@ async def test_an_import_that_cannot_be_had_does_not_stand_in_the_way_of_the_oth
     assert found.installed == ("pyyaml==1",)
 
 
+async def test_an_import_that_no_map_has_is_installed_when_the_index_vouches_for_it() -> None:
+    runs = iter([lacking("unheard_of")])
+    sandbox = ScriptedSandbox(
+        lambda job: next(runs, None) or passed(job), environments=environment, index={"unheard_of": "unheard-of"}.get
+    )
+    source = "import unheard_of\n" + PROGRAM
+    found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
+    assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
+
+
+async def test_an_index_that_does_not_answer_leaves_an_unknown_import_to_the_model() -> None:
+    def index(_name: str) -> str | None:
+        raise DependencyUnavailable("the package index does not answer", temporary=True)
+
+    sandbox = ScriptedSandbox([lacking("unheard_of")], index=index)
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program("import unheard_of\n" + PROGRAM)],
+        "repair": [commands()],
+        "arbitrate": [label(0)],
+    }
+    found = await annotate(replies, sandbox)
+    assert found.test is not None
+    assert (found.repairs, found.test.cause) == (0, Cause.DEPENDENCY)
+
+
 async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:
     runs = iter([lacking("unheard_of")])
     sandbox = ScriptedSandbox(

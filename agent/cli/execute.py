@@ -60,11 +60,12 @@ async def _run(
     result = await session.run(language.job(program, environment=None, timeout=timeout))
     report = language.report(program, result)
     names = language.missing(program, result) if install and report.cause is Cause.DEPENDENCY else ()
-    requirements = [found for found in map(language.requirement, names) if found is not None]
-    if not requirements:
-        return result, report, None
-    told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
     try:
+        wanted = [language.requirement(name) or await session.requirement(name) for name in names]
+        requirements = [found for found in wanted if found is not None]
+        if not requirements:
+            return result, report, None
+        told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
         environment = await session.environment(requirements)
     except DependencyUnavailable as error:
         told.print(plain(str(error)), markup=False, highlight=False)

@@ -54,12 +54,17 @@ class Repair:
     async def _install_missing(self, state: State, tools: Tools) -> State:
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
-        wanted = {name: tools.language.requirement(name) for name in names}
-        known = [requirement for requirement in wanted.values() if requirement is not None]
+        known: list[str] = []
         update: State = {"sought": sought | set(names)}
-        if known:
-            return {**update, **await self._install(known, state, tools)}
-        return update
+        for name in names:
+            try:
+                found = tools.language.requirement(name) or await tools.sandbox.requirement(name)
+            except DependencyUnavailable as error:
+                run = CommandRun(command=f"pip install {name}", outcome="failed", output=str(error))
+                update["commands"] = (*update.get("commands", state.get("commands", ())), run)
+            else:
+                known += [] if found is None else [found]
+        return {**update, **await self._install(known, {**state, **update}, tools)} if known else update
 
     async def _install(self, requirements: list[str], state: State, tools: Tools) -> State:
         """Install all together, else each that can be had: one without a wheel does not stand in the others' way."""

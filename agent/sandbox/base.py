@@ -165,6 +165,15 @@ class EnvironmentBuilder(Protocol):
         """Take an environment for gone, as it was found to be: the next `build` makes it again."""
         ...
 
+    async def requirement(self, import_name: str) -> str | None:
+        """Return a requirement that may be taken to provide a name that no map of imports has, or None.
+
+        Raises:
+            DependencyUnavailable: the package index does not answer.
+            SandboxError: the builder itself broke.
+        """
+        ...
+
 
 @runtime_checkable
 class SandboxBackend(Protocol):

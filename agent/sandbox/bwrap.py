@@ -18,6 +18,7 @@ from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
@@ -36,6 +37,7 @@ class BwrapBackend:
         store: the folder that keeps dependency environments from run to run.
         network: whether missing dependencies are fetched from the package index.
         store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
+        rule: which of them may be fetched; without one all.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -49,6 +51,7 @@ class BwrapBackend:
         store: Path | None = None,
         network: bool = True,
         store_limit: int = 0,
+        rule: IndexRule | None = None,
         pool: int = 4,
         starts: int = 2,
     ) -> None:
@@ -60,7 +63,9 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, limit=store_limit)
+        self.environments: EnvironmentBuilder = WheelEnvironments(
+            self.installer, network=network, limit=store_limit, rule=rule
+        )
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.

@@ -16,6 +16,7 @@ from agent.sandbox.docker_environments import DockerInstaller, Site
 from agent.sandbox.docker_sandbox import DockerSandbox
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
+from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
@@ -33,6 +34,7 @@ class DockerBackend:
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
         network: whether missing dependencies are fetched from the package index.
         store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
+        rule: which of them may be fetched; without one all.
         volume: the named volume that holds dependency environments, kept from run to run.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
@@ -49,6 +51,7 @@ class DockerBackend:
         image: str | None = None,
         network: bool = True,
         store_limit: int = 0,
+        rule: IndexRule | None = None,
         volume: str = VOLUME,
         pool: int = 4,
         starts: int = 2,
@@ -61,7 +64,9 @@ class DockerBackend:
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, limit=store_limit)
+        self.environments: EnvironmentBuilder = WheelEnvironments(
+            self.installer, network=network, limit=store_limit, rule=rule
+        )
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent

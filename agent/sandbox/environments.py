@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment
 from agent.sandbox.flights import Flights
+from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
 from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
@@ -74,9 +75,10 @@ class Installer(Shelf, Protocol):
 class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip.
 
-    With `network` off only what was fetched before is used. `cache` is a folder for wheels and the index's answers,
-    by default the user's cache folder. A refusal is remembered as long as this object lives. After a build the store is
-    shrunk to `limit` bytes (0: it grows without limit).
+    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
+    one everything asked for is. `cache` is a folder for wheels and the index's answers, by default the user's cache
+    folder. A refusal is remembered as long as this object lives.
+    After a build the store is shrunk to `limit` bytes (0: it grows without limit).
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class WheelEnvironments:
         *,
         network: bool = True,
         limit: int = 0,
+        rule: IndexRule | None = None,
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
         clock: Callable[[], float] = time.time,
@@ -93,6 +96,7 @@ class WheelEnvironments:
         self._network = network
         self._limit = limit
         self._grown = False
+        self._rule = rule
         self._cache = WheelCache(cache or default_cache())
         self._fetcher = fetcher or WheelFetcher()
         self._clock = clock
@@ -157,6 +161,15 @@ class WheelEnvironments:
             with suppress(SandboxError):
                 await shrink(self._installer, self._limit)
 
+    async def requirement(self, import_name: str) -> str | None:
+        """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
+
+        Raises:
+            DependencyUnavailable: the index does not answer.
+            SandboxError: it cannot be asked.
+        """
+        return None if self._rule is None or not self._network else await self._rule.resolve(import_name)
+
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)
         try:
@@ -204,12 +217,13 @@ class WheelEnvironments:
         if not self._network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
+        requirements = [Requirement(text) for text in request]
+        await self._admit(requirements)
         async with self._downloads:
             if self._silent is not None and self._clock() < self._silent[0]:
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
                 try:
-                    requirements = [Requirement(text) for text in request]
                     wheels = await self._fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
                 except DependencyUnavailable as error:
                     if error.temporary:
@@ -223,6 +237,12 @@ class WheelEnvironments:
                 if installed is None:
                     installed = await self._install([wheel.path for wheel in wheels], key)
                 return key, installed
+
+    async def _admit(self, requirements: Sequence[Requirement]) -> None:
+        for requirement in requirements:
+            refusal = None if self._rule is None else await self._rule.refusal(requirement.name)
+            if refusal is not None:
+                raise DependencyUnavailable(refusal)
 
     async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
         self._grown = True

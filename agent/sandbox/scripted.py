@@ -26,6 +26,7 @@ class ScriptedSandbox:
             exception to raise; a function may be async.
         commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
         environments: the same for environments, by `Environment`; a function is given the requirements.
+        index: tells the requirement for an import name that no map has.
 
     `jobs`, `commands` and `requirements` list what was asked; `acquired` and `released` count sandboxes.
     """
@@ -38,11 +39,12 @@ class ScriptedSandbox:
         *,
         commands: Script[CommandResult, tuple[str, ...]] = (),
         environments: Script[Environment, tuple[str, ...]] = (),
+        index: Callable[[str], str | None] = lambda _name: None,
     ) -> None:
         self._runs = _Answers(runs, "run")
         self._commands = _Answers(commands, "command")
         self._environments = _Answers(environments, "environment")
-        self.environments: EnvironmentBuilder = _ScriptedEnvironments(self._environments)
+        self.environments: EnvironmentBuilder = _ScriptedEnvironments(self._environments, index)
         self.acquired = 0
         self.released = 0
 
@@ -110,8 +112,9 @@ class _Answers(Generic[Answer, Asked]):
 
 
 class _ScriptedEnvironments:
-    def __init__(self, answers: _Answers[Environment, tuple[str, ...]]) -> None:
+    def __init__(self, answers: _Answers[Environment, tuple[str, ...]], index: Callable[[str], str | None]) -> None:
         self._answers = answers
+        self._index = index
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Give the script's next environment."""
@@ -122,6 +125,10 @@ class _ScriptedEnvironments:
 
     def forget(self, key: str) -> None:
         """Do nothing: the script goes on."""
+
+    async def requirement(self, import_name: str) -> str | None:
+        """Ask the script's index."""
+        return self._index(import_name)
 
 
 class _ScriptedSandbox:

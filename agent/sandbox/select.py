@@ -11,6 +11,10 @@ from typing import Any
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.package_index import PackageIndex
+from agent.sandbox.project_cache import ProjectCache
+from agent.sandbox.wheel_cache import default_cache
 
 Make = Callable[[SandboxConfig], SandboxBackend]
 
@@ -58,6 +62,7 @@ def _bwrap(config: SandboxConfig) -> SandboxBackend:
 def _kept(config: SandboxConfig) -> dict[str, Any]:
     return {
         "network": config.network_for_builds,
+        "rule": rule(config),
         "store_limit": config.store_mb << 20,
         "pool": config.pool,
         "starts": config.starts,
@@ -78,6 +83,12 @@ def limits(config: SandboxConfig) -> Limits:
         output=config.output_kb << 10,
         inodes=config.inodes,
     )
+
+
+def rule(config: SandboxConfig) -> IndexRule:
+    """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
+    asks = config.index_rule and config.network_for_builds
+    return IndexRule(PackageIndex(ProjectCache(default_cache() / "projects")) if asks else None)
 
 
 async def choose(

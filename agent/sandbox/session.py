@@ -73,6 +73,15 @@ class SandboxSession:
         self._environments[environment.key] = tuple(requirements)
         return environment
 
+    async def requirement(self, import_name: str) -> str | None:
+        """Return the requirement that the package index has for a name that no map of imports has, or None.
+
+        Raises:
+            DependencyUnavailable: the index does not answer.
+            SandboxError: the builder broke.
+        """
+        return await self._backend.environments.requirement(import_name)
+
     async def close(self) -> None:
         """Release the pair's sandbox, and the environments it asked for."""
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from agent.languages import PythonLanguage
 from agent.sandbox.import_map import DISTRIBUTIONS, REMOVED_FROM_STDLIB, WHEEL_SUBSTITUTES
 from agent.sandbox.imports import PYTHON2_MODULES, distribution_for, is_stdlib, requirement_for
 
@@ -26,6 +27,14 @@ from agent.sandbox.imports import PYTHON2_MODULES, distribution_for, is_stdlib, 
         ("Crypto", "pycryptodome"),
         ("google.protobuf.message", "protobuf"),
         ("pylab", "matplotlib"),
+        ("serial", "pyserial"),
+        ("MySQLdb", "mysqlclient"),
+        ("skimage", "scikit-image"),
+        ("fitz", "pymupdf"),
+        ("docx", "python-docx"),
+        ("attr", "attrs"),
+        ("psycopg2", "psycopg2-binary"),
+        ("nose", "pynose"),
         ("numpy", "numpy"),
     ],
 )
@@ -44,6 +53,7 @@ def test_no_module_of_python_2_or_3_leads_to_a_distribution() -> None:
 
 
 def test_modules_of_every_supported_python_are_standard() -> None:
+    assert all(map(is_stdlib, ("parser", "symbol", "formatter", "binhex", "dummy_threading")))
     assert all(map(is_stdlib, ("os", "os.path", "json", "imp", "distutils.core", "telnetlib", "tomllib", "__future__")))
     assert not any(map(is_stdlib, ("numpy", "urllib2", "StringIO", "")))
 
@@ -51,6 +61,12 @@ def test_modules_of_every_supported_python_are_standard() -> None:
 def test_what_a_python_2_module_held_is_in_python_3() -> None:
     assert not set(PYTHON2_MODULES) & set(sys.stdlib_module_names)
     assert all(is_stdlib(place) or place == "str" for place in PYTHON2_MODULES.values())
+
+
+@pytest.mark.parametrize("name", ["urllib2", "ConfigParser", "StringIO", "Queue", "cPickle", "compiler", "Tkconstants"])
+def test_a_program_that_imports_a_python_2_module_is_told_the_python_3_name(name: str) -> None:
+    advice = " ".join(PythonLanguage().inspect(f"import {name}\n").advice)
+    assert f"`{name} (now {PYTHON2_MODULES[name]})`" in advice
 
 
 def test_every_entry_is_a_requirement_and_the_map_agrees_with_itself() -> None:

@@ -7,8 +7,9 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,22 @@ def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+
+
+def project_page(name: str, uploads: Mapping[str, str], *, yanked: Collection[str] = ()) -> dict[str, Any]:
+    """Return the JSON page of a project (PEP 691, PEP 700): `uploads` says when each version was uploaded."""
+    stem = name.replace("-", "_")
+    files = [
+        {
+            "filename": f"{stem}-{version}-py3-none-any.whl",
+            "url": f"{stem}-{version}-py3-none-any.whl",
+            "hashes": {},
+            "upload-time": moment,
+            "yanked": version in yanked and "broken",
+        }
+        for version, moment in uploads.items()
+    ]
+    return {"meta": {"api-version": "1.1"}, "name": name, "versions": list(uploads), "files": files}
 
 
 def _digest(text: str) -> str:
