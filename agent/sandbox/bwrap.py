@@ -14,6 +14,7 @@ from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
 from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap_environments import BwrapInstaller
+from agent.sandbox.bwrap_fetch import BwrapBuilders
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
@@ -21,6 +22,8 @@ from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
+from agent.sandbox.sandboxed_pip import SandboxedPip
+from agent.sandbox.wheels import WheelFetcher
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
@@ -57,7 +60,8 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network)
+        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, network=network, fetcher=fetcher)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.

@@ -107,7 +107,7 @@ class DockerInstaller:
         site = self._site()
         staging = f".staging/{key}-{secrets.token_hex(4)}"
         command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key]
-        config = builder_config(site.image, command, _builder_limits(site.limits), site.store, site.labels)
+        config = builder_config(site.image, command, builder_limits(site.limits), site.store, site.labels)
 
         def send_wheels(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
@@ -125,7 +125,7 @@ class DockerInstaller:
         return tuple(said["installed"])
 
 
-def _builder_limits(limits: Limits) -> Limits:
+def builder_limits(limits: Limits) -> Limits:
     """A builder runs pip alone: it needs no less than pip does, however small the sandboxes are."""
     return Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
 

@@ -1,6 +1,6 @@
 """Dependency environments (stage 1 of the Bug Fixer): requirements become wheels, wheels become an environment.
 
-Wheels are fetched on the host and installed by the backend's `Installer` in a throwaway sandbox without network. An
+Wheels are fetched, then installed by the backend's `Installer`, each in throwaway sandboxes without network. An
 environment's key is the hash of its wheels and of the interpreter, so equal wheels make one environment.
 """
 
@@ -65,7 +65,7 @@ class Installer(Protocol):
 
 
 class WheelEnvironments:
-    """An `EnvironmentBuilder` that fetches wheels with the host's pip.
+    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings.
 
     With `network` off only what was fetched before is used. `cache` is a folder for wheels and the index's answers,
     by default the user's cache folder. A refusal is remembered as long as this object lives.
@@ -83,7 +83,7 @@ class WheelEnvironments:
         self._installer = installer
         self._network = network
         self._cache = WheelCache(cache or default_cache())
-        self._fetcher = fetcher or WheelFetcher()
+        self.fetcher = fetcher or WheelFetcher()
         self._clock = clock
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._builds: Flights[Environment] = Flights()
@@ -162,7 +162,7 @@ class WheelEnvironments:
             with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
                 try:
                     requirements = [Requirement(text) for text in request]
-                    wheels = await self._fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
+                    wheels = await self.fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
                 except DependencyUnavailable as error:
                     if error.temporary:
                         self._silent = (self._clock() + SILENCE, str(error))
