@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ from werkzeug import Request, Response
 
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.bwrap import BwrapBackend
+from agent.sandbox.docker import DockerBackend
 from agent.sandbox.docker_fetch import unpack_plain_files
 from agent.sandbox.egress import EgressProxy
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside.relay import Mux, job_bytes
+from agent.sandbox.owner import KIND
 from agent.sandbox.sandboxed_pip import SandboxedPip, copy_plain_files
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher
 from tests.sandbox.wheelhouse import make_sdist, make_wheel, use_folder, use_index
@@ -278,3 +282,42 @@ def test_nothing_but_plain_files_is_unpacked(into: Path, bad: tarfile.TarInfo) -
     with pytest.raises(DependencyUnavailable, match="no wheel"):
         unpack_plain_files(packed(bad), into, 5000)
     assert list(into.parent.rglob("*")) == [into]
+
+
+async def test_a_cancelled_download_leaves_no_builder(
+    backend: SandboxBackend, fetcher: WheelFetcher, httpserver: HTTPServer, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hang(_request: Request) -> Response:
+        asked.set()
+        go_on.wait(30)
+        return Response(status=404)
+
+    httpserver.expect_request("/simple/silent/").respond_with_handler(hang)
+    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/simple")
+    try:
+        before = await builders(backend)
+        fetching = asyncio.ensure_future(fetch(fetcher, into, "silent"))
+        assert await asyncio.to_thread(asked.wait, 30)
+        assert len(await builders(backend) - before) == 1
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        for _ in range(200):
+            if not (left := await builders(backend) - before):
+                break
+            await asyncio.sleep(0.1)
+        assert not left
+    finally:
+        go_on.set()
+
+
+async def builders(backend: SandboxBackend) -> set[str]:
+    """Return what a backend's builders leave: containers, or folders."""
+    if isinstance(backend, BwrapBackend):
+        _, store = backend._running()
+        return {path.name for path in store.staging.glob("fetch-*")}
+    assert isinstance(backend, DockerBackend)
+    found = await asyncio.to_thread(backend._running().engine.containers)
+    return {name for name, labels in found if labels.get(KIND) == "builder"}
