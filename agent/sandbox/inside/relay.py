@@ -14,9 +14,13 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 OPEN, DATA, EOF, RESET, CREDIT, OUTPUT, END = range(1, 8)
 WINDOW = 1 << 18
@@ -59,9 +63,6 @@ class _Connection:
         self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
         self.held = 0
         self.task: asyncio.Future[Any] | None = None
-
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Mux:
