@@ -27,7 +27,7 @@ from agent.sandbox.inside.relay import Mux, job_bytes
 from agent.sandbox.owner import KIND
 from agent.sandbox.sandboxed_pip import SandboxedPip, copy_plain_files
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher
-from tests.sandbox.wheelhouse import make_sdist, make_wheel, use_folder, use_index
+from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, use_folder, use_index
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_the_index_is_asked_with_the_users_credentials(
     assert {request.headers.get("Authorization") for request, _ in index.log} == {"Basic bWU6czNjcmV0"}
 
 
-async def test_a_constraint_and_a_file_of_certificates_hold(
+async def test_a_constraint_of_the_users_holds(
     fetcher: WheelFetcher, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_folder(monkeypatch, tmp_path)
@@ -116,6 +116,15 @@ async def test_a_constraint_and_a_file_of_certificates_hold(
     (tmp_path / "limits.txt").write_text("lib<2\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "limits.txt"))
     assert [wheel.version for wheel in await fetch(fetcher, into, "lib")] == ["1.0"]
+
+
+@pytest.mark.network
+async def test_a_real_index_gives_a_real_wheel_through_a_tunnel(
+    fetcher: WheelFetcher, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_settings(monkeypatch)
+    [wheel] = await fetch(fetcher, into, "six")
+    assert wheel.name == "six"
 
 
 @pytest.mark.parametrize("way", ["redirect", "link"])
