@@ -14,6 +14,7 @@ from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
 from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap_environments import BwrapInstaller
+from agent.sandbox.bwrap_fetch import BwrapBuilders
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
@@ -22,7 +23,9 @@ from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
+from agent.sandbox.sandboxed_pip import SandboxedPip
 from agent.sandbox.seccomp import kernel_filter
+from agent.sandbox.wheels import WheelFetcher
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
@@ -63,8 +66,9 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
+        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
         self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule
+            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
         )
 
     async def start(self, progress: Progress) -> None:

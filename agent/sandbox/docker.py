@@ -13,6 +13,7 @@ from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
 from agent.sandbox.containers import WORK, ContainerCrew, Setting, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.docker_environments import DockerInstaller, Site
+from agent.sandbox.docker_fetch import DockerBuilders
 from agent.sandbox.docker_sandbox import DockerSandbox
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
@@ -20,7 +21,9 @@ from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
+from agent.sandbox.sandboxed_pip import SandboxedPip
 from agent.sandbox.seccomp import engine_profile
+from agent.sandbox.wheels import WheelFetcher
 
 VOLUME = f"{PREFIX}-environments"
 UNPRIVILEGED = 65534
@@ -64,8 +67,9 @@ class DockerBackend:
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
+        fetcher = WheelFetcher(SandboxedPip(DockerBuilders(self._running).open))
         self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule
+            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
         )
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)

@@ -129,7 +129,7 @@ class DockerInstaller:
         site = self._site()
         staging = f".staging/{key}-{secrets.token_hex(4)}"
         command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key]
-        config = builder_config(_for_builders(site.setting), command)
+        config = builder_config(for_builders(site.setting), command)
 
         def send_wheels(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
@@ -179,7 +179,7 @@ class DockerInstaller:
         await _said(site, builder_config(site.setting, command), BUILD_DEADLINE)
 
 
-def _for_builders(setting: Setting) -> Setting:
+def for_builders(setting: Setting) -> Setting:
     """A builder runs pip alone: it needs no less than pip does, however small the sandboxes are."""
     limits = setting.limits
     roomy = Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)

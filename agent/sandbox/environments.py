@@ -1,6 +1,6 @@
 """Dependency environments (stage 1 of the Bug Fixer): requirements become wheels, wheels become an environment.
 
-Wheels are fetched on the host and installed by the backend's `Installer` in a throwaway sandbox without network. An
+Wheels are fetched, then installed by the backend's `Installer`, each in throwaway sandboxes without network. An
 environment's key is the hash of its wheels and of the interpreter, so equal wheels make one environment.
 """
 
@@ -73,7 +73,7 @@ class Installer(Shelf, Protocol):
 
 
 class WheelEnvironments:
-    """An `EnvironmentBuilder` that fetches wheels with the host's pip.
+    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings.
 
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
     one everything asked for is. `cache` is a folder for wheels and the index's answers, by default the user's cache
@@ -98,7 +98,7 @@ class WheelEnvironments:
         self._grown = False
         self._rule = rule
         self._cache = WheelCache(cache or default_cache())
-        self._fetcher = fetcher or WheelFetcher()
+        self.fetcher = fetcher or WheelFetcher()
         self._clock = clock
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._builds: Flights[Environment] = Flights()
@@ -224,7 +224,7 @@ class WheelEnvironments:
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
                 try:
-                    wheels = await self._fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
+                    wheels = await self.fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
                 except DependencyUnavailable as error:
                     if error.temporary:
                         self._silent = (self._clock() + SILENCE, str(error))

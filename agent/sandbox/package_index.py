@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, ValidationError
 from agent.errors import DependencyUnavailable
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import Project
-from agent.sandbox.pip_settings import PipSettings, read_settings
+from agent.sandbox.pip_options import PipOptions, read_options
 from agent.sandbox.project_cache import ProjectCache
 
 if TYPE_CHECKING:
@@ -61,21 +61,21 @@ class PackageIndex:
 
     Answers are kept in `cache`, and settings are read once. `size` (bytes) and `seconds` limit one question to one
     index; after one that was not answered there is silence for a minute. A local folder (`find-links`, `file://`) has
-    no dates and is not asked; a password that only `keyring` or `.netrc` knows is not used.
+    no dates and is not asked.
     """
 
     def __init__(
         self,
         cache: ProjectCache,
         *,
-        settings: Callable[[], Awaitable[PipSettings]] = read_settings,
+        settings: Callable[[], Awaitable[PipOptions]] = read_options,
         size: int = 32 << 20,
         seconds: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._read_settings = settings
-        self._settings: PipSettings | None = None
+        self._settings: PipOptions | None = None
         self._size = size
         self._seconds = seconds
         self._clock = clock
@@ -104,9 +104,9 @@ class PackageIndex:
     async def _project(self, name: NormalizedName) -> Project | None:
         if self._settings is None:
             self._settings = await self._read_settings()
-        if not self._settings.indexes:
+        if not self._settings.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
-        for url in self._settings.indexes:
+        for url in self._settings.remote_indexes:
             try:
                 index, user = _apart(url)
             except ValueError:
@@ -120,7 +120,7 @@ class PackageIndex:
         return None
 
     async def _ask(
-        self, url: str, user: tuple[str, str] | None, name: NormalizedName, settings: PipSettings
+        self, url: str, user: tuple[str, str] | None, name: NormalizedName, settings: PipOptions
     ) -> Project | None:
         import httpx
 
@@ -217,7 +217,7 @@ def _redirected(url: str, location: str) -> str:
     raise DependencyUnavailable("the package index sends elsewhere for it, where nothing is asked")
 
 
-async def _client(url: str, user: tuple[str, str] | None, settings: PipSettings) -> httpx.AsyncClient:
+async def _client(url: str, user: tuple[str, str] | None, settings: PipOptions) -> httpx.AsyncClient:
     import httpx
 
     options: dict[str, Any] = {
@@ -234,7 +234,7 @@ async def _client(url: str, user: tuple[str, str] | None, settings: PipSettings)
         raise DependencyUnavailable(_UNUSABLE, temporary=True) from None
 
 
-def _certificates(settings: PipSettings) -> ssl.SSLContext:
+def _certificates(settings: PipOptions) -> ssl.SSLContext:
     import httpx
 
     named = settings.cert or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")

@@ -1,4 +1,4 @@
-"""Runs the host's pip for a download: no code of a package, a size limit, and an output fit to be shown."""
+"""Runs pip for a download: no code of a package, a size limit, and an output fit to be shown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from agent.errors import DependencyUnavailable, SandboxError
 
@@ -22,7 +24,8 @@ _OUTPUT_LIMIT = 4 << 20
 # pip starts for its own sake it can do without, but for `keyring`, which knows the password of the user's index.
 _PIP = """\
 import os, runpy, sys
-STARTS = {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system", "os.fork", "os.forkpty"}
+sys.path[:0] = {paths!r}
+STARTS = ("subprocess.Popen", "os.posix_spawn", "os.exec", "os.system", "os.fork", "os.forkpty")
 def deny(event, args):
     if event in STARTS and not (args and os.path.basename(os.fsdecode(args[0] or "")) == "keyring"):
         raise PermissionError("a download may not run programs")
@@ -42,12 +45,39 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 
+NO_PIP = "this Python has no pip to fetch dependencies with: install it (`python -m ensurepip`)"
+
+
 @dataclass(frozen=True)
 class PipOutput:
     """How pip ended, and what it printed, cleaned; of a very long output the last part."""
 
     exit_code: int
     text: str
+
+
+class Pip(Protocol):
+    """Runs `pip download` somewhere."""
+
+    async def __call__(self, arguments: Sequence[str], into: Path, *, size: int) -> PipOutput:
+        """Download what the arguments say into a folder of the host.
+
+        Raises:
+            DependencyUnavailable: it takes more than `size` bytes, or needs a place that may not be reached.
+            SandboxError: pip cannot be started.
+        """
+        ...
+
+
+async def download_on_host(arguments: Sequence[str], into: Path, *, size: int) -> PipOutput:
+    """Be a `Pip` on the host itself, for what no sandbox exists yet."""
+    with tempfile.TemporaryDirectory(prefix="agent-pip-") as work:
+        return await run_pip(["download", "--dest", str(into), *arguments], Path(work), size=size)
+
+
+def guarded_pip(*paths: str) -> str:
+    """Return code that runs pip, found in `paths` first, and starts no other program."""
+    return _PIP.format(paths=list(paths))
 
 
 async def run_pip(arguments: Sequence[str], work: Path, *, size: int) -> PipOutput:
@@ -59,27 +89,28 @@ async def run_pip(arguments: Sequence[str], work: Path, *, size: int) -> PipOutp
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-c", _PIP, *arguments),
+            *(sys.executable, "-P", "-c", guarded_pip(), *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             cwd=work,
-            env=_environment(work),
+            env=pip_environment(work),
             start_new_session=True,
         )
     except OSError as error:
         raise SandboxError(f"pip cannot be started to fetch dependencies: {error.strerror}") from error
-    ended = asyncio.gather(_read(process), process.wait())
+    assert process.stdout is not None
+    output = Tail()
+    ended = asyncio.gather(_read(process.stdout, output), process.wait())
     try:
         await _wait(ended, work, size)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        printed, exit_code = await asyncio.shield(ended)
-    output = PipOutput(exit_code, clean(printed.decode("utf-8", "replace")))
-    if output.exit_code and "No module named pip" in output.text:
-        raise SandboxError("this Python has no pip to fetch dependencies with: install it (`python -m ensurepip`)")
-    return output
+        _, exit_code = await asyncio.shield(ended)
+    if exit_code and "No module named pip" in output.text:
+        raise SandboxError(NO_PIP)
+    return PipOutput(exit_code, output.text)
 
 
 def clean(text: str) -> str:
@@ -89,25 +120,44 @@ def clean(text: str) -> str:
     return _SECRET.sub("***@", text)
 
 
-async def _read(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stdout is not None
-    chunks: deque[bytes] = deque()
-    held = 0
-    while chunk := await process.stdout.read(1 << 16):
-        chunks.append(chunk)
-        held += len(chunk)
-        while held - len(chunks[0]) >= _OUTPUT_LIMIT:
-            held -= len(chunks.popleft())
-    return b"".join(chunks)
+class Tail:
+    """Keeps the last part of an output."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._held = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was printed next."""
+        self._chunks.append(chunk)
+        self._held += len(chunk)
+        while self._held - len(self._chunks[0]) >= _OUTPUT_LIMIT:
+            self._held -= len(self._chunks.popleft())
+
+    @property
+    def text(self) -> str:
+        """What is kept, cleaned."""
+        return clean(b"".join(self._chunks).decode("utf-8", "replace"))
 
 
-async def _wait(ended: asyncio.Future[tuple[bytes, int]], work: Path, size: int) -> None:
+async def _read(stream: asyncio.StreamReader, output: Tail) -> None:
+    while chunk := await stream.read(1 << 16):
+        output.add(chunk)
+
+
+async def _wait(ended: asyncio.Future[tuple[None, int]], work: Path, size: int) -> None:
     while not (await asyncio.wait({ended}, timeout=1.0))[0]:
-        if await asyncio.to_thread(_folder_size, work) > size:
-            raise DependencyUnavailable(f"the download is larger than {size >> 20} MB, the limit for one environment")
+        if await asyncio.to_thread(folder_size, work) > size:
+            raise too_large(size)
 
 
-def _folder_size(folder: Path) -> int:
+def too_large(size: int) -> DependencyUnavailable:
+    """Return the error for a download of more than so many bytes."""
+    return DependencyUnavailable(f"the download is larger than {size >> 20} MB, the limit for one environment")
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files in a folder that others are writing to."""
     total = 0
     for place, _folders, files in os.walk(folder):
         for file in files:
@@ -116,7 +166,8 @@ def _folder_size(folder: Path) -> int:
     return total
 
 
-def _environment(work: Path) -> dict[str, str]:
+def pip_environment(work: Path) -> dict[str, str]:
+    """Return the variables for a pip of the host: its own settings, but for those that would change what is fetched."""
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     for name in _PATHS:
         if name in environment:

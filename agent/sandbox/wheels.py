@@ -1,4 +1,4 @@
-"""Fetches wheels on the host for a sandbox's interpreter, with the host's pip settings: index, proxy, certificates."""
+"""Fetches wheels for a sandbox's interpreter, with the host's pip settings: index, proxy, certificates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging.utils import InvalidWheelFilename, NormalizedName, parse_wheel_fi
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.closure import close_over
-from agent.sandbox.pip_process import PipOutput, run_pip
+from agent.sandbox.pip_process import Pip, PipOutput, download_on_host
 from agent.sandbox.pip_trouble import explain, project_without_wheel
 
 _ROUNDS = 4
@@ -83,8 +83,9 @@ class Wheel:
 
 @dataclass(frozen=True)
 class WheelFetcher:
-    """Fetches all wheels that requirements need. `seconds` and `size` (bytes) limit one request."""
+    """Fetches all wheels that requirements need, by a `pip`. `seconds` and `size` (bytes) limit one request."""
 
+    pip: Pip = download_on_host
     seconds: float = 600.0
     size: int = 2 << 30
 
@@ -118,7 +119,7 @@ class WheelFetcher:
         raise DependencyUnavailable(f"the dependencies of {_joined(requirements)} have no end: {', '.join(missing)}")
 
     async def _download(self, wanted: Sequence[str], interpreter: InterpreterTag, folder: Path) -> None:
-        output = await self._pip(["--dest", str(folder)], wanted, interpreter)
+        output = await self._pip([], wanted, interpreter, folder)
         if output.exit_code == 0:
             return
         # pip says the same of a missing project, of one without fitting wheels, and of some conflicts: ask for details.
@@ -128,17 +129,17 @@ class WheelFetcher:
 
     async def _details(self, project: str, interpreter: InterpreterTag) -> str | None:
         with tempfile.TemporaryDirectory(prefix="agent-wheels-") as folder:
-            output = await self._pip(["--dest", folder, "--no-deps", "-vv"], [project], interpreter)
+            output = await self._pip(["--no-deps", "-vv"], [project], interpreter, Path(folder))
         return output.text if output.exit_code else None
 
-    async def _pip(self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag) -> PipOutput:
+    async def _pip(
+        self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag, into: Path
+    ) -> PipOutput:
         tag = interpreter.implementation + interpreter.version.replace(".", "")
         target = ["--implementation", interpreter.implementation, "--python-version", interpreter.version, "--abi", tag]
         platforms = [word for platform in interpreter.platforms for word in ("--platform", platform)]
-        fixed = ["download", "--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
-        with tempfile.TemporaryDirectory(prefix="agent-pip-") as work:
-            arguments = [*fixed, *target, *platforms, *options, "--", *wanted]
-            return await run_pip(arguments, Path(work), size=self.size)
+        fixed = ["--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
+        return await self.pip([*fixed, *target, *platforms, *options, "--", *wanted], into, size=self.size)
 
 
 def read_wheels(paths: Iterable[Path]) -> list[Wheel]:

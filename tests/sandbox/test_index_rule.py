@@ -21,15 +21,15 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from agent.config import SandboxConfig
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import DependencyUnavailable
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.index_rule import IndexRule, Project, within_one_edit
 from agent.sandbox.package_index import PackageIndex, read_page
-from agent.sandbox.pip_settings import DEFAULT_INDEX, PipSettings, parse_settings, read_settings
+from agent.sandbox.pip_options import PipOptions
 from agent.sandbox.project_cache import LIFE, ProjectCache
 from agent.sandbox.select import rule as rule_of
 from tests.sandbox.test_environments import Clock, MakingFetcher, MemoryInstaller
-from tests.sandbox.wheelhouse import plain_settings, project_page, use_index
+from tests.sandbox.wheelhouse import project_page, use_index
 
 NOW = 1_750_000_000.0  # June 2025
 OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00.000000Z" for number in range(5)}
@@ -44,11 +44,11 @@ class World:
         self.clock = Clock()
         self.clock.now = NOW
         self.folder = folder
-        self.settings = PipSettings((server.url_for("/simple"),))
+        self.settings = PipOptions((server.url_for("/simple"),))
         self.rule = self.another_process()
 
     def another_process(self, **limits: float) -> IndexRule:
-        async def settings() -> PipSettings:
+        async def settings() -> PipOptions:
             return self.settings
 
         index = PackageIndex(ProjectCache(self.folder), settings=settings, clock=self.clock, **limits)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ async def test_an_index_that_does_not_answer_is_asked_again_later(world: World, 
 async def test_nobody_there_is_temporary(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    world.settings = PipSettings((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
+    world.settings = PipOptions((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
     assert "does not answer" in await temporary(world.rule, "venerable_thing")
 
 
@@ -289,7 +289,7 @@ async def test_equal_questions_at_once_are_one(world: World) -> None:
 
 
 async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
-    world.settings = PipSettings(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
+    world.settings = PipOptions(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
     world.serve("elsewhere-thing", "", under="own", status=404)
     world.serve("elsewhere-thing", project_page("elsewhere-thing", OLD))
     world.serve("both-thing", project_page("both-thing", {"1.0": "2024-01-01T00:00:00Z"}), under="own")
@@ -310,7 +310,7 @@ async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
 
     world.answer("venerable-thing", answer)
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
-    world.settings = PipSettings((url,))
+    world.settings = PipOptions((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
     assert seen == ["Basic " + base64.b64encode(b"me:s3cr et").decode()]
     written = caplog.text + "".join(path.read_text() for path in world.folder.iterdir())
@@ -328,20 +328,20 @@ async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
 async def test_settings_that_cannot_be_used_are_named_without_their_secrets(
     world: World, settings: dict[str, Any]
 ) -> None:
-    world.settings = PipSettings(**settings)
+    world.settings = PipOptions(**settings)
     said = await temporary(world.rule, "venerable_thing")
     assert "check index, proxy and certificates" in said
     assert "s3cret" not in said
 
 
 async def test_the_proxy_of_pips_settings_is_used(world: World) -> None:
-    world.settings = PipSettings(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
+    world.settings = PipOptions(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
 
 
 async def test_without_an_index_only_the_map_is_left(world: World) -> None:
-    world.settings = PipSettings(())
+    world.settings = PipOptions(())
     assert "name no package index" in await refusal(world.rule, "venerable_thing")
     assert "switched off" in await refusal(IndexRule(None), "venerable_thing")
     assert await IndexRule(None).resolve("yaml") == "pyyaml"
@@ -350,37 +350,6 @@ async def test_without_an_index_only_the_map_is_left(world: World) -> None:
 @pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
 async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
     assert "switched off" in await refusal(rule_of(config), "venerable_thing")
-
-
-async def test_where_packages_come_from_is_read_from_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain_settings(monkeypatch)
-    monkeypatch.delenv("PIP_CERT", raising=False)
-    config = tmp_path / "pip.conf"
-    config.write_text(
-        "[global]\nindex-url = https://me:pw%%41@one.invalid/simple\ncert = /ca.pem\nproxy = http://p.invalid:1\n"
-        "extra-index-url = https://two.invalid/simple\n    file:///opt/simple\n"
-        "[download]\nindex-url = https://three.invalid/simple\n[install]\nproxy = http://q.invalid\n"
-    )
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    found = await read_settings()
-    assert found.indexes == ("https://three.invalid/simple", "https://two.invalid/simple")
-    assert (found.cert, found.proxy) == ("/ca.pem", "http://p.invalid:1")
-    monkeypatch.setenv("PIP_INDEX_URL", "https://four.invalid/simple")
-    assert (await read_settings()).indexes[0] == "https://four.invalid/simple"
-
-
-def test_pips_own_default_is_the_index_when_no_setting_names_one() -> None:
-    assert parse_settings("").indexes == (DEFAULT_INDEX,)
-    assert parse_settings("global.no-index='true'\n").indexes == ()
-    assert parse_settings(":env:.trusted-host='a b'\nnoise\nglobal.cert=oops(\n").trusted_hosts == ("a", "b")
-
-
-async def test_settings_that_pip_cannot_read_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain_settings(monkeypatch)
-    (tmp_path / "pip.conf").write_text("no section")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    with pytest.raises(SandboxError, match="does not tell its settings"):
-        await read_settings()
 
 
 async def test_the_settings_of_the_host_lead_to_its_index(
