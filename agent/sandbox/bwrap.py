@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
@@ -17,6 +18,7 @@ from agent.sandbox.bwrap_environments import BwrapInstaller
 from agent.sandbox.bwrap_fetch import BwrapBuilders
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
+from agent.sandbox.cgroups import ControlGroups, Group
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.index_rule import IndexRule
@@ -36,7 +38,8 @@ class BwrapBackend:
     """Starts sandboxes in namespaces of their own, from one event loop.
 
     Args:
-        limits: what one sandbox may use. Memory holds for each process; cores are not limited.
+        limits: what one sandbox may use. Where no control groups can be had, memory holds for each process, and cores
+            are not limited.
         store: the folder that keeps dependency environments from run to run.
         network: whether missing dependencies are fetched from the package index.
         store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
@@ -63,6 +66,7 @@ class BwrapBackend:
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
+        self._groups = ControlGroups(None, {})
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
@@ -87,9 +91,11 @@ class BwrapBackend:
             tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
             kept={},
         )
+        self._groups = await asyncio.to_thread(ControlGroups.find)
         try:
             await self._try()
         except BaseException:
+            await asyncio.to_thread(self._groups.close)
             self._found = None
             raise
         self._pool.fill()
@@ -110,11 +116,11 @@ class BwrapBackend:
 
     def unenforced(self) -> Mapping[str, str]:
         """Return what this machine cannot enforce, each with the reason."""
-        left = {
-            "memory": "holds for each process of a sandbox, not for their sum: no control groups are used",
-            "cpu": "not limited: no control groups are used",
-            "inodes": "not limited: bubblewrap's temporary folders have a size alone",
-        }
+        left = {"inodes": "bubblewrap's temporary folders have a size and no number of files"}
+        effects = {"memory": "holds for each process of a sandbox, not for their sum", "cpu": "not limited"}
+        for name, effect in effects.items():
+            if name in self._groups.missing:
+                left[name] = f"{effect}: {self._groups.missing[name]}"
         if self._found is not None and self._found[0].filter is None:
             left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"
         return left
@@ -134,6 +140,7 @@ class BwrapBackend:
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self.installer.leases.close()
+        await asyncio.to_thread(self._groups.close)
         self._found = None
 
     async def _fresh(self) -> BwrapSandbox:
@@ -149,6 +156,7 @@ class BwrapBackend:
         try:
             await channel.greet(_START_SECONDS)
             await channel.prepare(source("python_harness"))
+            await sandbox.confine(self._groups, self._limits)
         except BaseException:
             await sandbox.release()
             raise
@@ -181,7 +189,17 @@ class BwrapSandbox:
         self._process = process
         self._channel = channel
         self._alive = alive
+        self._group: Group | None = None
         alive.add(self)
+
+    async def confine(self, groups: ControlGroups, limits: Limits) -> None:
+        """Put the supervisor, and so all that it will start, into a control group; before anything else runs.
+
+        Raises:
+            SandboxError: the kernel refuses.
+        """
+        if (first := self._process.first) is not None:
+            self._group = await asyncio.to_thread(groups.enter, first, limits)
 
     @property
     def usable(self) -> bool:
@@ -194,11 +212,15 @@ class BwrapSandbox:
         Raises:
             SandboxError: supervisor or namespaces broke, now or before.
         """
+        channel = self._usable()
+        kills = 0 if self._group is None else self._group.kills()
         try:
-            return await self._usable().run(job)
+            result = await channel.run(job)
         except BaseException:
             self._process.kill()
             raise
+        exceeded = self._group is not None and self._group.kills() > kills
+        return replace(result, limit="memory") if exceeded else result
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command.
@@ -217,7 +239,12 @@ class BwrapSandbox:
         if self in self._alive:
             self._alive.remove(self)
             self._process.kill()
-            await asyncio.shield(self._process.end())
+            await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        await self._process.end()
+        if self._group is not None:
+            await asyncio.to_thread(self._group.remove)
 
     def _usable(self) -> Channel:
         if self not in self._alive:

@@ -55,6 +55,11 @@ class BwrapProcess:
             raise SandboxError(f"bubblewrap could not be started: {error}") from error
         return cls(transport, protocol)
 
+    @property
+    def first(self) -> int | None:
+        """The pid, to the host, of the first process inside; None where the kernel does not say."""
+        return next(iter(_children(self._process.pid)), None)
+
     def kill(self) -> None:
         """Kill the first process inside, with which the kernel ends all others; bubblewrap ends when they have.
 
