@@ -1,0 +1,27 @@
+"""`make bench` works, and says what it measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.bwrap
+def test_a_small_benchmark_has_a_table_and_all_figures(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.benchmarks", "--pairs", "3", "--lives", "2", "--json", str(figures)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "lives a second" in done.stdout
+    found = json.loads(figures.read_text())
+    assert found["latency"]["bare process"]["n"] == 3
+    for name in (f"{backend} sandbox" for backend in found["backends"]):
+        assert 0 < found["latency"][name]["median_ms"] <= found["latency"][name]["p90_ms"]
+        assert set(found["lives_per_second"][name]) == {"1", "4", "8", "16"}
+        assert found["environment"][name]["added_ms"] >= 0
