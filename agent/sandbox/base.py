@@ -15,7 +15,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one sandbox may use. Sizes in bytes, `cpus` in cores; `files` and `inodes` hold for each of its folders."""
+    """What one sandbox may use. Sizes in bytes, `cpus` in cores; `files` and `inodes` hold for each of its folders.
+
+    No `inodes`, 0, means that their number is not limited.
+    """
 
     memory: int = 1 << 30
     processes: int = 128

@@ -95,7 +95,8 @@ def builder_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
 def _config(setting: Setting, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = setting.limits
     # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
-    folder = f"rw,exec,nosuid,nodev,size={limits.files},nr_inodes={limits.inodes},mode=1777"
+    number = f",nr_inodes={limits.inodes}" if limits.inodes else ""
+    folder = f"rw,exec,nosuid,nodev,size={limits.files}{number},mode=1777"
     return {
         "Image": setting.image,
         "Entrypoint": list(command),

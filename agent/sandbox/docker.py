@@ -10,6 +10,7 @@ from dataclasses import replace
 from agent.errors import SandboxError, SandboxUnavailable
 from agent.resources import data_folder
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
+from agent.sandbox.concessions import CONCESSIONS
 from agent.sandbox.containers import WORK, ContainerCrew, Setting, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.docker_environments import DockerInstaller, Site
@@ -140,17 +141,25 @@ class DockerBackend:
         site.engine.close()
 
     async def _probe(self, site: Site, progress: Progress) -> None:
-        """Start a container; where the engine does not take our seccomp profile (Podman reads a path), with its own."""
-        self._unenforced = {}
-        try:
-            await self.installer.probe()
-        except SandboxError as error:
-            if "seccomp" not in str(error):
-                raise
-            self._site = replace(site, setting=replace(site.setting, security=()))
-            await self.installer.probe()
-            self._unenforced = {"seccomp": f"the engine keeps its own profile, for it does not take ours: {error}"}
-            progress("This engine does not take our seccomp profile: its own confines the sandboxes")
+        """Start a container; what the engine refuses is asked in another way or given up, and what is lost is told."""
+        left = list(CONCESSIONS)
+        losses: dict[str, str] = {}
+        while True:
+            try:
+                await self.installer.probe()
+            except SandboxError as error:
+                concession = next((one for one in left if one.word in str(error)), None)
+                if concession is None:
+                    raise
+                left.remove(concession)
+                site = self._site = replace(site, setting=concession.made(site.setting))
+                if concession.loss:
+                    losses[concession.what] = concession.loss
+            else:
+                self._unenforced = losses
+                for what, loss in losses.items():
+                    progress(f"This engine cannot enforce all that others do ({what}): {loss}")
+                return
 
     async def _fresh(self) -> DockerSandbox:
         """Start a container; as long as the engine does not answer, wait for it."""

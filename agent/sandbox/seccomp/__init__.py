@@ -14,6 +14,10 @@ def kernel_filter(machine: str) -> Path | None:
     return path if path.is_file() else None
 
 
+PROFILE = _HERE / "docker.json"
+"""The profile for engines, as a file."""
+
+
 def engine_profile() -> str:
     """Return the profile that Docker's engine takes, as JSON on one line."""
-    return json.dumps(json.loads((_HERE / "docker.json").read_text(encoding="ascii")), separators=(",", ":"))
+    return json.dumps(json.loads(PROFILE.read_text(encoding="ascii")), separators=(",", ":"))

@@ -11,14 +11,18 @@ _REQUESTS = {
     "a name for the host": "import socket\nsocket.sethostname('x')",
     "a raw socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
     "a packet socket": "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
-    "a socket to its hypervisor": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
-    "a socket of the kernel's ciphers": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
     "a higher priority": "import os\nos.nice(-5)",
     "a higher limit": "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
     "try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))\n"
     "except ValueError: raise OSError('refused')",
     "to end the first process": "import os, time\n"
     "for s in (9, 19, 15, 6): os.kill(1, s)\ntime.sleep(0.2)\nraise OSError('it is still there')",
+}
+
+# What the kernel itself would give to anybody.
+_SOCKETS = {
+    "a socket to its hypervisor": "import socket\nsocket.socket(40, socket.SOCK_STREAM)",
+    "a socket of the kernel's ciphers": "import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
 }
 
 # Numbers on x86-64 and on arm64. Flags: a new user namespace, 0x10000000; a new mount namespace, 0x20000.
@@ -61,6 +65,7 @@ raise OSError(number, "refused")
 
 CHECKS = [
     *programs("the kernel", _REQUESTS, is_refused),
+    *programs("the kernel", _SOCKETS, is_refused, needs="seccomp"),
     *programs(
         "the kernel", {name: _CALL.format(calls=calls) for name, calls in _CALLS.items()}, is_refused, needs="seccomp"
     ),

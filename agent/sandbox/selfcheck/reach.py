@@ -138,10 +138,16 @@ attempt(socket.AF_INET6, ("ff02::1", 53), socket.SOCK_DGRAM)
 """,
     "names": """
 import socket
-for name in ("example.org", "localhost.localdomain.example", "host.docker.internal", "host.containers.internal"):
+for name in ("example.org", "pypi.org", "metadata.google.internal"):
     try: found = socket.getaddrinfo(name, 80)
     except OSError: continue
     raise AssertionError(found)
+""",
+    "the host by the names that engines give it": f"""{_ATTEMPT}
+for name in ("host.docker.internal", "host.containers.internal", "gateway.docker.internal"):
+    try: found = socket.getaddrinfo(name, HOST["tcp"], type=socket.SOCK_STREAM)
+    except OSError: continue
+    for family, _, _, _, address in found: attempt(family, address)
 """,
     "Unix sockets of the host": f"""{_ATTEMPT}
 attempt(socket.AF_UNIX, chr(0) + HOST["abstract"])
