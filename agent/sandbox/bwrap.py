@@ -17,13 +17,14 @@ from agent.sandbox.bwrap_command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap_environments import BwrapInstaller
 from agent.sandbox.bwrap_fetch import BwrapBuilders
 from agent.sandbox.bwrap_process import BwrapProcess, finished
-from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
+from agent.sandbox.bwrap_store import INSIDE, BwrapStore
 from agent.sandbox.cgroups import ControlGroups, Group
 from agent.sandbox.channel import Channel
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
+from agent.sandbox.places import shared_cache
 from agent.sandbox.pool import Pool
 from agent.sandbox.sandboxed_pip import SandboxedPip
 from agent.sandbox.seccomp import kernel_filter
@@ -62,7 +63,7 @@ class BwrapBackend:
         starts: int = 2,
     ) -> None:
         self._limits = limits or Limits()
-        self._root = store or store_root()
+        self._root = store or shared_cache()
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}

@@ -33,13 +33,6 @@ sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(
 """
 
 
-def store_root() -> Path:
-    """Return the folder for what is kept from run to run."""
-    if os.geteuid() == 0:
-        return Path("/var/cache/test-driven-annotator")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "test-driven-annotator"
-
-
 class BwrapStore:
     """The folders below `root` for one interpreter: `envs`, `staging`, `etc`, and what runs inside, compiled.
 

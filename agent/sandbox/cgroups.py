@@ -52,18 +52,14 @@ class Group:
                     return int(line.split()[1])
         return 0
 
-    def remove(self) -> None:
-        """Remove the group, whose processes have ended or are about to. Blocks.
-
-        Raises:
-            SandboxError: processes are still in it.
-        """
+    def remove(self) -> bool:
+        """Remove the group, whose processes have ended or are about to; False while some are still in it. Blocks."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
-        for folder in self.folders:
-            while not _removed(folder):
-                if time.monotonic() > deadline:
-                    raise SandboxError(f"the control group {folder} cannot be removed: processes are still in it")
-                time.sleep(0.005)
+        while [folder for folder in self.folders if not _removed(folder)]:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
 
 
 @dataclass
@@ -118,15 +114,14 @@ class ControlGroups:
             for folder in folders:
                 _write(folder / "cgroup.procs", str(pid))
         except OSError as error:
-            with suppress(SandboxError):
-                group.remove()
+            group.remove()
             raise SandboxError(f"a sandbox could not be put into its control group: {error}") from error
         return group
 
     def close(self) -> None:
-        """Remove the group that was made for all others."""
+        """Remove the group that was made for all others, and those that could not be removed before."""
         for folder in self._own():
-            _removed(folder)
+            _emptied(folder)
 
     def _own(self) -> list[Path]:
         upper = () if self.hierarchy is None else self.hierarchy.folders.values()
@@ -211,10 +206,15 @@ def _sweep(folder: Path, here: Owner) -> None:
         namespace, pid, started, _mark = left.name.split("-")
         owner = Owner(here.host, here.boot, f"pid:[{namespace}]", int(pid), started)
         if owner.is_gone(here):
-            for group in left.iterdir():
-                if group.is_dir():
-                    _removed(group)
-            _removed(left)
+            _emptied(left)
+
+
+def _emptied(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        for group in folder.iterdir():
+            if group.is_dir():
+                _removed(group)
+        _removed(folder)
 
 
 def _removed(folder: Path) -> bool:

@@ -23,9 +23,9 @@ from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.environments import InterpreterTag
 from agent.sandbox.inside import installer, source
 from agent.sandbox.leases import Leases
+from agent.sandbox.places import user_cache
 from agent.sandbox.postmortem import postmortem
 from agent.sandbox.upkeep import Stored
-from agent.sandbox.wheel_cache import user_cache
 
 BUILD_DEADLINE = 900.0
 DEADLINE = 60.0

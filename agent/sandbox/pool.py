@@ -85,6 +85,8 @@ class Pool(Generic[S]):
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._give(waiter.result())
+                if self._closed:
+                    await asyncio.gather(*self._ending, return_exceptions=True)
             raise
 
     async def close(self) -> None:
@@ -100,7 +102,7 @@ class Pool(Generic[S]):
         await asyncio.gather(*self._starting, return_exceptions=True)
         while self._ready:
             self._discard(self._ready.popleft())
-        await asyncio.gather(*self._ending)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _begin(self) -> S:
         return await self._start()
@@ -140,7 +142,12 @@ class Pool(Generic[S]):
     def _discard(self, sandbox: S) -> None:
         task = asyncio.ensure_future(self._release(sandbox))
         self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody had this sandbox, so nobody is to be told
 
     async def _release(self, sandbox: S) -> None:
         await self._end(sandbox)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Literal
 from packaging.utils import NormalizedName
 
 from agent.sandbox.index_rule import Project
+from agent.sandbox.places import replacing
 
 LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again."""
@@ -44,11 +44,8 @@ class ProjectCache:
         first = None if project is None or project.first_upload is None else project.first_upload.isoformat()
         facts = None if project is None else [first, project.releases]
         path = self._path(index, name)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps({"schema": _SCHEMA, "name": name, "time": now, "project": facts}))
-            temporary.replace(path)
+        with suppress(OSError), replacing(path) as new:
+            new.write_text(json.dumps({"schema": _SCHEMA, "name": name, "time": now, "project": facts}))
 
     def _path(self, index: str, name: NormalizedName) -> Path:
         asked = json.dumps([index, name])

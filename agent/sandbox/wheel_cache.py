@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from agent.sandbox.places import replacing, user_cache
 from agent.sandbox.wheels import InterpreterTag, Wheel
 
 _SCHEMA = 1
@@ -22,17 +21,6 @@ _SCHEMA = 1
 def default_cache() -> Path:
     """Return the user's folder for wheels and answers; it may not exist."""
     return user_cache() / "wheels"
-
-
-def user_cache() -> Path:
-    """Return the user's cache folder for this package; it may not exist. A user without a home gets a temporary one."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(base).is_absolute():
-        return Path(base) / "test-driven-annotator"
-    try:
-        return Path.home() / ".cache" / "test-driven-annotator"
-    except RuntimeError:
-        return Path(tempfile.mkdtemp(prefix="agent-cache-"))
 
 
 @dataclass(frozen=True)
@@ -75,12 +63,10 @@ class WheelCache:
         text = json.dumps({**record, "files": answer.files, "time": answer.time})
         with suppress(OSError):
             for wheel in wheels:
-                self._place(wheel.path, self._wheel(wheel.path.name, wheel.sha256))
-            target = self._record(request, interpreter)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f"{target.name}.{os.getpid()}")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(target)
+                with replacing(self._wheel(wheel.path.name, wheel.sha256)) as new:
+                    shutil.copyfile(wheel.path, new)
+            with replacing(self._record(request, interpreter)) as new:
+                new.write_text(text, encoding="utf-8")
         return answer
 
     def wheels(self, answer: Answer) -> list[Path] | None:
@@ -97,12 +83,6 @@ class WheelCache:
                 return None
             paths.append(path)
         return paths
-
-    def _place(self, source: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{os.getpid()}")
-        shutil.copyfile(source, temporary)
-        temporary.replace(target)
 
     def _wheel(self, name: str, sha256: str) -> Path:
         return self._folder / "files" / sha256 / name

@@ -43,7 +43,11 @@ def main(store: Path, staging: Path, key: str, pip: Path | None = None) -> dict[
 def drop_stale(staging: Path) -> None:
     """Remove what builders left that were killed long ago."""
     for other in staging.parent.iterdir():
-        if other != staging and other.stat().st_mtime < time.time() - _STALE:
+        try:
+            stale = other != staging and other.stat().st_mtime < time.time() - _STALE
+        except FileNotFoundError:
+            continue  # another builder has finished meanwhile
+        if stale:
             shutil.rmtree(other, ignore_errors=True)
 
 
