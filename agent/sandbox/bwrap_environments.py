@@ -126,9 +126,10 @@ class BwrapInstaller:
         try:
             said = json.loads(out.splitlines()[-1])
         except (ValueError, IndexError):
+            said = None
+        if not isinstance(said, dict):
             why = err.decode("utf-8", "replace").strip()[-1000:]
-            raise SandboxError(f"the builder ended without an answer: {why}") from None
-        assert isinstance(said, dict)
+            raise SandboxError(f"the builder ended without an answer: {why}")
         return said
 
 

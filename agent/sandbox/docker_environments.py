@@ -116,7 +116,10 @@ class DockerInstaller:
             content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
             if content is None:
                 return None
-            self._known[key] = tuple(json.loads(content))
+            try:
+                self._known[key] = tuple(json.loads(content))
+            except (ValueError, TypeError) as error:
+                raise SandboxError(f"the environment {key} has no readable lock: {error}") from error
         return self._known[key]
 
     async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
