@@ -237,8 +237,11 @@ class ContainerCrew:
         launch = _Launch(self._engine, config, prepare, self._left.__setitem__)
         self._launches.add(launch)
         try:
+            work = asyncio.wrap_future(self._pool.submit(launch))
+            # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             async with asyncio.timeout(deadline):
-                launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
+                launched = await asyncio.shield(work)
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
             self._try_again()
