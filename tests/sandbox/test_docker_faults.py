@@ -1,0 +1,135 @@
+"""Whatever breaks around programs in the middle of their work, each ends with the result that is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import docker
+import pytest
+
+from agent.sandbox.base import Limits
+from agent.sandbox.docker import DockerBackend
+from agent.sandbox.docker_engine import DockerEngine
+from agent.sandbox.owner import PREFIX
+from tests.sandbox.crowd import CRASHING, HONEST, RUNS, Crowd
+from tests.sandbox.leftovers import comes_to, containers, held
+from tests.sandbox.proxy import Proxy
+
+pytestmark = pytest.mark.docker
+
+LIMITS = Limits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
+VOLUME = f"{PREFIX}-tests-faults-{os.getpid()}"
+
+
+@pytest.fixture
+def client() -> Iterator[docker.DockerClient]:
+    """Docker's own client; the volume of these tests is removed at the end."""
+    connected = docker.from_env()
+    yield connected
+    for left in connected.volumes.list(filters={"name": VOLUME}):
+        left.remove(force=True)
+    connected.close()
+
+
+@asynccontextmanager
+async def started(connect: Callable[[], DockerEngine] = DockerEngine.connect) -> AsyncIterator[DockerBackend]:
+    """Give a backend as the tool has it, and see that nothing is left of it."""
+    before, told = await asyncio.to_thread(containers), list[str]()
+    await (warm := DockerBackend(LIMITS, volume=VOLUME)).start(print)
+    await warm.close()
+    holding = held()
+    backend = DockerBackend(LIMITS, volume=VOLUME, connect=connect)
+    await backend.start(told.append)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+    assert [line for line in told if "is left" in line] == []
+    assert await asyncio.to_thread(containers) <= before
+    assert await comes_to(holding) == holding
+
+
+async def disturbed(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[Any, Any, None]) -> None:
+    """Let a crowd work to its end while something disturbs it."""
+    disturbing = asyncio.create_task(disturbance)
+    try:
+        await crowd.work(backend)
+    finally:
+        disturbing.cancel()
+        with suppress(asyncio.CancelledError):
+            await disturbing
+
+
+def whole(crowd: Crowd) -> None:
+    """Demand that each program ended, and ended as it should."""
+    assert crowd.wrong() == {}
+    assert crowd.errors == {}
+    assert len(crowd.endings) == RUNS
+
+
+async def cut_again_and_again(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:
+    """Cut every connection to the engine for a second, again and again; what was hit may end before the next cut."""
+    while True:
+        await crowd.go_on(by=chance.randint(1, 12))
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        cuts.append(proxy.cut())
+        try:
+            await asyncio.sleep(1)
+        finally:
+            await proxy.open()
+
+
+async def kill_now_and_then(crowd: Crowd, spared: set[str], chance: random.Random, killed: list[str]) -> None:
+    """Kill some of the containers of this process, whatever they are doing, again and again."""
+    client = docker.from_env()
+    try:
+        while True:
+            await asyncio.sleep(chance.uniform(0, 0.4))
+            there = sorted(await asyncio.to_thread(containers) - spared)
+            victims = chance.sample(there, k=len(there) // 2)
+            killing = (asyncio.to_thread(client.api.kill, victim) for victim in victims)
+            # one that has gone meanwhile, or has not started yet, is refused
+            refused = await asyncio.gather(*killing, return_exceptions=True)
+            killed += [victim for victim, refusal in zip(victims, refused, strict=True) if refusal is None]
+            await crowd.go_on(by=1)
+    finally:
+        client.close()
+
+
+async def test_programs_end_as_they_should_while_every_connection_to_the_engine_is_cut_again_and_again(
+    client: docker.DockerClient,
+) -> None:
+    assert client.ping()
+    proxy, cuts, crowd = Proxy(), list[int](), Crowd(HONEST)
+    await proxy.open()
+    connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{proxy.port}"})
+    async with started(connect) as backend:
+        await disturbed(crowd, backend, cut_again_and_again(crowd, proxy, random.Random(1), cuts))
+        whole(crowd)
+    proxy.cut()
+    assert len(cuts) >= 5
+    assert min(cuts) > 0
+
+
+async def test_programs_end_as_they_should_while_containers_are_killed_at_random(client: docker.DockerClient) -> None:
+    assert client.ping()
+    killed, crowd = list[str](), Crowd(CRASHING)
+    spared = await asyncio.to_thread(containers)
+    async with started() as backend:
+        await disturbed(crowd, backend, kill_now_and_then(crowd, spared, random.Random(2), killed))
+        whole(crowd)
+    assert len(killed) >= 15
+
+
+async def test_programs_that_crash_are_results_and_disturb_nobody(client: docker.DockerClient) -> None:
+    assert client.ping()
+    crowd = Crowd(CRASHING)
+    async with started() as backend:
+        await crowd.work(backend)
+        whole(crowd)
