@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from agent.errors import SandboxError
+from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.inside import ENVIRONMENT
 from agent.sandbox.owner import KIND, PREFIX
@@ -184,19 +184,21 @@ class _Launch:
                 self._go_on()
                 self._done = Launched(self.name, connection)
                 return self._done
-        except BaseException:
+        except BaseException as error:
             if connection is not None:
                 connection.close()
-            self._undo()
+            self._undo(error)
             raise
 
     def _go_on(self) -> None:
         if self._given_up:
             raise SandboxError(f"the start of container {self.name} was given up")
 
-    def _undo(self) -> None:
+    def _undo(self, reason: BaseException) -> None:
         try:
             self._engine.remove(self.name)
+            if isinstance(reason, EngineLost):  # the engine may be creating it still
+                self._left(self.name, reason)
         except SandboxError as error:
             self._left(self.name, error)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import SandboxError
+from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.containers import ContainerCrew, Setting, builder_config, sandbox_config
 
@@ -116,6 +116,24 @@ async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     assert not engine.names
     assert not engine.connected()
     await crew.close()
+
+
+async def test_what_the_engine_creates_although_it_was_lost_is_removed_later() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+
+    def lose(config: Mapping[str, Any], name: str) -> None:  # noqa: ARG001
+        late.append(name)
+        raise EngineLost("the connection was reset")
+
+    create, late = engine.create, list[str]()
+    engine.create = lose  # type: ignore[method-assign]
+    with pytest.raises(EngineLost):
+        await crew.launch(CONFIG)
+    engine.create = create  # type: ignore[method-assign]
+    engine.names |= set(late)
+    assert await crew.close() == {}
+    assert not engine.names
 
 
 async def test_a_launch_that_cannot_be_undone_is_reported_at_the_end() -> None:

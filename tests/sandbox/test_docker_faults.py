@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import docker
 import pytest
 
+from agent.errors import EngineLost
 from agent.sandbox.base import Limits
 from agent.sandbox.docker import DockerBackend
 from agent.sandbox.docker_engine import DockerEngine
@@ -38,13 +40,15 @@ def client() -> Iterator[docker.DockerClient]:
 
 
 @asynccontextmanager
-async def started(connect: Callable[[], DockerEngine] = DockerEngine.connect) -> AsyncIterator[DockerBackend]:
+async def started(
+    connect: Callable[[], DockerEngine] = DockerEngine.connect, *, pool: int = 4
+) -> AsyncIterator[DockerBackend]:
     """Give a backend as the tool has it, and see that nothing is left of it."""
     before, told = await asyncio.to_thread(containers), list[str]()
     await (warm := DockerBackend(LIMITS, volume=VOLUME)).start(print)
     await warm.close()
     holding = held()
-    backend = DockerBackend(LIMITS, volume=VOLUME, connect=connect)
+    backend = DockerBackend(LIMITS, volume=VOLUME, connect=connect, pool=pool)
     await backend.start(told.append)
     try:
         yield backend
@@ -133,3 +137,38 @@ async def test_programs_that_crash_are_results_and_disturb_nobody(client: docker
     async with started() as backend:
         await crowd.work(backend)
         whole(crowd)
+
+
+class Blinking:
+    """An engine whose connection breaks at some calls; the engine does what it was asked all the same, a bit later."""
+
+    def __init__(self, breaks: int) -> None:
+        self.breaks = breaks
+        self.late: list[threading.Thread] = []
+
+    def connect(self) -> DockerEngine:
+        """Connect to the local engine."""
+        engine = DockerEngine.connect()
+        create = engine.create
+
+        def break_at_times(config: Mapping[str, Any], name: str) -> None:
+            if not self.breaks:
+                return create(config, name)
+            self.breaks -= 1
+            self.late.append(threading.Timer(0.5, create, (config, name)))
+            self.late[-1].start()
+            raise EngineLost("the connection was reset")
+
+        engine.create = break_at_times  # type: ignore[method-assign]
+        return engine
+
+
+async def test_a_start_is_tried_again_when_the_engine_is_back_before_it_is_looked_for() -> None:
+    blinking = Blinking(breaks=0)
+    async with started(blinking.connect, pool=0) as backend:
+        blinking.breaks = 2
+        sandbox = await backend.acquire()
+        await sandbox.release()
+        assert blinking.breaks == 0
+        for thread in blinking.late:
+            await asyncio.to_thread(thread.join)
