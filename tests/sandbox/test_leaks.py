@@ -15,7 +15,7 @@ import pytest
 from agent.sandbox.base import SandboxBackend
 from agent.workers import completed
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
-from tests.sandbox.leftovers import comes_to, containers, held
+from tests.sandbox.leftovers import children, comes_to, containers, held
 
 LIVES = {"docker": 24, "bwrap": 200}
 LIVES |= {name: int(count) for name, count in (
@@ -51,7 +51,7 @@ async def lives(backend: SandboxBackend, count: int) -> None:
 async def test_many_lives_leave_nothing(name: str) -> None:
     await (await start(name)).close()
     ours = await asyncio.to_thread(containers) if name == "docker" else set()
-    before = held()
+    before, reaped = held(), children()
     backend = await start(name)
     await lives(backend, WARM_UP)
     at_first = resident()
@@ -59,6 +59,7 @@ async def test_many_lives_leave_nothing(name: str) -> None:
     grown = resident() - at_first
     await backend.close()
     assert await comes_to(before) == before
+    assert children() == reaped
     assert grown < GROWTH, f"{grown >> 10} KB for {LIVES[name]} lives"
     if name == "docker":
         assert await asyncio.to_thread(containers) <= ours
