@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,66 +13,13 @@ import docker
 import pytest
 
 from agent.errors import EngineLost
-from agent.sandbox.base import Limits
-from agent.sandbox.docker import DockerBackend
 from agent.sandbox.docker_engine import DockerEngine
-from agent.sandbox.owner import PREFIX
-from tests.sandbox.crowd import CRASHING, HONEST, RUNS, Crowd
-from tests.sandbox.leftovers import comes_to, containers, held
+from tests.sandbox.crowd import CRASHING, HONEST, Crowd
+from tests.sandbox.faults import disturbed, started, whole
+from tests.sandbox.leftovers import containers
 from tests.sandbox.proxy import Proxy
 
 pytestmark = pytest.mark.docker
-
-LIMITS = Limits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
-VOLUME = f"{PREFIX}-tests-faults-{os.getpid()}"
-
-
-@pytest.fixture
-def client() -> Iterator[docker.DockerClient]:
-    """Docker's own client; the volume of these tests is removed at the end."""
-    connected = docker.from_env()
-    yield connected
-    for left in connected.volumes.list(filters={"name": VOLUME}):
-        left.remove(force=True)
-    connected.close()
-
-
-@asynccontextmanager
-async def started(
-    connect: Callable[[], DockerEngine] = DockerEngine.connect, *, pool: int = 4
-) -> AsyncIterator[DockerBackend]:
-    """Give a backend as the tool has it, and see that nothing is left of it."""
-    before, told = await asyncio.to_thread(containers), list[str]()
-    await (warm := DockerBackend(LIMITS, volume=VOLUME)).start(print)
-    await warm.close()
-    holding = held()
-    backend = DockerBackend(LIMITS, volume=VOLUME, connect=connect, pool=pool)
-    await backend.start(told.append)
-    try:
-        yield backend
-    finally:
-        await backend.close()
-    assert [line for line in told if "is left" in line] == []
-    assert await asyncio.to_thread(containers) <= before
-    assert await comes_to(holding) == holding
-
-
-async def disturbed(crowd: Crowd, backend: DockerBackend, disturbance: Coroutine[Any, Any, None]) -> None:
-    """Let a crowd work to its end while something disturbs it."""
-    disturbing = asyncio.create_task(disturbance)
-    try:
-        await crowd.work(backend)
-    finally:
-        disturbing.cancel()
-        with suppress(asyncio.CancelledError):
-            await disturbing
-
-
-def whole(crowd: Crowd) -> None:
-    """Demand that each program ended, and ended as it should."""
-    assert crowd.wrong() == {}
-    assert crowd.errors == {}
-    assert len(crowd.endings) == RUNS
 
 
 async def cut_again_and_again(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:
@@ -106,10 +51,7 @@ async def kill_now_and_then(crowd: Crowd, spared: set[str], chance: random.Rando
         client.close()
 
 
-async def test_programs_end_as_they_should_while_every_connection_to_the_engine_is_cut_again_and_again(
-    client: docker.DockerClient,
-) -> None:
-    assert client.ping()
+async def test_programs_end_as_they_should_while_every_connection_to_the_engine_is_cut_again_and_again() -> None:
     proxy, cuts, crowd = Proxy(), list[int](), Crowd(HONEST)
     await proxy.open()
     connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{proxy.port}"})
@@ -121,8 +63,7 @@ async def test_programs_end_as_they_should_while_every_connection_to_the_engine_
     assert min(cuts) > 0
 
 
-async def test_programs_end_as_they_should_while_containers_are_killed_at_random(client: docker.DockerClient) -> None:
-    assert client.ping()
+async def test_programs_end_as_they_should_while_containers_are_killed_at_random() -> None:
     killed, crowd = list[str](), Crowd(CRASHING)
     spared = await asyncio.to_thread(containers)
     async with started() as backend:
@@ -131,8 +72,7 @@ async def test_programs_end_as_they_should_while_containers_are_killed_at_random
     assert len(killed) >= 15
 
 
-async def test_programs_that_crash_are_results_and_disturb_nobody(client: docker.DockerClient) -> None:
-    assert client.ping()
+async def test_programs_that_crash_are_results_and_disturb_nobody() -> None:
     crowd = Crowd(CRASHING)
     async with started() as backend:
         await crowd.work(backend)
