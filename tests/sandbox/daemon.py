@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from dataclasses import dataclass
@@ -29,15 +31,18 @@ class Daemon:
 
     @classmethod
     def find(cls) -> Daemon:
-        """Find the one that runs here.
+        """Find the one that listens on the Unix socket that Docker's settings name.
 
         Raises:
-            LookupError: there is none, or more than one.
+            LookupError: something else does.
         """
-        found = [path for path in Path("/proc").iterdir() if path.name.isdecimal() and _name(path) == "dockerd"]
-        if len(found) != 1:
-            raise LookupError(f"{len(found)} processes are called dockerd")
-        (place,) = found
+        host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(host.removeprefix("unix://"))
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        place = Path("/proc", str(struct.unpack("3i", credentials)[0]))
+        if _name(place) != "dockerd":
+            raise LookupError(f"{host} is served by {_name(place)}, not by dockerd")
         variables = (item.partition("=") for item in _words(place / "environ"))
         log = str((place / "fd/1").readlink())
         return cls(
