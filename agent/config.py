@@ -33,7 +33,7 @@ class PipelineConfig(BaseModel):
     reasks: int = Field(default=2, ge=0, description="times an unparsable reply is asked again")
     test_timeout: float = Field(default=15.0, gt=0, description="seconds for one execution")
     command_timeout: float = Field(default=30.0, gt=0, description="seconds for one stage-2 command")
-    sandbox_attempts: int = Field(default=2, ge=1, description="fresh sandboxes tried when one breaks")
+    sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
     seed: int = 0

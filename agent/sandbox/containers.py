@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from agent.errors import SandboxError
+from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.inside import ENVIRONMENT
 from agent.sandbox.owner import KIND, PREFIX
@@ -185,19 +185,21 @@ class _Launch:
                 self._go_on()
                 self._done = Launched(self.name, connection)
                 return self._done
-        except BaseException:
+        except BaseException as error:
             if connection is not None:
                 connection.close()
-            self._undo()
+            self._undo(error)
             raise
 
     def _go_on(self) -> None:
         if self._given_up:
             raise SandboxError(f"the start of container {self.name} was given up")
 
-    def _undo(self) -> None:
+    def _undo(self, reason: BaseException) -> None:
         try:
             self._engine.remove(self.name)
+            if isinstance(reason, EngineLost):  # the engine may be creating it still
+                self._left(self.name, reason)
         except SandboxError as error:
             self._left(self.name, error)
 
@@ -238,8 +240,11 @@ class ContainerCrew:
         launch = _Launch(self._engine, config, prepare, self._left.__setitem__)
         self._launches.add(launch)
         try:
+            work = asyncio.wrap_future(self._pool.submit(launch))
+            # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             async with asyncio.timeout(deadline):
-                launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
+                launched = await asyncio.shield(work)
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
             self._try_again()

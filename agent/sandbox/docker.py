@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent.errors import SandboxError, SandboxUnavailable
+from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.resources import data_folder
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
 from agent.sandbox.concessions import CONCESSIONS
@@ -169,8 +169,9 @@ class DockerBackend:
         while True:
             try:
                 return await self._open(site)
-            except SandboxError:
-                if time.monotonic() > deadline or await site.crew.call(site.engine.answers):
+            except SandboxError as error:
+                lost = isinstance(error, EngineLost)
+                if time.monotonic() > deadline or (not lost and await site.crew.call(site.engine.answers)):
                     raise
             if not told:
                 self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")

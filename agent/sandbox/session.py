@@ -29,7 +29,7 @@ class SandboxSession:
     environment that was removed meanwhile is built again, once per run.
     """
 
-    def __init__(self, backend: SandboxBackend, gates: SandboxGates | None = None, *, attempts: int = 2) -> None:
+    def __init__(self, backend: SandboxBackend, gates: SandboxGates | None = None, *, attempts: int = 3) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
