@@ -18,8 +18,7 @@ from agent.sandbox.bwrap_fetch import BwrapBuilders
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore, store_root
 from agent.sandbox.channel import Channel
-from agent.sandbox.environments import WheelEnvironments
-from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.pool import Pool
@@ -38,9 +37,7 @@ class BwrapBackend:
     Args:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
-        network: whether missing dependencies are fetched from the package index.
-        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
-        rule: which of them may be fetched; without one all.
+        supply: which dependencies may be had, and how many are kept.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -52,9 +49,7 @@ class BwrapBackend:
         limits: Limits | None = None,
         *,
         store: Path | None = None,
-        network: bool = True,
-        store_limit: int = 0,
-        rule: IndexRule | None = None,
+        supply: Supply = Supply(),  # noqa: B008
         pool: int = 4,
         starts: int = 2,
     ) -> None:
@@ -67,9 +62,7 @@ class BwrapBackend:
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
         fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
-        )
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.

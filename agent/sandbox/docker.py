@@ -15,9 +15,8 @@ from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.docker_environments import DockerInstaller, Site
 from agent.sandbox.docker_fetch import DockerBuilders
 from agent.sandbox.docker_sandbox import DockerSandbox
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
-from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
@@ -35,9 +34,7 @@ class DockerBackend:
     Args:
         limits: what one sandbox may use.
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
-        network: whether missing dependencies are fetched from the package index.
-        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
-        rule: which of them may be fetched; without one all.
+        supply: which dependencies may be had, and how many are kept.
         volume: the named volume that holds dependency environments, kept from run to run.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
@@ -52,9 +49,7 @@ class DockerBackend:
         limits: Limits = Limits(),  # noqa: B008
         *,
         image: str | None = None,
-        network: bool = True,
-        store_limit: int = 0,
-        rule: IndexRule | None = None,
+        supply: Supply = Supply(),  # noqa: B008
         volume: str = VOLUME,
         pool: int = 4,
         starts: int = 2,
@@ -68,9 +63,7 @@ class DockerBackend:
         self._patience = patience
         self.installer = DockerInstaller(self._running)
         fetcher = WheelFetcher(SandboxedPip(DockerBuilders(self._running).open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
-        )
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +29,7 @@ from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
 from agent.sandbox.wheels import InterpreterTag, WheelFetcher
 
-__all__ = ["Installer", "InterpreterTag", "WheelEnvironments"]
+__all__ = ["Installer", "InterpreterTag", "Supply", "WheelEnvironments"]
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
@@ -38,6 +39,19 @@ SILENCE = 60.0
 
 _DOWNLOADS = 2
 _ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Which dependencies may be had, and how many are kept.
+
+    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
+    one everything asked for is. After a build the store is shrunk to `limit` bytes (0: it grows without limit).
+    """
+
+    network: bool = True
+    rule: IndexRule | None = None
+    limit: int = 0
 
 
 class Installer(Shelf, Protocol):
@@ -73,30 +87,24 @@ class Installer(Shelf, Protocol):
 
 
 class WheelEnvironments:
-    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings.
+    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings, as far as the `supply` goes.
 
-    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
-    one everything asked for is. `cache` is a folder for wheels and the index's answers, by default the user's cache
-    folder. A refusal is remembered as long as this object lives.
-    After a build the store is shrunk to `limit` bytes (0: it grows without limit).
+    `cache` is a folder for wheels and the index's answers, by default the user's cache folder. A refusal is remembered
+    as long as this object lives.
     """
 
     def __init__(
         self,
         installer: Installer,
         *,
-        network: bool = True,
-        limit: int = 0,
-        rule: IndexRule | None = None,
+        supply: Supply = Supply(),
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
-        self._network = network
-        self._limit = limit
+        self._supply = supply
         self._grown = False
-        self._rule = rule
         self._cache = WheelCache(cache or default_cache())
         self.fetcher = fetcher or WheelFetcher()
         self._clock = clock
@@ -155,11 +163,11 @@ class WheelEnvironments:
         return False
 
     async def _shrink(self) -> None:
-        if self._limit and self._grown:
+        if self._supply.limit and self._grown:
             self._grown = False
             # what cannot be removed now is removed after another build: no pair is to fail for it
             with suppress(SandboxError):
-                await shrink(self._installer, self._limit)
+                await shrink(self._installer, self._supply.limit)
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
@@ -168,14 +176,18 @@ class WheelEnvironments:
             DependencyUnavailable: the index does not answer.
             SandboxError: it cannot be asked.
         """
-        return None if self._rule is None or not self._network else await self._rule.resolve(import_name)
+        return (
+            None
+            if self._supply.rule is None or not self._supply.network
+            else await self._supply.rule.resolve(import_name)
+        )
 
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)
         try:
             key, installed = await self._find_or_fetch(request)
         except DependencyUnavailable as error:
-            if not error.temporary and self._network:
+            if not error.temporary and self._supply.network:
                 self._refused[asked] = str(error)
             raise
         return Environment(key, request, installed)
@@ -192,7 +204,7 @@ class WheelEnvironments:
     async def _find_or_fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         interpreter = self._installer.interpreter
         known = await asyncio.to_thread(self._cache.recall, request, interpreter)
-        current = known is not None and (not self._network or self._clock() - known.time < ANSWER_LIFE)
+        current = known is not None and (not self._supply.network or self._clock() - known.time < ANSWER_LIFE)
         if known is not None and current:
             found = await self._from_cache(known)
             if found is not None:
@@ -214,7 +226,7 @@ class WheelEnvironments:
         return None if wheels is None else (key, await self._install(wheels, key))
 
     async def _fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        if not self._network:
+        if not self._supply.network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
         requirements = [Requirement(text) for text in request]
@@ -240,7 +252,7 @@ class WheelEnvironments:
 
     async def _admit(self, requirements: Sequence[Requirement]) -> None:
         for requirement in requirements:
-            refusal = None if self._rule is None else await self._rule.refusal(requirement.name)
+            refusal = None if self._supply.rule is None else await self._supply.rule.refusal(requirement.name)
             if refusal is not None:
                 raise DependencyUnavailable(refusal)
 

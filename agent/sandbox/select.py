@@ -11,6 +11,7 @@ from typing import Any
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.environments import Supply
 from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.package_index import PackageIndex
 from agent.sandbox.project_cache import ProjectCache
@@ -61,9 +62,7 @@ def _bwrap(config: SandboxConfig) -> SandboxBackend:
 
 def _kept(config: SandboxConfig) -> dict[str, Any]:
     return {
-        "network": config.network_for_builds,
-        "rule": rule(config),
-        "store_limit": config.store_mb << 20,
+        "supply": supply(config),
         "pool": config.pool,
         "starts": config.starts,
     }
@@ -83,6 +82,11 @@ def limits(config: SandboxConfig) -> Limits:
         output=config.output_kb << 10,
         inodes=config.inodes,
     )
+
+
+def supply(config: SandboxConfig) -> Supply:
+    """Return what a configuration means about dependencies."""
+    return Supply(config.network_for_builds, rule(config), config.store_mb << 20)
 
 
 def rule(config: SandboxConfig) -> IndexRule:

@@ -22,7 +22,7 @@ from werkzeug import Request, Response
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.index_rule import IndexRule, Project, within_one_edit
 from agent.sandbox.package_index import PackageIndex, read_page
 from agent.sandbox.pip_options import PipOptions
@@ -368,8 +368,7 @@ def environments(world: World, tmp_path: Path, *, network: bool = True) -> tuple
         cache=tmp_path / "cache",
         fetcher=fetcher,
         clock=world.clock,
-        network=network,
-        rule=world.rule,
+        supply=Supply(network, world.rule),
     )
     return built, fetcher
 
