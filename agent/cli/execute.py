@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _NOTHING = "pass\n"
 
 
 def run(
-    program: Path, code: Path | None, *, sandbox: str, timeout: float, install: bool, settings: list[str], as_json: bool
+    program: Path, code: Path | None, *, options: Mapping[str, Any], install: bool, settings: list[str], as_json: bool
 ) -> None:
     """Run the program, print its report, exit with 0 when every case passed, else 1.
 
@@ -34,7 +35,8 @@ def run(
     """
     language = built_in_languages()["python"]
     parsed = _program(language, program, code)
-    config = read_config({"sandbox.backend": sandbox, "pipeline.test_timeout": timeout}, settings)
+    # one sandbox is all that is needed, and none for a next program
+    config = read_config({"sandbox.pool": 1, **options}, settings)
     told = Console(stderr=True)
 
     async def execute() -> tuple[RunResult, TestReport, Environment | None]:

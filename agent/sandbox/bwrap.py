@@ -21,6 +21,7 @@ from agent.sandbox.channel import Channel
 from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
+from agent.sandbox.mounts import Mount, refuse_hiding, shown
 from agent.sandbox.pool import Pool
 from agent.sandbox.sandboxed_pip import SandboxedPip
 from agent.sandbox.seccomp import kernel_filter
@@ -38,6 +39,7 @@ class BwrapBackend:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
         supply: which dependencies may be had, and how many are kept.
+        mounts: what of the host every sandbox is shown, to be read only.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -50,11 +52,13 @@ class BwrapBackend:
         *,
         store: Path | None = None,
         supply: Supply = Supply(),  # noqa: B008
+        mounts: Sequence[Mount] = (),
         pool: int = 4,
         starts: int = 2,
     ) -> None:
         self._limits = limits or Limits()
         self._root = store or store_root()
+        self._mounts = tuple(mounts)
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
@@ -73,10 +77,11 @@ class BwrapBackend:
         if self._found is not None:
             return
         bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root)
+        refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
-            shown={store.envs: "/envs", store.inside: INSIDE},
+            shown={store.envs: "/envs", store.inside: INSIDE, **shown(self._mounts)},
             tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
             kept={},
         )

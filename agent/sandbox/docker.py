@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.errors import SandboxError, SandboxUnavailable
@@ -18,6 +18,7 @@ from agent.sandbox.docker_sandbox import DockerSandbox
 from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
 from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
 from agent.sandbox.sandboxed_pip import SandboxedPip
@@ -35,6 +36,7 @@ class DockerBackend:
         limits: what one sandbox may use.
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
         supply: which dependencies may be had, and how many are kept.
+        mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
         volume: the named volume that holds dependency environments, kept from run to run.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
@@ -50,6 +52,7 @@ class DockerBackend:
         *,
         image: str | None = None,
         supply: Supply = Supply(),  # noqa: B008
+        mounts: Sequence[Mount] = (),
         volume: str = VOLUME,
         pool: int = 4,
         starts: int = 2,
@@ -59,6 +62,7 @@ class DockerBackend:
         self._limits = limits
         self._image = image
         self._volume = volume
+        self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
@@ -83,12 +87,14 @@ class DockerBackend:
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:
+            self._refuse_remote(engine)
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
             limits = replace(self._limits, cpus=min(self._limits.cpus, engine.cpus))
             await crew.call(engine.ensure_volume, self._volume)
             await crew.call(sweep, engine, owner)
-            confined = Setting(image, limits, self._volume, owner.labels(), (f"seccomp={engine_profile()}",))
+            security = (f"seccomp={engine_profile()}",)
+            confined = Setting(image, limits, self._volume, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
             self._description = await self._describe(self._running())
@@ -100,6 +106,13 @@ class DockerBackend:
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
             raise
         self._pool.fill()
+
+    def _refuse_remote(self, engine: DockerEngine) -> None:
+        if self._mounts and not engine.is_local:
+            raise SandboxUnavailable(
+                "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a "
+                "Unix socket): put the files into an image (--image), or use an engine of this machine"
+            )
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""

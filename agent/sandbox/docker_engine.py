@@ -52,6 +52,11 @@ class DockerEngine:
         components = version.get("Components") or [{}]
         self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached by a Unix socket, so that paths of this machine are likely to be its own."""
+        return str(self._api.base_url).startswith(("unix://", "http+unix://", "http+docker://localhost"))
+
     @classmethod
     def connect(cls, environment: Mapping[str, str] = os.environ) -> DockerEngine:
         """Find the engine as Docker's command line does, else at the usual places of its relatives.

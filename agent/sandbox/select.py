@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxUnavailable
+from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.environments import Supply
 from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.mounts import read_mounts
 from agent.sandbox.package_index import PackageIndex
 from agent.sandbox.project_cache import ProjectCache
 from agent.sandbox.wheel_cache import default_cache
@@ -51,18 +52,21 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), **_kept(config))
+    return DockerBackend(limits(config), image=config.image, **_kept(config))
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.bwrap import BwrapBackend
 
+    if config.image is not None:
+        raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")
     return BwrapBackend(limits(config), **_kept(config))
 
 
 def _kept(config: SandboxConfig) -> dict[str, Any]:
     return {
         "supply": supply(config),
+        "mounts": read_mounts(config.mount_ro),
         "pool": config.pool,
         "starts": config.starts,
     }
@@ -103,8 +107,9 @@ async def choose(
     Raises:
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
     """
-    if config.backend != "auto":
-        backend = backends[config.backend](config)
+    if config.backend != "auto" or config.image is not None:
+        # only Docker runs images
+        backend = backends["docker" if config.backend == "auto" else config.backend](config)
         await backend.start(progress)
         return backend
     refusals: dict[str, str] = {}
