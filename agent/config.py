@@ -66,6 +66,7 @@ class SandboxConfig(BaseModel):
     starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
     image: str | None = Field(default=None, min_length=1, description="an image to run in place of ours; Docker only")
     mount_ro: tuple[str, ...] = Field(default=(), description="what of the host sandboxes may read, each as HOST:BOX")
+    requirements: str | None = Field(default=None, description="a requirements file: part of every environment")
     store_mb: int = Field(
         default=20480, ge=0, description="environments kept; beyond, those unused longest go first (0: all are kept)"
     )

@@ -22,6 +22,7 @@
         │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
         │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
         │   └── EngineLost         the container engine does not answer
+        ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -135,6 +136,10 @@ class EnvironmentGone(SandboxError):
 
 class EngineLost(SandboxError):
     """The container engine does not answer."""
+
+
+class RequirementsUnavailable(PairError):
+    """A pair's own requirements cannot be had, so that its program would say nothing of what was meant."""
 
 
 class PairTimeout(PairError):

@@ -103,7 +103,12 @@ class PairRunner:
             pipeline = self._fallback
         session = None
         if self._backend is not None and pipeline.uses_sandbox:
-            session = SandboxSession(self._backend, self._gates, attempts=self._config.pipeline.sandbox_attempts)
+            session = SandboxSession(
+                self._backend,
+                self._gates,
+                attempts=self._config.pipeline.sandbox_attempts,
+                requirements=_requirements(pair),
+            )
         tools = Tools(
             asker=asker,
             language=language or PlainLanguage(pair.language),
@@ -134,6 +139,14 @@ class _Progress:
     def add(self, node: str, step: Step) -> None:
         self.state = {**self.state, **step.update}
         self._listener(StepDone(self.state["pair"].id, node, step.outcome))
+
+
+def _requirements(pair: Pair) -> tuple[str, ...]:
+    """Return what a pair says it needs; a field of that name with anything but a list of texts means something else."""
+    named = pair.meta.get("requirements")
+    if isinstance(named, list) and all(isinstance(each, str) for each in named):
+        return tuple(named)
+    return ()
 
 
 def _annotation(

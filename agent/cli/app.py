@@ -37,6 +37,9 @@ MountRo = Annotated[
     list[str] | None,
     typer.Option("--mount-ro", metavar="HOST:BOX", help="Show programs a folder or file, read-only. Repeatable."),
 ]
+Requirements = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 
@@ -68,6 +71,7 @@ def annotate(
     image: Image = None,
     memory: Memory = None,
     mount_ro: MountRo = None,
+    requirements: Requirements = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
     pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
@@ -129,6 +133,7 @@ def annotate(
                 "sandbox.image": image,
                 "sandbox.memory_mb": memory,
                 "sandbox.mount_ro": mount_ro,
+                "sandbox.requirements": requirements and str(requirements),
                 "runner.concurrency": concurrency,
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,
@@ -148,6 +153,7 @@ def execute(
     image: Image = None,
     memory: Memory = None,
     mount_ro: MountRo = None,
+    requirements: Requirements = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for the execution.")] = 15.0,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
     settings: Settings = None,
@@ -161,6 +167,7 @@ def execute(
         "sandbox.image": image,
         "sandbox.memory_mb": memory,
         "sandbox.mount_ro": mount_ro,
+        "sandbox.requirements": requirements and str(requirements),
         "pipeline.test_timeout": timeout,
     }
     run(program, code, options=options, install=install, settings=settings or [], as_json=as_json)

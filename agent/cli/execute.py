@@ -59,19 +59,20 @@ def run(
 async def _run(
     language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, told: Console
 ) -> tuple[RunResult, TestReport, Environment | None]:
-    result = await session.run(language.job(program, environment=None, timeout=timeout))
+    first = await session.first_environment()
+    result = await session.run(language.job(program, environment=None if first is None else first.key, timeout=timeout))
     report = language.report(program, result)
     names = language.missing(program, result) if install and report.cause is Cause.DEPENDENCY else ()
     try:
         wanted = [language.requirement(name) or await session.requirement(name) for name in names]
         requirements = [found for found in wanted if found is not None]
         if not requirements:
-            return result, report, None
+            return result, report, first
         told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
-        environment = await session.environment(requirements)
+        environment = await session.environment([*(first.requirements if first else ()), *requirements])
     except DependencyUnavailable as error:
         told.print(plain(str(error)), markup=False, highlight=False)
-        return result, report, None
+        return result, report, first
     result = await session.run(language.job(program, environment=environment.key, timeout=timeout))
     return result, language.report(program, result), environment
 

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Protocol
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment
+from agent.sandbox.contradictions import contradiction
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import IndexRule
-from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.requirements import MalformedRequirement, merged, parse_requirement
 from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
 from agent.sandbox.wheels import InterpreterTag, WheelFetcher
@@ -46,12 +48,14 @@ class Supply:
     """Which dependencies may be had, and how many are kept.
 
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
-    one everything asked for is. After a build the store is shrunk to `limit` bytes (0: it grows without limit).
+    one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
+    part of every environment. After a build the store is shrunk to `limit` bytes (0: it grows without limit).
     """
 
     network: bool = True
     rule: IndexRule | None = None
     limit: int = 0
+    always: tuple[str, ...] = ()
 
 
 class Installer(Shelf, Protocol):
@@ -104,6 +108,7 @@ class WheelEnvironments:
     ) -> None:
         self._installer = installer
         self._supply = supply
+        self.always = supply.always
         self._grown = False
         self._cache = WheelCache(cache or default_cache())
         self.fetcher = fetcher or WheelFetcher()
@@ -123,7 +128,8 @@ class WheelEnvironments:
             SandboxError: the builder itself broke.
         """
         try:
-            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in requirements}))
+            wanted = (*self.always, *requirements)
+            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in wanted}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -195,8 +201,13 @@ class WheelEnvironments:
     def _normalise(self, asked: Sequence[str]) -> tuple[str, ...]:
         markers = self._installer.interpreter.markers
         parsed = (Requirement(text) for text in asked)
-        meant = (one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""}))
-        request = tuple(sorted({canonical(requirement) for requirement in meant}))
+        meant = [one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""})]
+        for one in meant:
+            one.marker = None
+        found = contradiction(meant)
+        if found is not None:
+            raise DependencyUnavailable(found)
+        request = merged(meant)
         if not request:
             raise DependencyUnavailable("there is nothing to install for this interpreter")
         return request
@@ -251,8 +262,11 @@ class WheelEnvironments:
                 return key, installed
 
     async def _admit(self, requirements: Sequence[Requirement]) -> None:
+        own = {canonicalize_name(Requirement(text).name) for text in self.always}
         for requirement in requirements:
-            refusal = None if self._supply.rule is None else await self._supply.rule.refusal(requirement.name)
+            if self._supply.rule is None or canonicalize_name(requirement.name) in own:
+                continue
+            refusal = await self._supply.rule.refusal(requirement.name)
             if refusal is not None:
                 raise DependencyUnavailable(refusal)
 

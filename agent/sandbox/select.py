@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxUnavailable, UsageError
+from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.environments import Supply
 from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.mounts import read_mounts
 from agent.sandbox.package_index import PackageIndex
 from agent.sandbox.project_cache import ProjectCache
+from agent.sandbox.requirements_file import read_requirements
 from agent.sandbox.wheel_cache import default_cache
 
 Make = Callable[[SandboxConfig], SandboxBackend]
@@ -89,8 +90,13 @@ def limits(config: SandboxConfig) -> Limits:
 
 
 def supply(config: SandboxConfig) -> Supply:
-    """Return what a configuration means about dependencies."""
-    return Supply(config.network_for_builds, rule(config), config.store_mb << 20)
+    """Return what a configuration means about dependencies.
+
+    Raises:
+        UsageError: the requirements file cannot be used.
+    """
+    always = () if config.requirements is None else read_requirements(Path(config.requirements))
+    return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always)
 
 
 def rule(config: SandboxConfig) -> IndexRule:
@@ -106,7 +112,28 @@ async def choose(
 
     Raises:
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
+        UsageError: the settings contradict each other, or the run's own requirements cannot be had.
     """
+    backend = await _started(config, progress, backends)
+    try:
+        await _stock(backend)
+    except BaseException:
+        await backend.close()
+        raise
+    return backend
+
+
+async def _stock(backend: SandboxBackend) -> None:
+    """Build what every program of the run is to have, before anything is spent on it."""
+    if not backend.environments.always:
+        return
+    try:
+        await backend.environments.build(())
+    except (DependencyUnavailable, SandboxError) as error:
+        raise UsageError(f"what --requirements asks for cannot be had: {error}") from error
+
+
+async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
     if config.backend != "auto" or config.image is not None:
         # only Docker runs images
         backend = backends["docker" if config.backend == "auto" else config.backend](config)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
+from tests.sandbox.wheelhouse import make_wheel
 
 BACKENDS = [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
 
@@ -80,3 +81,40 @@ def test_memory_is_what_was_asked_for(agent: Commands, backend: str) -> None:
     program = agent.write("t.py", "def test_it():\n    assert len(bytearray(200 << 20))\n")
     assert agent("exec", program, "--sandbox", backend, "--memory", "100").code == 1
     assert agent("exec", program, "--sandbox", backend, "--memory", "400").code == 0
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> dict[str, str]:
+    """pip's settings for a folder with two versions of one distribution."""
+    (folder := tmp_path / "wheels").mkdir()
+    for version in ("1.0", "2.0"):
+        make_wheel(folder, "ourowntool", version)
+    cache = str(tmp_path / "cache")
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
+    return {**settings, "PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": cache}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_program_has_what_the_requirements_file_names(
+    agent: Commands, index: dict[str, str], backend: str
+) -> None:
+    asks = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
+    names = agent.write("requirements.txt", "ourowntool<2  # no map and no index vouches for it\n")
+    program = agent.write("t.py", asks)
+    ended = agent("exec", program, "--sandbox", backend, "--requirements", names, "--json", **index)
+    assert ended.code == 0, (ended.out, ended.err)
+    assert ended.json["installed"] == ["ourowntool==1.0"]
+
+
+@pytest.mark.bwrap
+def test_requirements_that_cannot_be_had_end_the_command(agent: Commands, index: dict[str, str]) -> None:
+    program = agent.write("t.py", "def test_it():\n    pass\n")
+    for text, message in (
+        ("nosuchthing\n", "what --requirements asks for cannot be had: nosuchthing: no such distribution"),
+        ("fine\n-e .\n", "requirements.txt:2: '-e .' is an option"),
+        ("a<1\na>2\n", "a<1 and a>2: no version meets both"),
+    ):
+        names = agent.write("requirements.txt", text)
+        ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
+        assert (ended.code, ended.out) == (2, ""), ended.err
+        assert message in ended.err
