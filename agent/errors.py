@@ -8,6 +8,7 @@
     │   │   └── PromptError        a template that is missing or does not render
     │   ├── RunFolderError         the output folder is of another run, in use or unreadable
     │   └── SandboxUnavailable     no backend works on this machine
+    │       └── InterpreterUnavailable  the Python that was asked for is not here
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
     │   ├── BudgetExceeded         the cost limit was reached
@@ -76,6 +77,10 @@ class RunFolderError(UsageError):
 
 class SandboxUnavailable(UsageError):
     """No sandbox backend works here; the message says the remedy."""
+
+
+class InterpreterUnavailable(SandboxUnavailable):
+    """The version of Python that was asked for is not here; names those that are."""
 
 
 class RunStopped(AgentError):

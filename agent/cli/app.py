@@ -40,6 +40,10 @@ MountRo = Annotated[
 Requirements = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
 ]
+ExcludeNewer = Annotated[
+    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must tell when.")
+]
+Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 
@@ -72,6 +76,8 @@ def annotate(
     memory: Memory = None,
     mount_ro: MountRo = None,
     requirements: Requirements = None,
+    exclude_newer: ExcludeNewer = None,
+    python: Python = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
     pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
@@ -134,6 +140,8 @@ def annotate(
                 "sandbox.memory_mb": memory,
                 "sandbox.mount_ro": mount_ro,
                 "sandbox.requirements": requirements and str(requirements),
+                "sandbox.exclude_newer": exclude_newer,
+                "sandbox.python": python,
                 "runner.concurrency": concurrency,
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,
@@ -154,6 +162,8 @@ def execute(
     memory: Memory = None,
     mount_ro: MountRo = None,
     requirements: Requirements = None,
+    exclude_newer: ExcludeNewer = None,
+    python: Python = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for the execution.")] = 15.0,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
     settings: Settings = None,
@@ -168,6 +178,8 @@ def execute(
         "sandbox.memory_mb": memory,
         "sandbox.mount_ro": mount_ro,
         "sandbox.requirements": requirements and str(requirements),
+        "sandbox.exclude_newer": exclude_newer,
+        "sandbox.python": python,
         "pipeline.test_timeout": timeout,
     }
     run(program, code, options=options, install=install, settings=settings or [], as_json=as_json)

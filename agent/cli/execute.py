@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
+
+Ran = tuple[RunResult, TestReport, Environment | None]
+"""What the sandbox saw, what it means for the program, and the packages it had."""
 
 _NOTHING = "pass\n"
 
@@ -39,18 +43,19 @@ def run(
     config = read_config({"sandbox.pool": 1, **options}, settings)
     told = Console(stderr=True)
 
-    async def execute() -> tuple[RunResult, TestReport, Environment | None]:
+    async def execute() -> tuple[Ran, Mapping[str, str]]:
         backend = await choose(config.sandbox, lambda line: told.print(plain(line), markup=False, highlight=False))
         session = SandboxSession(backend)
         try:
-            return await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+            ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+            return ran, backend.describe()
         finally:
             await session.close()
             await backend.close()
 
-    result, report, environment = asyncio.run(execute())
+    (result, report, environment), sandbox = asyncio.run(execute())
     if as_json:
-        typer.echo(json.dumps(_as_json(report, result, environment)))
+        typer.echo(json.dumps(_as_json(report, result, environment, sandbox)))
     else:
         _print(report, result)
     raise typer.Exit(0 if report.status is Status.PASSED else 1)
@@ -58,7 +63,7 @@ def run(
 
 async def _run(
     language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, told: Console
-) -> tuple[RunResult, TestReport, Environment | None]:
+) -> Ran:
     first = await session.first_environment()
     result = await session.run(language.job(program, environment=None if first is None else first.key, timeout=timeout))
     report = language.report(program, result)
@@ -101,7 +106,9 @@ def _text(path: Path) -> str:
         raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error
 
 
-def _as_json(report: TestReport, result: RunResult, environment: Environment | None) -> dict[str, Any]:
+def _as_json(
+    report: TestReport, result: RunResult, environment: Environment | None, sandbox: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         **report.model_dump(mode="json"),
         "executed": report.executed,
@@ -109,9 +116,15 @@ def _as_json(report: TestReport, result: RunResult, environment: Environment | N
         "signal": result.signal,
         "timed_out": result.timed_out,
         "limit": result.limit,
+        "records": [asdict(record) for record in result.records],
+        "hang": [asdict(frame) for frame in result.hang],
         "stdout": result.stdout,
         "stderr": result.stderr,
+        "truncated": result.truncated,
+        "environment": None if environment is None else environment.key,
         "installed": [] if environment is None else list(environment.installed),
+        "python": sandbox.get("python"),
+        "sandbox": dict(sandbox),
         "seconds": round(result.seconds, 4),
     }
 

@@ -39,6 +39,7 @@ class BwrapBackend:
         limits: what one sandbox may use. Memory holds for each process; cores are not limited.
         store: the folder that keeps dependency environments from run to run.
         supply: which dependencies may be had, and how many are kept.
+        python: the minor version of the interpreter that sandboxes run, as `3.9`; by default this process's own.
         mounts: what of the host every sandbox is shown, to be read only.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
@@ -52,6 +53,7 @@ class BwrapBackend:
         *,
         store: Path | None = None,
         supply: Supply = Supply(),  # noqa: B008
+        python: str | None = None,
         mounts: Sequence[Mount] = (),
         pool: int = 4,
         starts: int = 2,
@@ -59,6 +61,7 @@ class BwrapBackend:
         self._limits = limits or Limits()
         self._root = store or store_root()
         self._mounts = tuple(mounts)
+        self._python = python
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
@@ -76,7 +79,7 @@ class BwrapBackend:
         """
         if self._found is not None:
             return
-        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root)
+        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
@@ -223,7 +226,7 @@ class BwrapSandbox:
         return self._channel
 
 
-def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
+def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
     """Find what sandboxes are made of. Blocks."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
@@ -232,7 +235,7 @@ def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
         raise SandboxUnavailable(
             "bubblewrap is not installed: sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
         )
-    interpreter = find_interpreter()
+    interpreter = find_interpreter(python)
     store = BwrapStore(root, interpreter)
     confined = kernel_filter(interpreter.tag.machine)
     return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store

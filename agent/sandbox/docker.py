@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from agent.errors import SandboxError, SandboxUnavailable
+from agent.errors import InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.resources import data_folder
+from agent.sandbox import host_pip
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
 from agent.sandbox.containers import WORK, ContainerCrew, Setting, sandbox_config
 from agent.sandbox.docker_engine import DockerEngine
@@ -16,6 +18,7 @@ from agent.sandbox.docker_environments import DockerInstaller, Site
 from agent.sandbox.docker_fetch import DockerBuilders
 from agent.sandbox.docker_sandbox import DockerSandbox
 from agent.sandbox.environments import Supply, WheelEnvironments
+from agent.sandbox.image_choice import image_with
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
 from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.mounts import Mount
@@ -35,6 +38,8 @@ class DockerBackend:
     Args:
         limits: what one sandbox may use.
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
+        python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
+            names, or an official one that the engine has.
         supply: which dependencies may be had, and how many are kept.
         mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
         volume: the named volume that holds dependency environments, kept from run to run.
@@ -51,6 +56,8 @@ class DockerBackend:
         limits: Limits = Limits(),  # noqa: B008
         *,
         image: str | None = None,
+        python: str | None = None,
+        images: Mapping[str, str] = MappingProxyType({}),
         supply: Supply = Supply(),  # noqa: B008
         mounts: Sequence[Mount] = (),
         volume: str = VOLUME,
@@ -61,12 +68,16 @@ class DockerBackend:
     ) -> None:
         self._limits = limits
         self._image = image
+        self._python = python
+        self._images = images
         self._volume = volume
         self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
-        fetcher = WheelFetcher(SandboxedPip(DockerBuilders(self._running).open))
+        # an image's own pip may know nothing of dates
+        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
+        fetcher = WheelFetcher(SandboxedPip(builders.open))
         self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
@@ -97,6 +108,7 @@ class DockerBackend:
             confined = Setting(image, limits, self._volume, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
+            self._refuse_other_python(image)
             self._description = await self._describe(self._running())
         except BaseException as error:
             self._site = None
@@ -194,8 +206,23 @@ class DockerBackend:
         if self._image is not None:
             await ensure_present(engine, self._image, progress, call=crew.call)
             return self._image
-        source = ImageSource(data_folder("sandbox_images") / "python")
+        source = _own_image()
+        if self._python is not None and (self._python in self._images or self._python != source.python_version()):
+            return await crew.call(image_with, engine, self._python, self._images)
         return await ensure_built(engine, source, progress, call=crew.call)
+
+    def _refuse_other_python(self, image: str) -> None:
+        has = self.installer.interpreter.version
+        if self._python not in (None, has):
+            raise InterpreterUnavailable(f"the image {image} has Python {has}, and not {self._python}, as asked for")
+
+    async def _site_of_pip(self) -> Site:
+        """Return where this process's own pip runs: the image of the sandboxes, or ours where that is too old."""
+        site = self._running()
+        if host_pip.runs_on(self.installer.interpreter.version):
+            return site
+        image = await ensure_built(site.engine, _own_image(), self._progress, call=site.crew.call)
+        return replace(site, setting=replace(site.setting, image=image))
 
     async def _describe(self, site: Site) -> Mapping[str, str]:
         return {
@@ -207,6 +234,10 @@ class DockerBackend:
             "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
             "python": self.installer.python,
         }
+
+
+def _own_image() -> ImageSource:
+    return ImageSource(data_folder("sandbox_images") / "python")
 
 
 def sweep(engine: DockerEngine, here: Owner) -> None:

@@ -103,6 +103,11 @@ class DockerEngine:
             except ImageNotFound:
                 return None
 
+    def image_names(self) -> list[str]:
+        """Return the names of all local images."""
+        with _reported("list images"):
+            return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
+
     def pull(self, name: str) -> None:
         """Fetch an image. Raises `SandboxUnavailable` when it cannot be had."""
         try:

@@ -13,7 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -49,13 +50,15 @@ class Supply:
 
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
     one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
-    part of every environment. After a build the store is shrunk to `limit` bytes (0: it grows without limit).
+    part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
+    is shrunk to `limit` bytes (0: it grows without limit).
     """
 
     network: bool = True
     rule: IndexRule | None = None
     limit: int = 0
     always: tuple[str, ...] = ()
+    newest: datetime | None = None
 
 
 class Installer(Shelf, Protocol):
@@ -110,8 +113,8 @@ class WheelEnvironments:
         self._supply = supply
         self.always = supply.always
         self._grown = False
-        self._cache = WheelCache(cache or default_cache())
-        self.fetcher = fetcher or WheelFetcher()
+        self._cache = WheelCache(cache or default_cache(), newest=supply.newest)
+        self.fetcher = replace(fetcher or WheelFetcher(), newest=supply.newest)
         self._clock = clock
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._builds: Flights[Environment] = Flights()

@@ -13,6 +13,7 @@ from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.environments import Supply
 from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.moments import read_moment
 from agent.sandbox.mounts import read_mounts
 from agent.sandbox.package_index import PackageIndex
 from agent.sandbox.project_cache import ProjectCache
@@ -53,7 +54,7 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), image=config.image, **_kept(config))
+    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config))
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
@@ -68,6 +69,7 @@ def _kept(config: SandboxConfig) -> dict[str, Any]:
     return {
         "supply": supply(config),
         "mounts": read_mounts(config.mount_ro),
+        "python": config.python,
         "pool": config.pool,
         "starts": config.starts,
     }
@@ -93,10 +95,11 @@ def supply(config: SandboxConfig) -> Supply:
     """Return what a configuration means about dependencies.
 
     Raises:
-        UsageError: the requirements file cannot be used.
+        UsageError: the requirements file cannot be used, or a date is none.
     """
     always = () if config.requirements is None else read_requirements(Path(config.requirements))
-    return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always)
+    newest = None if config.exclude_newer is None else read_moment(config.exclude_newer)
+    return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always, newest)
 
 
 def rule(config: SandboxConfig) -> IndexRule:

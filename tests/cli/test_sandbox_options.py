@@ -104,6 +104,7 @@ def test_every_program_has_what_the_requirements_file_names(
     ended = agent("exec", program, "--sandbox", backend, "--requirements", names, "--json", **index)
     assert ended.code == 0, (ended.out, ended.err)
     assert ended.json["installed"] == ["ourowntool==1.0"]
+    assert ended.json["environment"]
 
 
 @pytest.mark.bwrap
