@@ -32,7 +32,7 @@ from agent.types import Annotation, Pair
 from agent.workers import completed
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
+_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
 

@@ -17,6 +17,7 @@ from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.eras import Eras
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
 from agent.types import Annotation, ErrorInfo, Evidence, Pair, Usage
@@ -103,8 +104,9 @@ class PairRunner:
             pipeline = self._fallback
         session = None
         if self._backend is not None and pipeline.uses_sandbox:
+            eras = self._backend if isinstance(self._backend, Eras) else None
             session = SandboxSession(
-                self._backend,
+                self._backend if eras is None else eras.of(pair.meta.get("year")),
                 self._gates,
                 attempts=self._config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),

@@ -44,6 +44,9 @@ ExcludeNewer = Annotated[
     str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must tell when.")
 ]
 Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
+EraName = Annotated[
+    Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 
@@ -78,6 +81,7 @@ def annotate(
     requirements: Requirements = None,
     exclude_newer: ExcludeNewer = None,
     python: Python = None,
+    era: EraName = "run",
     concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
     pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
@@ -142,6 +146,7 @@ def annotate(
                 "sandbox.requirements": requirements and str(requirements),
                 "sandbox.exclude_newer": exclude_newer,
                 "sandbox.python": python,
+                "sandbox.era": era,
                 "runner.concurrency": concurrency,
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,

@@ -68,8 +68,8 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.
@@ -95,6 +95,11 @@ class BwrapBackend:
             raise
         self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
+        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""

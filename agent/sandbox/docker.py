@@ -75,10 +75,8 @@ class DockerBackend:
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
-        # an image's own pip may know nothing of dates
-        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
-        fetcher = WheelFetcher(SandboxedPip(builders.open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent
@@ -125,6 +123,12 @@ class DockerBackend:
                 "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a "
                 "Unix socket): put the files into an image (--image), or use an engine of this machine"
             )
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        # an image's own pip may know nothing of dates
+        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
+        return WheelEnvironments(self.installer, supply=supply, fetcher=WheelFetcher(SandboxedPip(builders.open)))
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""

@@ -12,6 +12,7 @@ from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.environments import Supply
+from agent.sandbox.eras import Eras
 from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.moments import read_moment
 from agent.sandbox.mounts import read_mounts
@@ -20,6 +21,7 @@ from agent.sandbox.project_cache import ProjectCache
 from agent.sandbox.requirements_file import read_requirements
 from agent.sandbox.wheel_cache import default_cache
 
+_ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
 
 _NO_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
@@ -117,13 +119,23 @@ async def choose(
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
         UsageError: the settings contradict each other, or the run's own requirements cannot be had.
     """
+    if config.era == "pair" and config.image is not None:
+        raise UsageError(f"--image {config.image} is one Python, and --era pair asks for that of each pair's year")
     backend = await _started(config, progress, backends)
     try:
         await _stock(backend)
+        if config.era == "pair":
+            backend = _with_eras(backend, config, backends)
+            await backend.start(progress)
     except BaseException:
         await backend.close()
         raise
     return backend
+
+
+def _with_eras(own: SandboxBackend, config: SandboxConfig, backends: Mapping[str, Make]) -> SandboxBackend:
+    pool = min(config.pool, _ERA_POOL)
+    return Eras(own, lambda python: backends[own.name](config.model_copy(update={"python": python, "pool": pool})))
 
 
 async def _stock(backend: SandboxBackend) -> None:
