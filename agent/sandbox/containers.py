@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.inside import ENVIRONMENT
-from agent.sandbox.mounts import Mount
+from agent.sandbox.mounts import Mount, bound
 from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
     """
     config = _config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(_shown, setting.mounts)]
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(bound, setting.mounts)]
     return config
 
 
@@ -139,12 +139,6 @@ def _config(setting: Setting, command: Sequence[str], kind: str) -> dict[str, An
 def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
     options = {"NoCopy": True}
     return {"Type": "volume", "Source": store, "Target": STORE, "ReadOnly": read_only, "VolumeOptions": options}
-
-
-def _shown(mount: Mount) -> dict[str, Any]:
-    # What is mounted below it would not become read-only on older engines, so it is left out.
-    options = {"Propagation": "private", "NonRecursive": True}
-    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
 
 
 def fresh_name() -> str:

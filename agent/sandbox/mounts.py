@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from agent.errors import UsageError
 from agent.sandbox.interpreter import as_unprivileged
@@ -51,6 +52,13 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
 def shown(mounts: Iterable[Mount]) -> Mapping[Path, str]:
     """Return mounts as a mapping of host paths to where they are shown."""
     return {mount.host: mount.box for mount in mounts}
+
+
+def bound(mount: Mount) -> dict[str, Any]:
+    """Return a mount as a container engine's API names it."""
+    # what is mounted below it would not become read-only on older engines, so it is left out
+    options = {"Propagation": "private", "NonRecursive": True}
+    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
 
 
 def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
