@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import DependencyUnavailable, SandboxError
+from agent.sandbox import host_pip
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
@@ -56,7 +57,7 @@ class BwrapInstaller:
         """Install wheels in a throwaway sandbox without network; publish under `key`.
 
         Raises:
-            DependencyUnavailable: pip refuses a wheel.
+            DependencyUnavailable: pip refuses a wheel, or there is none for the interpreter.
             SandboxError: the builder broke.
         """
         bubblewrap, store = self._place()
@@ -65,6 +66,12 @@ class BwrapInstaller:
             await asyncio.to_thread(installer.drop_stale, staging)
             await asyncio.to_thread(_prepare, staging, wheels)
             said = await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key)
+            if said.get("no_pip"):
+                version = bubblewrap.interpreter.version
+                raise DependencyUnavailable(
+                    f"Python {version} has no pip of its own, and this program's is too new for it, so nothing can be "
+                    f"installed: {bubblewrap.interpreter.path} -m ensurepip"
+                )
             if "refused" in said:
                 raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
             return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
@@ -107,7 +114,9 @@ class BwrapInstaller:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
     async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
-        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, "/pip"]
+        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key]
+        if host_pip.runs_on(bubblewrap.interpreter.tag.version):
+            build.append("/pip")
         arguments = bubblewrap.arguments(
             [bubblewrap.interpreter.path, *build],
             shown={pip: "/pip"},

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.inside import ENVIRONMENT
+from agent.sandbox.mounts import Mount, bound
 from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class ContainerEngine(Protocol):
 class Setting:
     """What all containers of a backend have in common.
 
-    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with.
+    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with;
+    `mounts` are what sandboxes, not builders, are shown of the host.
     """
 
     image: str
@@ -71,17 +73,18 @@ class Setting:
     store: str
     labels: Mapping[str, str]
     security: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
 
 
 def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the engine's settings for a pair's container: no network, read-only, limited, no host folders.
+    """Return the engine's settings for a pair's container: no network, read-only, limited, only `mounts` of the host.
 
     Root inside keeps only what its trusted first process needs: to become another user and to end that user's
     processes. The environment store is mounted read-only.
     """
     config = _config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True)]
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(bound, setting.mounts)]
     return config
 
 

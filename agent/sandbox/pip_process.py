@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from agent.errors import DependencyUnavailable, SandboxError
 
 _OUTPUT_LIMIT = 4 << 20
+_BEFORE = "--uploaded-prior-to="
 
 # Wheels only is a promise: nothing of a package runs on the host. `--only-binary` does not cover what a wheel's
 # metadata asks for by URL, which pip would build. To build, pip must start a program, so that is denied to it. What
@@ -118,6 +120,16 @@ def clean(text: str) -> str:
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
     return _SECRET.sub("***@", text)
+
+
+def before(moment: datetime) -> str:
+    """Return the argument by which pip leaves out what was uploaded at a moment or later (pip 26.0)."""
+    return f"{_BEFORE}{moment.isoformat()}"
+
+
+def is_before(argument: str) -> bool:
+    """Say whether an argument is that of `before`."""
+    return argument.startswith(_BEFORE)
 
 
 class Tail:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
@@ -37,10 +38,14 @@ class Answer:
 
 
 class WheelCache:
-    """A folder of answers and wheels. Losing any of it, or not being able to write, only costs another download."""
+    """A folder of answers and wheels. Losing any of it, or not being able to write, only costs another download.
 
-    def __init__(self, folder: Path) -> None:
+    Answers as of the moment `newest` are others than those of today.
+    """
+
+    def __init__(self, folder: Path, *, newest: datetime | None = None) -> None:
         self._folder = folder
+        self._scope = [] if newest is None else [f"before {newest.isoformat()}"]
 
     def recall(self, request: Sequence[str], interpreter: InterpreterTag) -> Answer | None:
         """Return what these requirements led to when last asked for, or None."""
@@ -88,5 +93,5 @@ class WheelCache:
         return self._folder / "files" / sha256 / name
 
     def _record(self, request: Sequence[str], interpreter: InterpreterTag) -> Path:
-        asked = json.dumps([str(interpreter), *request])
+        asked = json.dumps([*self._scope, str(interpreter), *request])
         return self._folder / "answers" / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"

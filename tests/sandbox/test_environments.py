@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
-from agent.sandbox.environments import ANSWER_LIFE, SILENCE, WheelEnvironments
+from agent.sandbox.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.flights import Flights
 from agent.sandbox.leases import Leases
 from agent.sandbox.upkeep import Stored
@@ -94,8 +94,9 @@ class World:
     network: bool = True
 
     def __post_init__(self) -> None:
-        parts = {"cache": self.cache, "fetcher": self.fetcher, "clock": self.clock, "network": self.network}
-        self.environments = WheelEnvironments(self.installer, **parts)  # type: ignore[arg-type]
+        self.environments = WheelEnvironments(
+            self.installer, supply=Supply(self.network), cache=self.cache, fetcher=self.fetcher, clock=self.clock
+        )
 
     def later(self, *, seconds: float = 0.0, network: bool = True, same_store: bool = True) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
@@ -154,7 +155,9 @@ async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(
 
 
 async def test_after_a_build_the_environments_unused_longest_go(world: World) -> None:
-    environments = WheelEnvironments(world.installer, limit=250, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(
+        world.installer, supply=Supply(limit=250), cache=world.cache, fetcher=world.fetcher
+    )
     keys = []
     for name in ("one", "two", "three"):
         keys.append((await environments.build([name])).key)
@@ -165,7 +168,7 @@ async def test_after_a_build_the_environments_unused_longest_go(world: World) ->
 
 
 async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> None:
-    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
     used = await environments.build(["one"])
     await environments.build(["one"])
     environments.release(used.key)
@@ -182,7 +185,7 @@ async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: Wor
         raise SandboxError("the engine is away")
 
     world.installer.remove = broken  # type: ignore[method-assign]
-    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
     environments.release((await environments.build(["one"])).key)
     assert (await environments.build(["two"])).installed == ("two==1.0",)
 
