@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from agent.sandbox.inside.python_functions import Function
 
-HARMLESS = frozenset(
-    {"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"}
-)
+HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
 """Names that programs, or pytest as it starts, may replace: none of them can turn a failure into a success."""
 HARMLESS_NEW = frozenset({"__annotations__", "__annotations_cache__", "__annotate__", "__annotate_func__"})
 """Names that appear in a class when somebody looks."""
