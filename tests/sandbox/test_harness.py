@@ -238,6 +238,28 @@ PYTEST_TRICKS = {
     "marks": "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): assert 0",
     "leaves": "import pytest\ndef test_a(): pytest.exit('done', 0)",
     "skips the module": "import pytest\npytest.skip('no', allow_module_level=True)\ndef test_a(): pass",
+    "runs nothing": "import pytest\npytest.Function.runtest = lambda self: None\ndef test_a(): assert 0",
+    "recodes its runner": "from _pytest import python\n"
+    "python.Function.runtest.__code__ = (lambda self: None).__code__\ndef test_a(): assert 0",
+    "recodes its hook": "from _pytest import python\n"
+    "python.pytest_pyfunc_call.__code__ = (lambda pyfuncitem: True).__code__\ndef test_a(): assert 0",
+    "recodes its calls": "import pluggy._callers as callers\nreal = callers._multicall\n"
+    "callers._multicall.__code__ = (lambda *a, **k: None).__code__\ndef test_a(): assert 0",
+    "recodes its exits": "import pytest\nfrom _pytest.runner import CallInfo\n"
+    "CallInfo.from_call.__func__.__code__ = (\n"
+    "    lambda cls, func, when, reraise=None: cls(None, None, 0, 0, 0, when, _ispytest=True)).__code__\n"
+    "def test_a(): assert 0",
+    "recodes what raises": "import pytest\nfrom _pytest import python_api\n"
+    "pytest.raises.__code__ = (lambda *a, **k: __import__('contextlib').nullcontext()).__code__\n"
+    "def test_a():\n    with pytest.raises(ValueError): pass",
+    "brings a plugin": "import os\nos.mkdir('e-1.dist-info')\n"
+    "open('e-1.dist-info/METADATA', 'w').write('Name: e\\nVersion: 1\\n')\n"
+    "open('e-1.dist-info/entry_points.txt', 'w').write('[pytest11]\\ne = evil\\n')\n"
+    "open('evil.py', 'w').write('def pytest_pyfunc_call(pyfuncitem): return True')\ndef test_a(): assert 0",
+    "names a plugin": "import os\nopen('evil.py', 'w').write('def pytest_pyfunc_call(pyfuncitem): return True')\n"
+    "os.environ['PYTEST_PLUGINS'] = 'evil'\nos.environ['PYTEST_ADDOPTS'] = '-p evil'\ndef test_a(): assert 0",
+    "replaces the test in a fixture": "import pytest\n@pytest.fixture(autouse=True)\n"
+    "def replaces(request): request.node.obj = lambda: None\ndef test_a(): assert 0",
 }
 
 
@@ -245,6 +267,26 @@ PYTEST_TRICKS = {
 @pytest.mark.parametrize("program", PYTEST_TRICKS.values(), ids=PYTEST_TRICKS)
 async def test_a_pytest_trick_does_not_pass(reused: Sandbox, program: str) -> None:
     assert not passes(await reused.run(job(program, pytest="1")), "test_a")
+
+
+@with_pytest
+async def test_what_an_earlier_program_left_is_not_imported_in_place_of_pytest(sandbox: Sandbox) -> None:
+    names = ("pytest", "pluggy", "_pytest", "pytest_asyncio", "pytest_mock", "_hypothesis_pytestplugin", "unittest")
+    leave = f"for name in {names}: open(name + '.py', 'w').write('import os; os._exit(0)')"
+    assert passes(await sandbox.run(statements(leave)), "test_a")
+    assert passes(await sandbox.run(job("def test_a(tmp_path): pass", pytest="1")), "test_a")
+
+
+@with_pytest
+async def test_what_pytest_patches_and_undoes_is_no_tampering(reused: Sandbox) -> None:
+    program = "import unittest, pytest\ndef test_a(monkeypatch):\n"
+    program += "    monkeypatch.setattr(pytest, 'raises', print)\n"
+    program += "    monkeypatch.setattr(unittest.TestCase, 'assertEqual', print)\n"
+    program += "    monkeypatch.setattr(pytest.Function, 'runtest', print)\n"
+    program += "def test_b(tmpdir, recwarn, caplog, capfd, pytestconfig): pass\n"
+    program += "class TestC(unittest.TestCase):\n    def test_c(self): self.assertEqual(1, 1)\n"
+    cases = ("test_a", "test_b", "TestC.test_c")
+    assert passes(await reused.run(job(program, cases, pytest="1")), *cases)
 
 
 @with_pytest

@@ -64,6 +64,8 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
     bound = [name for node in tree.body if node.lineno not in snippet for name in bindings(node)]
     for number, part in enumerate(parts):
+        if not part:
+            continue
         if number == 1:
             guard.watch()
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
