@@ -25,14 +25,10 @@ HARMLESS_NEW = frozenset({"__annotations__", "__annotations_cache__", "__annotat
 NAMES_ONLY = frozenset({"builtins", "types", "pytest"})
 PARTLY = {"sys": ("modules", "exc_info"), "asyncio": ("run", "Runner")}
 """Modules of which only these names are watched, for programs have reason to change others."""
-WHOLE = frozenset({"unittest", "contextlib", "pluggy"})
+WHOLE = frozenset({"unittest", "contextlib", "pluggy", "_pytest"})
 """Modules that are watched with all that is in them."""
-OF_PYTEST = frozenset(
-    ["_pytest." + name for name in ("config", "fixtures", "main", "nodes", "outcomes", "python", "python_api")]
-    + ["_pytest." + name for name in ("raises", "recwarn", "runner", "skipping", "unittest", "mark.structures")]
-    + ["_pytest.assertion", "_pytest.assertion.rewrite", "_pytest.assertion.util", "_pytest._code.code"]
-)
-"""The modules of pytest that run tests, decide how they end, and rewrite assertions."""
+NOT_WATCHED = frozenset({"_pytest.timing"})
+"""Modules of which programs may stop the clock."""
 
 MODULES = sys.modules
 BUILTIN = frozenset(vars(builtins))
@@ -220,9 +216,9 @@ def contents(cell: Any) -> Any:
 
 
 def is_watched(name: str) -> bool:
-    if name.partition(".")[0] in WHOLE or name == "asyncio.runners":
-        return True
-    return name in NAMES_ONLY or name in PARTLY or name in OF_PYTEST
+    if name.partition(".")[0] in WHOLE:
+        return name not in NOT_WATCHED
+    return name in NAMES_ONLY or name in PARTLY or name == "asyncio.runners"
 
 
 def everything(_key: str, _value: Any) -> bool:
