@@ -23,8 +23,9 @@ from agent.errors import ContainerLost, DependencyUnavailable, EngineLost, Sandb
 from agent.sandbox.base import Job, Limits
 from agent.sandbox.docker import DockerBackend, sweep
 from agent.sandbox.docker_engine import DockerEngine
+from agent.sandbox.inside import source
 from agent.sandbox.owner import Owner
-from tests.sandbox.conftest import statements
+from tests.sandbox.conftest import passes, statements
 from tests.sandbox.proxy import Proxy
 from tests.sandbox.wheel import make_wheel
 
@@ -182,6 +183,17 @@ async def test_an_environment_is_installed_once_and_imported_by_key(backend: Doc
         "/envs/.staging:", ""
     ]  # fmt: skip
     assert "ModuleNotFoundError" in (await sandbox.run(prints("import bricks"))).stderr
+    await sandbox.release()
+
+
+async def test_an_environment_is_not_there_while_the_interpreter_starts(backend: DockerBackend, tmp_path: Path) -> None:
+    early = "import sys; sys.modules['unittest'] = None\nopen('/tmp/early', 'w').close()\n"
+    planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
+    await backend.installer.install([make_wheel(tmp_path, "early", {**planted, "iniconfig.py": "OWN = 1"})], "a7")
+    program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
+    sandbox = await backend.acquire()
+    given = Job(source("python_harness"), program, ("test_a",), environment="a7")
+    assert passes(await sandbox.run(given), "test_a")
     await sandbox.release()
 
 

@@ -238,6 +238,33 @@ PYTEST_TRICKS = {
     "marks": "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): assert 0",
     "leaves": "import pytest\ndef test_a(): pytest.exit('done', 0)",
     "skips the module": "import pytest\npytest.skip('no', allow_module_level=True)\ndef test_a(): pass",
+    "runs nothing": "import pytest\npytest.Function.runtest = lambda self: None\ndef test_a(): assert 0",
+    "recodes its runner": "from _pytest import python\n"
+    "python.Function.runtest.__code__ = (lambda self: None).__code__\ndef test_a(): assert 0",
+    "recodes its hook": "from _pytest import python\n"
+    "python.pytest_pyfunc_call.__code__ = (lambda pyfuncitem: True).__code__\ndef test_a(): assert 0",
+    "recodes how it calls": "from _pytest.runner import CallInfo\ndef call(cls, func, when, reraise=None):\n"
+    "    result = None\n    try: result = func()\n    except BaseException: pass\n"
+    "    return cls(result, None, 0, 0, 0, when, _ispytest=True)\n"
+    "CallInfo.from_call.__func__.__code__ = call.__code__\ndef test_a(): assert 0",
+    "recodes what raises": "import pytest\n"
+    "pytest.raises.__code__ = (lambda *a, **k: __import__('contextlib').nullcontext()).__code__\n"
+    "def test_a():\n    with pytest.raises(ValueError): pass",
+    "recodes what is close": "import pytest\n"
+    "type(pytest.approx(1)).__eq__.__code__ = (lambda self, other: True).__code__\n"
+    "def test_a(): assert 2 == pytest.approx(1)",
+    "brings a plugin": "import os\nos.mkdir('e-1.dist-info')\n"
+    "open('e-1.dist-info/METADATA', 'w').write('Name: e\\nVersion: 1\\n')\n"
+    "open('e-1.dist-info/entry_points.txt', 'w').write('[pytest11]\\ne = evil\\n')\n"
+    "open('evil.py', 'w').write('def pytest_pyfunc_call(pyfuncitem): return True')\ndef test_a(): assert 0",
+    "names a plugin": "import os\n"
+    "open('named.py', 'w').write('def pytest_pyfunc_call(pyfuncitem): return True')\n"
+    "os.environ['PYTEST_PLUGINS'] = 'named'\ndef test_a(): assert 0",
+    "names a plugin as an option": "import os\n"
+    "open('option.py', 'w').write('def pytest_pyfunc_call(pyfuncitem): return True')\n"
+    "os.environ['PYTEST_ADDOPTS'] = '-p option'\ndef test_a(): assert 0",
+    "replaces the test in a fixture": "import pytest\n@pytest.fixture(autouse=True)\n"
+    "def replaces(request): request.node.obj = lambda: None\ndef test_a(): assert 0",
 }
 
 
@@ -245,6 +272,42 @@ PYTEST_TRICKS = {
 @pytest.mark.parametrize("program", PYTEST_TRICKS.values(), ids=PYTEST_TRICKS)
 async def test_a_pytest_trick_does_not_pass(reused: Sandbox, program: str) -> None:
     assert not passes(await reused.run(job(program, pytest="1")), "test_a")
+
+
+FAKE_PYTEST = """
+class Any:
+    Exception = KeyError
+    name = "test_a"
+    def __getattr__(self, name): return lambda *a, **k: lambda f: f
+skip = xfail = fail = mark = fixture = hookimpl = Any()
+hookimpl = lambda **k: lambda f: f
+Module = Class = Function = Any
+class Item(Any):
+    parent = Any()
+    get_closest_marker = lambda self, name: None
+def main(options, plugins):
+    for _ in plugins[0].pytest_runtest_protocol(Item()): plugins[0].phases = 3
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
+async def test_what_an_earlier_program_left_is_not_imported_in_place_of_pytest(sandbox: Sandbox) -> None:
+    leave = f"for name in ('pytest', 'pluggy', 'unittest'): open(name + '.py', 'w').write({FAKE_PYTEST!r})"
+    assert passes(await sandbox.run(statements(leave)), "test_a")
+    load = (await sandbox.run(job("import pytest\ndef test_a(): assert 0", pytest="1"))).records[0]
+    assert (load.kind, load.error_type, load.message) == ("load", "ModuleNotFoundError", "No module named 'pytest'")
+
+
+@with_pytest
+async def test_what_pytest_patches_and_undoes_is_no_tampering(reused: Sandbox) -> None:
+    program = "import unittest, pytest\ndef test_a(monkeypatch):\n"
+    program += "    monkeypatch.setattr(pytest, 'raises', print)\n"
+    program += "    monkeypatch.setattr(unittest.TestCase, 'assertEqual', print)\n"
+    program += "    monkeypatch.setattr(pytest.Function, 'runtest', print)\n"
+    program += "def test_b(tmpdir, recwarn, caplog, capfd, pytestconfig): pass\n"
+    program += "class TestC(unittest.TestCase):\n    def test_c(self): self.assertEqual(1, 1)\n"
+    cases = ("test_a", "test_b", "TestC.test_c")
+    assert passes(await reused.run(job(program, cases, pytest="1")), *cases)
 
 
 @with_pytest

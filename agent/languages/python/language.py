@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-
 from agent.languages.base import MalformedProgram, Program, Snippet
 from agent.languages.python import reporting
 from agent.languages.python.cases import find_cases
@@ -15,6 +12,7 @@ from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import normalise
 from agent.sandbox.base import Job, RunResult
 from agent.sandbox.imports import Resolver, requirement_for
+from agent.sandbox.inside import source
 from agent.types import TestReport
 
 
@@ -63,7 +61,7 @@ class PythonLanguage:
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return what a sandbox runs for this program."""
         return Job(
-            harness=_harness(),
+            harness=source("python_harness"),
             program=program.source,
             cases=program.cases,
             options=program.options,
@@ -82,8 +80,3 @@ class PythonLanguage:
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown."""
         return self._resolve(import_name)
-
-
-@cache
-def _harness() -> str:
-    return files("agent.sandbox.inside").joinpath("python_harness.py").read_text(encoding="utf-8")

@@ -11,10 +11,17 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 """The first process's environment variables: all of them."""
 
 
+_FUTURE = "from __future__ import annotations\n"
+_PARTS: Mapping[str, tuple[str, ...]] = {"python_harness": ("python_pytest", "python_guard", "python_functions")}
+"""What is joined to a source: it is sent as one text."""
+
+
 @cache
 def source(name: str) -> str:
     """Return the source of `supervisor` or of a harness."""
-    return (_FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in (name, *_PARTS.get(name, ())))
+    # what is imported from the future has to stand first, and holds for the parts that follow
+    return "\n\n".join([first, *(other.replace(_FUTURE, "") for other in others)])
 
 
 def supervisor_argv(python: str, *, user: tuple[int, int] | None, work: str, compiled: str | None = None) -> list[str]:

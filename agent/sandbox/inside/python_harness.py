@@ -1,8 +1,10 @@
 """Runs the cases of a Python program and reports each; sent to the sandbox as source.
 
-`main(job, emit)` is what the supervisor's child calls. Whatever a program could change to pass without merit is looked
-at before it loads, and again after loading and after each case: built-in names, unittest's and pytest's own, and the
-code of the program's functions outside of the snippet's lines (options `first_line`, `last_line`).
+`main(job, emit)` is what the supervisor's child calls; `source` joins the other parts to this one. What decides how a
+case ends is taken before the program loads, and is not looked up in modules afterwards. Whatever else a program could
+change to pass without merit is looked at before it loads, and again after loading and after each case: built-in names,
+unittest's and pytest's own, and the code of the program's functions outside of the snippet's lines (options
+`first_line`, `last_line`).
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from typing import Any
+
+    from agent.sandbox.inside.python_functions import bindings, functions
+    from agent.sandbox.inside.python_guard import FUNCTION, Guard
+    from agent.sandbox.inside.python_pytest import pytest_runner
 
 NAME = "program.py"
 MODULE = "test_program"
-PHASES = 3
-"""What pytest reports of a case: set-up, call, tear-down."""
 MAX_MESSAGE = 2000
 MAX_FRAMES = 40
 ONLY_AST = 0x400
@@ -27,20 +31,21 @@ FUTURE_FLAGS = 0x1FE0000
 """The flags that `from __future__ import` leaves in code, of Python 3.8 and later."""
 NEVER_RUNS = 0x20 | 0x80 | 0x200
 """Flags of code that a plain call does not run: generators and coroutines."""
-HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__"})
-"""Names that programs may replace: none of them can turn a failure into a success."""
-
-SKIPS = (("unittest.case", "SkipTest"), ("_pytest.outcomes", "Skipped"))
+COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
+IS_COROUTINE = 0x80
 
 
 def main(job: Any, emit: Callable[..., None]) -> None:
     module = types.ModuleType(MODULE)
     space = vars(module)
-    space.update(__file__=NAME, __builtins__=builtins, __loader__=Source(job.program))
+    # gives the text to whoever asks by PEP 302, tracebacks and inspect, and by no function of ours
+    loader = types.SimpleNamespace(get_source={MODULE: job.program}.get)
+    space.update(__file__=NAME, __builtins__=builtins, __loader__=loader)
     sys.modules[MODULE] = module
     try:
         tree: Any = compile(job.program, NAME, "exec", ONLY_AST, dont_inherit=True)
         run_cases = runner(job, module)
+        sys.path.append(job.work)  # an earlier program may have left modules there: none of them is the harness's
         guard = Guard(emit, space)
         load(tree, job.options, space, guard)
     except BaseException as error:
@@ -58,7 +63,11 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
     for node in tree.body:
         parts[(node.lineno >= first) + (node.lineno > last) if first else 0].append(node)
     bound = [name for node in tree.body if node.lineno not in snippet for name in bindings(node)]
-    for part in parts:
+    for number, part in enumerate(parts):
+        if not part:
+            continue
+        if number == 1:
+            guard.watch()
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
         exec(code, space)
         guard.expect(functions(part, code, snippet, bound))
@@ -66,30 +75,30 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
 
 
 def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
-    """Return what runs the cases, and import what it needs while all of that is as it was."""
+    """Return what runs the cases; it holds all that it uses, for the program can change modules and no variables."""
     if job.options.get("pytest") == "1":
-        import pytest  # noqa: F401
-
-        return lambda emit, check: run_pytest(module, emit, check)
+        return pytest_runner(module)
+    run_async = run_method = None
     if "unittest" in job.program or any("." in name for name in job.cases):
-        import unittest  # noqa: F401
-    if "async def test" in job.program:
-        import asyncio  # noqa: F401
+        run_method = method_runner(job.program)
+    if "asyncio" in job.program or "async def test" in job.program:
+        import asyncio
 
-    return lambda emit, check: run_plain(job.cases, vars(module), emit, check)
+        run_async = asyncio.run
 
+    def run_plain(emit: Callable[..., None], check: Callable[[], None]) -> None:
+        # all of them are looked up before any runs: a case may not put another in a later one's place
+        cases = [(name, find(vars(module), name)) for name in job.cases]
+        for name, case in cases:
+            if case is not None:
+                emit("start", name)
+                if run_method is not None and isinstance(case, tuple):
+                    run_method(name, case[0], case[1], emit)
+                else:
+                    run_function(name, case, emit, run_async)
+                check()
 
-def run_plain(names: list[str], space: dict[str, Any], emit: Callable[..., None], check: Callable[[], None]) -> None:
-    # all of them are looked up before any runs: a case may not put another in a later one's place
-    cases = [(name, find(space, name)) for name in names]
-    for name, case in cases:
-        if case is not None:
-            emit("start", name)
-            if isinstance(case, tuple):
-                run_method(name, case[0], case[1], emit)
-            else:
-                run_function(name, case, emit)
-            check()
+    return run_plain
 
 
 def find(space: dict[str, Any], name: str) -> Any:
@@ -97,21 +106,21 @@ def find(space: dict[str, Any], name: str) -> Any:
     owner, _, method = name.rpartition(".")
     case = space.get(owner or name)
     if not owner:
-        return case if isinstance(case, types.FunctionType) else None
-    if isinstance(case, type) and isinstance(getattr(case, method, None), types.FunctionType):
+        return case if isinstance(case, FUNCTION) else None
+    if isinstance(case, type) and isinstance(getattr(case, method, None), FUNCTION):
         return case, method
     return None
 
 
-def run_function(name: str, function: Callable[[], Any], emit: Callable[..., None]) -> None:
-    asynchronous = sys.modules.get("asyncio")
+def run_function(name: str, function: Callable[[], Any], emit: Callable[..., None], run_async: Any) -> None:
     try:
         result = function()
-        if isinstance(result, types.CoroutineType) and asynchronous is not None:
-            asynchronous.run(result)
-            if result.cr_frame is not None:
+        if isinstance(result, COROUTINE) and run_async is not None:
+            ended: list[bool] = []
+            run_async(to_its_end(result, ended))
+            if not ended:
                 raise RuntimeError("the test was not run to its end")
-        elif isinstance(result, (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)):
+        elif isinstance(result, (COROUTINE, GENERATOR, ASYNC_GENERATOR)):
             raise TypeError("the body of the test did not run: calling it gives a " + type(result).__name__)
     except BaseException as error:
         tell(emit, "case", name, error)
@@ -119,20 +128,60 @@ def run_function(name: str, function: Callable[[], Any], emit: Callable[..., Non
         emit("case", name, "passed")
 
 
-def run_method(name: str, owner: Any, method: str, emit: Callable[..., None]) -> None:
+async def to_its_end(body: Any, ended: list[bool]) -> Any:
+    result = await body
+    ended.append(True)
+    return result
+
+
+def method_runner(program: str) -> Callable[..., None]:
+    """Return what runs a method of a unittest class."""
     import unittest
 
-    result = result_class(unittest)()
-    try:
-        flags = getattr(owner, method).__code__.co_flags
-        if flags & NEVER_RUNS and owner._callTestMethod is unittest.TestCase._callTestMethod:  # type: ignore[attr-defined]
-            raise TypeError("the body of the test would not run: an async test needs IsolatedAsyncioTestCase")
-        unittest.TestSuite([owner(method)]).run(result)
-        if result.testsRun != 1:
-            result.note("skipped", "the case was not run")
-    except BaseException as error:
-        result.problem = ("error", error)
-    finish(emit, name, result.problem)
+    if "mock" in program:
+        import unittest.mock
+    make, suite = result_class(unittest), unittest.TestSuite
+    call_plainly: Any = unittest.TestCase._callTestMethod  # type: ignore[attr-defined]
+    if "IsolatedAsyncioTestCase" in program:
+        unittest.IsolatedAsyncioTestCase  # noqa: B018  # loads it, as of Python 3.11
+
+    def run_method(name: str, owner: Any, method: str, emit: Callable[..., None]) -> None:
+        result = make()
+        ended: list[bool] = []
+        try:
+            if getattr(owner, method).__code__.co_flags & NEVER_RUNS and owner._callTestMethod is call_plainly:
+                raise TypeError("the body of the test would not run: an async test needs IsolatedAsyncioTestCase")
+            case = owner(method)
+            vars(case)[method] = noting(getattr(case, method), ended)
+            suite([case]).run(result)
+            if result.testsRun != 1:
+                result.note("skipped", "the case was not run")
+            if not (result.succeeded and ended):
+                result.note("error", "the case was not run to its end")
+        except BaseException as error:
+            result.note("error", error)
+        finish(emit, name, result.problem)
+
+    return run_method
+
+
+def noting(method: Any, ended: list[bool]) -> Any:
+    """Return what stands in for a bound method and notes that it came to its end."""
+    function = method.__func__
+
+    async def later(*values: Any, **named: Any) -> Any:
+        return await to_its_end(method(*values, **named), ended)
+
+    def at_once(*values: Any, **named: Any) -> Any:
+        result = method(*values, **named)
+        ended.append(True)
+        return result
+
+    stand_in: Any = later if function.__code__.co_flags & IS_COROUTINE else at_once
+    stand_in.__name__, stand_in.__qualname__ = function.__name__, function.__qualname__
+    stand_in.__doc__, stand_in.__module__ = function.__doc__, function.__module__
+    stand_in.__dict__.update(function.__dict__, __wrapped__=method)
+    return stand_in
 
 
 def result_class(unittest: Any) -> Any:
@@ -140,10 +189,14 @@ def result_class(unittest: Any) -> Any:
 
     class Result(unittest.TestResult):  # type: ignore[misc]
         problem: Any = None
+        succeeded = False
 
         def note(self, outcome: str, problem: Any) -> None:
             if self.problem is None:
                 self.problem = (outcome, problem)
+
+        def addSuccess(self, _test: Any) -> None:
+            self.succeeded = True
 
         def addError(self, _test: Any, err: Any) -> None:
             self.note("error", err[1])
@@ -167,209 +220,6 @@ def result_class(unittest: Any) -> Any:
     return Result
 
 
-def run_pytest(module: types.ModuleType, emit: Callable[..., None], check: Callable[[], None]) -> None:
-    import os
-    import tempfile
-
-    import pytest
-
-    skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
-
-    class Loaded(pytest.Module):
-        def _getobj(self) -> types.ModuleType:
-            return module
-
-    class Plugin:
-        problem: Any = None
-        phases = 0
-
-        def pytest_collect_file(self, file_path: Any, parent: Any) -> Any:
-            return Loaded.from_parent(parent, path=file_path)
-
-        def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-            self.phases += 1
-            if call.excinfo is None:
-                return
-            error = call.excinfo.value
-            if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
-                self.note("skipped", str(error))
-            else:
-                self.note("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
-
-        def note(self, outcome: str, problem: Any) -> None:
-            if self.problem is None or self.problem[0] == "skipped":
-                self.problem = (outcome, problem)
-
-        @pytest.hookimpl(hookwrapper=True)
-        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-            owner = item.parent.name + "." if isinstance(item.parent, pytest.Class) else ""
-            name = owner + item.name.partition("[")[0]
-            self.problem, self.phases = None, 0
-            emit("start", name)
-            yield
-            if self.problem is None and item.get_closest_marker("xfail"):
-                self.note("skipped", "a failure was expected")
-            if self.problem is None and self.phases != PHASES:
-                self.note("error", "the case was not run to its end")
-            finish(emit, name, self.problem)
-            check()
-
-    # pytest wants a file; one that looks like a module would be loaded a second time
-    folder = tempfile.mkdtemp()
-    path = os.path.join(folder, "program")
-    open(path, "w").close()
-    options = ["--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull, "--capture=sys"]
-    options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler"]
-    pytest.main([*options, path], plugins=[Plugin()])
-
-
-class Guard:
-    """Tells when the program changed what its own judgement depends on."""
-
-    def __init__(self, emit: Callable[..., None], space: dict[str, Any]) -> None:
-        self.emit = emit
-        self.space = space
-        self.told: set[str] = set()
-        self.functions: list[Function] = []
-        self.test_case: Any = None
-        places: dict[str, Any] = {"builtins": builtins}
-        for name in ("unittest", "unittest.case", "unittest.suite", "unittest.result", "pytest"):
-            module = sys.modules.get(name)
-            if module is not None:
-                places[name] = module
-                classes = vars(module).items() if name.startswith("unittest.") else ()
-                places.update({"unittest." + key: value for key, value in classes if isinstance(value, type)})
-        self.kept = [(name, place, dict(vars(place))) for name, place in places.items()]
-        if "unittest" in sys.modules:
-            self.test_case = sys.modules["unittest"].TestCase
-            self.assertions = {key for key in dir(self.test_case) if callable(getattr(self.test_case, key))}
-
-    def expect(self, defined: Iterable[Function]) -> None:
-        """Say what has just been defined."""
-        self.functions += defined
-
-    def check(self) -> None:
-        """Report each change, once."""
-        for name, place, kept in self.kept:
-            now = vars(place)
-            for key in kept:
-                if now.get(key, self) is not kept[key] and key not in HARMLESS:
-                    self.tell("the program changed %s.%s" % (name, key))
-            if len(now) != len(kept) and isinstance(place, type):
-                for key in now:
-                    if key not in kept and key.startswith("__"):
-                        self.tell("the program changed %s.%s" % (name, key))
-        for function in self.functions:
-            if not function.check(self.space):
-                self.tell("the program replaced its function " + function.name)
-            if function.bound is not None:
-                self.check_class(function)
-
-    def check_class(self, function: Function) -> None:
-        """Look for assertions that were put into a test class from outside."""
-        owner = self.space.get(function.owner)
-        if self.test_case is None or not isinstance(owner, type) or not issubclass(owner, self.test_case):
-            return
-        for key in vars(owner):
-            if key in self.assertions and key not in (function.bound or ()) and not key.startswith("_"):
-                self.tell("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
-
-    def tell(self, message: str) -> None:
-        if message not in self.told:
-            self.told.add(message)
-            self.emit("tamper", message=message)
-
-
-class Function:
-    """A function of the program, or a method: `owner` is its class, `bound` the names that the class's body binds."""
-
-    def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
-        mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
-        self.key = "_" + owner.lstrip("_") + node.name if mangled else node.name
-        self.name = owner + "." + node.name if owner else node.name
-        self.owner = owner
-        self.code = code
-        self.decorated = decorated
-        self.bound = bound
-        self.seen = self.traceable = False
-        self.value: Any = None
-
-    def check(self, space: dict[str, Any]) -> bool:
-        """Say whether the name still stands for what it did at the first call, which is after loading."""
-        try:
-            value = (vars(space[self.owner]) if self.owner else space).get(self.key)
-        except (KeyError, TypeError):
-            value = None
-        has_code = self.has_code(value)
-        if not self.seen:
-            self.seen = True
-            self.value = value
-            self.traceable = has_code
-            return has_code or self.decorated
-        return value is self.value and has_code is self.traceable
-
-    def has_code(self, value: Any) -> bool:
-        """Say whether a value is the function of the source, or a decorator's work around it."""
-        for _ in range(10):
-            value = getattr(value, "__func__", value)
-            if not isinstance(value, types.FunctionType):
-                return False
-            if value.__code__ is self.code or not self.decorated:
-                break
-            value = value.__dict__.get("__wrapped__")
-        return value.__code__ is self.code
-
-
-def functions(
-    body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
-) -> Iterator[Function]:
-    """Yield the functions that a body defines outside of the snippet, where nothing else binds their names."""
-    codes = [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    for node in body:
-        kind = type(node).__name__
-        definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
-        if not definition or node.lineno in snippet or bound.count(node.name) > 1:
-            continue
-        lines = [node.lineno] + [part.lineno for part in node.decorator_list]
-        own = [each for each in codes if each.co_name == node.name and each.co_firstlineno in lines]
-        wrapped = decorated or bool(node.decorator_list)
-        if kind != "ClassDef":
-            yield from (Function(owner, node, each, wrapped, set(bound) if owner else None) for each in own[:1])
-        elif not owner:
-            inner = [name for part in node.body if part.lineno not in snippet for name in bindings(part)]
-            for each in own[:1]:
-                yield from functions(node.body, each, snippet, inner, node.name, wrapped)
-
-
-def bindings(node: Any) -> Iterator[str]:
-    """Yield the names that a statement binds in the scope it stands in."""
-    pending = [node]
-    while pending:
-        part = pending.pop()
-        kind = type(part).__name__
-        if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
-            yield part.name
-        elif kind == "alias":
-            yield (part.asname or part.name).partition(".")[0]
-        elif kind == "Name":
-            if type(part.ctx).__name__ != "Load":
-                yield part.id
-        elif kind != "Lambda":
-            values = [getattr(part, field, None) for field in part._fields]
-            nested = [item for value in values if isinstance(value, list) for item in value]
-            pending += [item for item in values + nested if hasattr(item, "_fields")]
-
-
-class Source:
-    """Gives the program's text to whoever asks for it by PEP 302: tracebacks and inspect."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def get_source(self, _name: str) -> str:
-        return self.text
-
-
 def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
     """Report how a case ended: `problem` is None, or an outcome with an exception or a reason."""
     if problem is None:
@@ -386,7 +236,7 @@ def tell(emit: Callable[..., None], kind: str, name: str, error: BaseException, 
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if frames or code.co_filename != OWN_NAME:
+        if code.co_filename != OWN_NAME:
             frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     if not frames and isinstance(error, SyntaxError) and error.filename == NAME:

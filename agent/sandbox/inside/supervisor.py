@@ -307,6 +307,7 @@ class Job:
         self.cases = cases
         self.options = options
         self.environment_path = environment_path
+        self.work = WORK
 
 
 def inode(path: str) -> int:
@@ -376,17 +377,20 @@ def load(path: str) -> Any:
 
 
 def extend_path(job: Job) -> None:
-    """Let programs import, behind the standard library: their environment, the image's packages, their own files."""
+    """Let programs import, behind the standard library: their environment, and then the image's packages.
+
+    Their own files come last, and the harness adds them: when it has imported what it needs.
+    """
     import site
 
-    if job.environment_path:
-        sys.path.append(job.environment_path)
+    standard = len(sys.path)
     if job.options.get("site") == "1":
-        site.main()
+        site.main()  # imports sitecustomize, which may not be one of the environment's
     else:
         site.setquit()
         site.sethelper()
-    sys.path.append(WORK)
+    if job.environment_path:
+        sys.path.insert(standard, job.environment_path)
 
 
 def reporter(nonce: str) -> Callable[..., None]:

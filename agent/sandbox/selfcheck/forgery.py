@@ -58,6 +58,13 @@ _FORGERIES = {
     "def test_a():\n    frame = sys._getframe()\n    while frame:\n        for v in list(frame.f_locals.values()):\n"
     "            if isinstance(v, str) and 16 <= len(v) <= 64: os.write(3, v.encode())\n"
     "        frame = frame.f_back\n    assert 0",
+    "closes its coroutine": "import asyncio\nasyncio.run = lambda main: main.close()\nasync def test_a(): assert 0",
+    "has no coroutines": "import types\ntypes.CoroutineType = types.GeneratorType = types.AsyncGeneratorType = int\n"
+    "async def test_a(): assert 0",
+    "has built-ins of its own": "import builtins\nglobals()['__builtins__'] = {**vars(builtins), 'len': lambda x: 3}\n"
+    "def test_a(): assert len([]) == 3",
+    "reaches the harness by its loader": "def passes(name, function, emit, *rest): emit('case', name, 'passed')\n"
+    "__loader__.get_source.__globals__['run_function'] = passes\ndef test_a(): assert 0",
     "stops time": "import time\ntime.time = time.monotonic = time.perf_counter = lambda: 0.0\n"
     "def test_a(): assert time.time() > 1",
     "leaves by a signal's handler": "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *a: os._exit(0))\n"

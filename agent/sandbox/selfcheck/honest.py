@@ -11,6 +11,26 @@ _HONEST = {
     "def test_a():\n    with mock.patch('builtins.open', lambda p: io.StringIO('x')): assert open('f').read() == 'x'",
     "is patched by a decorator": "from unittest import mock\n"
     "@mock.patch('os.getcwd', lambda: 'here')\ndef test_a():\n    import os\n    assert os.getcwd() == 'here'",
+    "patches unittest and restores it": "import unittest\nfrom unittest import mock\n"
+    "@mock.patch.object(unittest.TestCase, 'assertEqual', lambda *a: None)\ndef test_a():\n"
+    "    unittest.TestCase().assertEqual(1, 2)\n"
+    "    with mock.patch('asyncio.run'), mock.patch.dict('sys.modules', unittest=None): pass",
+    "has test classes of many kinds": "import unittest\nfrom unittest import mock\n"
+    "def timed(owner):\n    owner.setUpClass = classmethod(lambda cls: None)\n    return owner\n"
+    "class Base(unittest.TestCase):\n    count = 0\n"
+    "    def assertEqual(self, a, b):\n        Base.count += 1\n        super().assertEqual(a, b)\n"
+    "    def run(self, result=None): return super().run(result)\n"
+    "@timed\nclass TestB(Base):\n    def test_b(self): self.assertEqual(1, 1)\n"
+    "def test_a():\n    result = unittest.TestResult()\n    unittest.TestSuite([TestB('test_b')]).run(result)\n"
+    "    assert result.wasSuccessful() and Base.count == 1\n    assert mock.mock_open(read_data='x')().read() == 'x'",
+    "stops the clock while it runs": "import time, types, sys\n"
+    "def test_a():\n    real = time.time\n"
+    "    found = [(m, k) for m in list(sys.modules.values()) if isinstance(m, types.ModuleType)\n"
+    "        for k, v in list(vars(m).items()) if v is real]\n"
+    "    for m, k in found: setattr(m, k, lambda: 0.0)\n    assert time.time() == 0.0\n"
+    "    for m, k in found: setattr(m, k, real)",
+    "waits for much": "import asyncio\nasync def f(x):\n    await asyncio.sleep(0)\n    return x\n"
+    "async def test_a(): assert await asyncio.gather(f(1), f(2)) == [1, 2]",
     "defines a fallback": "try:\n    from json import loads as f\nexcept ImportError:\n    def f(x): return 1\n"
     "def test_a(): assert f('2') == 2",
     "chooses a definition": "if False:\n    def f(): return 1\nelse:\n    def f(): return 2\n"

@@ -34,6 +34,7 @@ def run(program: Program, folder: Path) -> RunResult:
     """Run a program's cases; the records are those that a sandbox would pass on."""
     job = PythonLanguage().job(program, environment=None, timeout=10)
     request = {"harness": job.harness, "program": job.program, "cases": job.cases, "options": dict(job.options)}
+    request["work"] = str(folder)
     done = subprocess.run(
         [sys.executable, "-c", _DRIVER],
         input=json.dumps(request),

@@ -1,0 +1,141 @@
+"""Runs a program's cases by pytest; the third part of the Python harness."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from agent.sandbox.inside.python_harness import finish
+
+PHASES = 3
+"""What pytest reports of a case: set-up, call, tear-down."""
+PLUGINS = (
+    ("asyncio", "pytest_asyncio.plugin"),
+    ("anyio", "anyio.pytest_plugin"),
+    ("trio", "pytest_trio.plugin"),
+    ("aiohttp", "pytest_aiohttp.plugin"),
+    ("hypothesispytest", "_hypothesis_pytestplugin"),
+    ("pytest_mock", "pytest_mock"),
+    ("requests_mock", "requests_mock.contrib._pytest_plugin"),
+)
+"""pytest's plugins that programs may rely on, by name and module; no other is loaded, wherever it is found."""
+
+
+def pytest_runner(module: types.ModuleType) -> Callable[..., None]:
+    """Return what runs pytest on the program as a module."""
+    import os
+    import tempfile
+
+    import pytest
+
+    run, environ, plugin = pytest.main, os.environ, plugin_class(pytest, module, pytest_plugins())
+    # pytest wants a file; one that looks like a module would be loaded a second time
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, "program")
+    open(path, "w").close()
+    options = ["--noconftest", "--import-mode=importlib", "--rootdir=" + folder, "-c", os.devnull, "--capture=sys"]
+    options += ["-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:faulthandler", path]
+
+    def run_pytest(emit: Callable[..., None], check: Callable[[], None]) -> None:
+        # else pytest would load what the program wrote into its folder, or into these variables
+        os.environ = environ  # noqa: B003
+        for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+            environ.pop(name, None)
+        environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        run(options, plugins=[plugin(emit, check)])
+
+    return run_pytest
+
+
+class Reporter:
+    """Reports what becomes of each case."""
+
+    def __init__(self, emit: Callable[..., None], check: Callable[[], None]) -> None:
+        self.emit = emit
+        self.check = check
+
+    def begin(self, item: Any, in_class: bool) -> None:
+        owner = item.parent.name + "." if in_class else ""
+        self.name = owner + item.name.partition("[")[0]
+        self.function = function_of(item)
+        self.problem: Any = None
+        self.phases = 0
+        self.emit("start", self.name)
+
+    def note(self, outcome: str, problem: Any) -> None:
+        if self.problem is None or self.problem[0] == "skipped":
+            self.problem = (outcome, problem)
+
+    def end(self, item: Any) -> None:
+        if self.problem is None and item.get_closest_marker("xfail"):
+            self.note("skipped", "a failure was expected")
+        if self.problem is None and self.phases != PHASES:
+            self.note("error", "the case was not run to its end")
+        finish(self.emit, self.name, self.problem)
+        self.check()
+
+
+def plugin_class(pytest: Any, module: types.ModuleType, plugins: list[tuple[str, Any]]) -> Any:
+    """Return pytest's plugin that shows it the program and reports what becomes of the cases."""
+    skip, xfail, fail = pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception
+    group = pytest.Class
+
+    class Loaded(pytest.Module):  # type: ignore[misc]
+        def _getobj(self) -> types.ModuleType:
+            return module
+
+    class Plugin(Reporter):
+        def pytest_addoption(self, pluginmanager: Any) -> None:
+            for name, plugin in plugins:
+                pluginmanager.register(plugin, name)
+
+        def pytest_collect_file(self, file_path: Any, parent: Any) -> Any:
+            return Loaded.from_parent(parent, path=file_path)
+
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+            self.phases += 1
+            if call.excinfo is None:
+                return
+            error = call.excinfo.value
+            if isinstance(error, (skip, xfail)) or item.get_closest_marker("xfail"):
+                self.note("skipped", str(error))
+            else:
+                self.note("failed" if isinstance(error, (AssertionError, fail)) else "error", error)
+
+        @pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
+        def pytest_runtest_call(self, item: Any) -> None:
+            if function_of(item) is not self.function:
+                self.note("error", "the test was replaced")
+
+        @pytest.hookimpl(hookwrapper=True)  # type: ignore[untyped-decorator]
+        def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
+            self.begin(item, isinstance(item.parent, group))
+            yield
+            self.end(item)
+
+    return Plugin
+
+
+def pytest_plugins() -> list[tuple[str, Any]]:
+    """Import what pytest would import later, when the program could decide what that is."""
+    from importlib import import_module
+
+    from _pytest.config import default_plugins
+
+    for name in default_plugins:
+        import_module("_pytest." + name)
+    found = []
+    for name, module in PLUGINS:
+        try:
+            found.append((name, import_module(module)))
+        except ImportError:
+            continue
+    return found
+
+
+def function_of(item: Any) -> Any:
+    """Return the function that an item of pytest runs."""
+    return getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
