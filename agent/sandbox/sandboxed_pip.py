@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.errors import DependencyUnavailable, SandboxError
+from agent.sandbox import builder_words
 from agent.sandbox.builder_settings import SETTINGS, BuilderSettings, read_settings
 from agent.sandbox.egress import EgressProxy
 from agent.sandbox.inside import ENVIRONMENT, source
@@ -97,8 +97,9 @@ async def _run(builder: Builder, job: bytes, proxy: EgressProxy, size: int) -> P
         await asyncio.wait({talk, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not talk.done():
             raise too_large(size)
-        return PipOutput(int(json.loads(await talk)["exit_code"]), printed.text)
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        exit_code = builder_words.exit_code(await talk)
+        return PipOutput(exit_code, await asyncio.to_thread(lambda: printed.text))
+    except (OSError, EOFError, ValueError) as error:
         raise await builder.trouble() from error
     finally:
         talk.cancel()

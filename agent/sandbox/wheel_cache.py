@@ -10,10 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import parse_wheel_filename
-
 from agent.sandbox.places import replacing, user_cache
-from agent.sandbox.wheels import InterpreterTag, Wheel
+from agent.sandbox.wheels import InterpreterTag, Wheel, locked
 
 _SCHEMA = 1
 
@@ -33,7 +31,7 @@ class Answer:
     @property
     def locked(self) -> tuple[str, ...]:
         """The lock these wheels make: `name==version`, sorted."""
-        return tuple(sorted("{}=={}".format(*parse_wheel_filename(name)[:2]) for name, _sha256 in self.files))
+        return locked(name for name, _sha256 in self.files)
 
 
 class WheelCache:

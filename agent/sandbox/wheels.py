@@ -159,5 +159,14 @@ def read_wheels(paths: Iterable[Path]) -> list[Wheel]:
     return sorted(wheels, key=lambda wheel: wheel.name)
 
 
+def locked(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the lock that wheels of these file names make: `name==version`, sorted.
+
+    Raises:
+        ValueError: one is no name of a wheel.
+    """
+    return tuple(sorted("{}=={}".format(*parse_wheel_filename(name)[:2]) for name in names))
+
+
 def _joined(requirements: Iterable[Requirement]) -> str:
     return ", ".join(str(requirement) for requirement in requirements)
