@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ _FIXED = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_QUIET": "0", "PIP_VERBOSE": "0", "
 _PATHS = ("PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONSTRAINT", "PIP_CACHE_DIR")
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
-_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
+_WORD = re.compile(r"\S+")
 
 
 NO_PIP = "this Python has no pip to fetch dependencies with: install it (`python -m ensurepip`)"
@@ -108,36 +107,42 @@ async def run_pip(arguments: Sequence[str], work: Path, *, size: int) -> PipOutp
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         _, exit_code = await asyncio.shield(ended)
-    if exit_code and "No module named pip" in output.text:
+    text = await asyncio.to_thread(lambda: output.text)
+    if exit_code and "No module named pip" in text:
         raise SandboxError(NO_PIP)
-    return PipOutput(exit_code, output.text)
+    return PipOutput(exit_code, text)
 
 
 def clean(text: str) -> str:
     """Take escape sequences, control characters and the secrets of URLs out of a text."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
-    return _SECRET.sub("***@", text)
+    return _WORD.sub(_without_secret, text)
+
+
+def _without_secret(word: re.Match[str]) -> str:
+    # up to the last @: people put passwords into URLs that have a / or @ in them and should be quoted, but are not
+    scheme, separator, rest = word[0].partition("://")
+    _secret, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}***@{place}" if at else word[0]
 
 
 class Tail:
     """Keeps the last part of an output."""
 
     def __init__(self) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._held = 0
+        self._held = bytearray()
 
     def add(self, chunk: bytes) -> None:
         """Take what was printed next."""
-        self._chunks.append(chunk)
-        self._held += len(chunk)
-        while self._held - len(self._chunks[0]) >= _OUTPUT_LIMIT:
-            self._held -= len(self._chunks.popleft())
+        self._held += chunk
+        if len(self._held) >= 2 * _OUTPUT_LIMIT:
+            del self._held[:-_OUTPUT_LIMIT]
 
     @property
     def text(self) -> str:
         """What is kept, cleaned."""
-        return clean(b"".join(self._chunks).decode("utf-8", "replace"))
+        return clean(self._held[-_OUTPUT_LIMIT:].decode("utf-8", "replace"))
 
 
 async def _read(stream: asyncio.StreamReader, output: Tail) -> None:

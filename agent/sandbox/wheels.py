@@ -123,9 +123,9 @@ class WheelFetcher:
         if output.exit_code == 0:
             return
         # pip says the same of a missing project, of one without fitting wheels, and of some conflicts: ask for details.
-        project = project_without_wheel(output.text)
+        project = await asyncio.to_thread(project_without_wheel, output.text)
         details = None if project is None else await self._details(project, interpreter)
-        raise explain(output.text, details, str(interpreter))
+        raise await asyncio.to_thread(explain, output.text, details, str(interpreter))
 
     async def _details(self, project: str, interpreter: InterpreterTag) -> str | None:
         with tempfile.TemporaryDirectory(prefix="agent-wheels-") as folder:

@@ -30,6 +30,7 @@ _HEADER = struct.Struct("!BIH")
 _NUMBER = struct.Struct("!I")
 _LONGEST = 1 << 15
 _CONNECTIONS = 64
+_TASKS = 4 * _CONNECTIONS
 
 
 class BrokenFrames(ConnectionError):
@@ -62,7 +63,12 @@ class _Connection:
         self.may_send = asyncio.Event()
         self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
         self.held = 0
+        self.ended = False
         self.task: asyncio.Future[Any] | None = None
+
+    def takes(self, kind: int, payload: bytes) -> bool:
+        """Say whether data, or the end of it, may come now: nothing after the end, no more than the window."""
+        return not self.ended and bool(payload) == (kind == DATA) and self.held + len(payload) <= WINDOW
 
 
 class Mux:
@@ -114,7 +120,11 @@ class Mux:
             await self._writer.drain()
 
     async def open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have the other side serve a connection that was made here."""
+        """Have the other side serve a connection that was made here; of too many at once the last is closed."""
+        # half: the other side may not yet have seen the end of those that ended here
+        if len(self._connections) >= _CONNECTIONS // 2:
+            writer.close()
+            return
         self._opened += 1
         number = self._opened
         connection = self._connections[number] = _Connection()
@@ -127,7 +137,8 @@ class Mux:
         if kind == OPEN:
             self._accept(number)
         elif kind == OUTPUT and self._output is not None:
-            self._output(payload)
+            if payload:
+                self._output(payload)
         elif connection is None:
             return  # it ended here while this was under way
         elif kind == RESET:
@@ -136,8 +147,9 @@ class Mux:
         elif kind == CREDIT and len(payload) == _NUMBER.size:
             connection.credit = min(connection.credit + _NUMBER.unpack(payload)[0], WINDOW)
             connection.may_send.set()
-        elif kind in (DATA, EOF) and bool(payload) == (kind == DATA) and connection.held + len(payload) <= WINDOW:
+        elif kind in (DATA, EOF) and connection.takes(kind, payload):
             connection.held += len(payload)
+            connection.ended = kind == EOF
             connection.arrived.put_nowait(payload)
         else:
             raise BrokenFrames(f"a frame of kind {kind} with {len(payload)} bytes out of place")
@@ -145,9 +157,9 @@ class Mux:
     def _accept(self, number: int) -> None:
         if self._serve is None or number in self._connections:
             raise BrokenFrames("a connection nobody asked for")
-        if len(self._connections) >= _CONNECTIONS:
-            self._start(self.send(RESET, number))
-            return
+        # a task may wait for as long as the other side reads nothing, so they are counted as well
+        if len(self._connections) >= _CONNECTIONS or len(self._tasks) >= _TASKS:
+            raise BrokenFrames("more connections at once than anybody needs")
         connection = self._connections[number] = _Connection()
         connection.task = self._start(self._serve_one(number, connection, self._serve))
 
