@@ -65,7 +65,9 @@ class SandboxConfig(BaseModel):
     pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
     starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
     store_mb: int = Field(
-        default=20480, ge=0, description="environments kept; beyond, those unused longest go first (0: all are kept)"
+        default=20480,
+        ge=0,
+        description="environments kept, and wheels as much; those unused longest go first (0: all stay)",
     )
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
     index_rule: bool = Field(

@@ -11,7 +11,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.pip_options import read_sources
 from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
 from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
@@ -76,9 +77,10 @@ class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip settings.
 
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
-    one everything asked for is. `cache` is a folder for wheels and the index's answers, by default the user's cache
+    one everything asked for is. An answer of the indexes counts for those it came from alone, which `sources` names.
+    `cache` is a folder for wheels and the index's answers, by default the user's cache
     folder. A refusal is remembered as long as this object lives.
-    After a build the store is shrunk to `limit` bytes (0: it grows without limit).
+    After a build the store is shrunk to `limit` bytes, and so is the cache (0: they grow without limit).
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class WheelEnvironments:
         rule: IndexRule | None = None,
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
+        sources: Callable[[], Awaitable[Sequence[str]]] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
@@ -99,6 +102,9 @@ class WheelEnvironments:
         self._rule = rule
         self._cache = WheelCache(cache or default_cache())
         self.fetcher = fetcher or WheelFetcher()
+        self._sources = sources
+        self._places: Sequence[str] | None = None
+        self._asking = asyncio.Lock()
         self._clock = clock
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._builds: Flights[Environment] = Flights()
@@ -160,6 +166,7 @@ class WheelEnvironments:
             # what cannot be removed now is removed after another build: no pair is to fail for it
             with suppress(SandboxError):
                 await shrink(self._installer, self._limit)
+            await asyncio.to_thread(self._cache.shrink, self._limit)
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
@@ -190,20 +197,29 @@ class WheelEnvironments:
         return request
 
     async def _find_or_fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        interpreter = self._installer.interpreter
-        known = await asyncio.to_thread(self._cache.recall, request, interpreter)
+        asked = await self._asked()
+        known = await asyncio.to_thread(self._cache.recall, request, asked)
+        if known is not None:
+            await self._admit_again(request, known)
         current = known is not None and (not self._network or self._clock() - known.time < ANSWER_LIFE)
         if known is not None and current:
             found = await self._from_cache(known)
             if found is not None:
                 return found
         try:
-            return await self._fetch(request)
+            return await self._fetch(request, asked)
         except DependencyUnavailable as error:
             found = await self._from_cache(known) if known is not None and error.temporary and not current else None
             if found is None:
                 raise
             return found
+
+    async def _asked(self) -> list[str]:
+        """Return what an answer depends on besides the requirements."""
+        async with self._asking:
+            if self._places is None:
+                self._places = await self._sources()
+        return [str(self._installer.interpreter), *self._places]
 
     async def _from_cache(self, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
         key = self._key(answer)
@@ -213,7 +229,7 @@ class WheelEnvironments:
         wheels = await asyncio.to_thread(self._cache.wheels, answer)
         return None if wheels is None else (key, await self._install(wheels, key))
 
-    async def _fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    async def _fetch(self, request: tuple[str, ...], asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         if not self._network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
@@ -230,13 +246,24 @@ class WheelEnvironments:
                         self._silent = (self._clock() + SILENCE, str(error))
                     raise
                 self._silent = None
-                keep = partial(self._cache.keep, now=self._clock())
-                answer = await asyncio.to_thread(keep, request, self._installer.interpreter, wheels)
+                keep = partial(self._cache.keep, now=self._clock(), admitted=self._rule is not None)
+                answer = await asyncio.to_thread(keep, request, asked, wheels)
+                self._grown = True
                 key = self._key(answer)
                 installed = await self._installer.installed(key)
                 if installed is None:
                     installed = await self._install([wheel.path for wheel in wheels], key)
                 return key, installed
+
+    async def _admit_again(self, request: tuple[str, ...], known: Answer) -> None:
+        """Apply the rule to what was fetched before, perhaps without one, or by another."""
+        if known.admitted and not self._network:
+            return  # without its index the rule knows less than it did then
+        try:
+            await self._admit([Requirement(text) for text in request])
+        except DependencyUnavailable as error:
+            if not (error.temporary and known.admitted):
+                raise
 
     async def _admit(self, requirements: Sequence[Requirement]) -> None:
         for requirement in requirements:

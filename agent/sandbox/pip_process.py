@@ -158,7 +158,7 @@ async def _wait(ended: asyncio.Future[tuple[None, int]], work: Path, size: int) 
 
 def too_large(size: int) -> DependencyUnavailable:
     """Return the error for a download of more than so many bytes."""
-    return DependencyUnavailable(f"the download is larger than {size >> 20} MB, the limit for one environment")
+    return DependencyUnavailable(f"the download is larger than {size >> 20} MB, all that is allowed for it")
 
 
 def folder_size(folder: Path) -> int:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import threading
 import tracemalloc
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from werkzeug import Response
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.closure import close_over
-from agent.sandbox.pip_process import Tail, clean, run_pip
+from agent.sandbox.pip_process import PipOutput, Tail, clean, run_pip
 from agent.sandbox.pip_trouble import explain, readable
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
 from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, use_folder, use_index
@@ -152,6 +154,27 @@ async def test_a_download_beyond_the_size_limit_is_stopped(tmp_path: Path, monke
     (tmp_path / "big").write_bytes(b"0" * 2048)
     with pytest.raises(DependencyUnavailable, match="larger than"):
         await run_pip(["hash", "/dev/zero"], tmp_path, size=1024)  # a pip that never ends by itself
+
+
+async def test_all_rounds_of_a_request_share_one_limit_and_leave_only_the_last(into: Path) -> None:
+    sizes: list[int] = []
+
+    async def pip(arguments: Sequence[str], folder: Path, *, size: int) -> PipOutput:
+        sizes.append(size)
+        wanted = arguments[list(arguments).index("--") + 1 :]
+        make_wheel(folder, "a", requires=["b"], files={"a": "0" * 10_000})
+        if len(wanted) > 1:
+            make_wheel(folder, "b", files={"b": "0" * 10_000})
+        return PipOutput(0, "")
+
+    wheels = await WheelFetcher(pip).fetch([Requirement("a")], CP311, into)
+    assert [wheel.name for wheel in wheels] == ["a", "b"]
+    assert sizes[0] - sizes[1] > 10_000
+    assert {wheel.path.parent.name for wheel in wheels} == {"1"}
+    assert not (into / "0").exists()
+    shutil.rmtree(into / "1")
+    with pytest.raises(DependencyUnavailable, match="larger than"):
+        await WheelFetcher(pip, size=25_000).fetch([Requirement("a")], CP311, into)
 
 
 @pytest.mark.network
