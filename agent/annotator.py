@@ -23,6 +23,7 @@ from agent.llm.models import Models, ModelSource
 from agent.prompts import Prompts
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.requirements_file import read_requirements
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
@@ -31,6 +32,7 @@ from agent.types import Annotation, Pair
 from agent.workers import completed
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
+_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
 
@@ -228,7 +230,15 @@ class Annotator:
             "prompts": self._prompts.hashes(),
             "pipeline": pipeline.model_dump(mode="json", exclude={"pair_timeout", "sandbox_attempts"}),
             "unsupported": self._unsupported,
+            **self._supplied(),
         }
+
+    def _supplied(self) -> dict[str, Any]:
+        """What programs were given besides the defaults; a run without any is compared as ever."""
+        given = self._config.sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
+        if "requirements" in given:
+            given["requirements"] = list(read_requirements(Path(given["requirements"])))
+        return {"sandbox": given} if given else {}
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records of this machine: versions and sandbox."""

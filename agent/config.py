@@ -33,7 +33,7 @@ class PipelineConfig(BaseModel):
     reasks: int = Field(default=2, ge=0, description="times an unparsable reply is asked again")
     test_timeout: float = Field(default=15.0, gt=0, description="seconds for one execution")
     command_timeout: float = Field(default=30.0, gt=0, description="seconds for one stage-2 command")
-    sandbox_attempts: int = Field(default=2, ge=1, description="fresh sandboxes tried when one breaks")
+    sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
     seed: int = 0
@@ -64,6 +64,17 @@ class SandboxConfig(BaseModel):
     inodes: int = Field(default=32768, ge=256, description="files and folders in each of a sandbox's folders")
     pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
     starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
+    image: str | None = Field(default=None, min_length=1, description="an image to run in place of ours; Docker only")
+    mount_ro: tuple[str, ...] = Field(default=(), description="what of the host sandboxes may read, each as HOST:BOX")
+    requirements: str | None = Field(default=None, description="a requirements file: part of every environment")
+    exclude_newer: str | None = Field(default=None, description="a day or moment; wheels uploaded later are not taken")
+    python: str | None = Field(
+        default=None, pattern=r"^3\.\d{1,2}$", description="the Python that runs programs, as 3.9"
+    )
+    era: Literal["run", "pair"] = Field(
+        default="run", description="whether pairs with a year have the Python and the packages of that year"
+    )
+    images: dict[str, str] = Field(default_factory=dict, description="Docker: which image has which Python")
     store_mb: int = Field(
         default=20480,
         ge=0,

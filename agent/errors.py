@@ -8,6 +8,7 @@
     │   │   └── PromptError        a template that is missing or does not render
     │   ├── RunFolderError         the output folder is of another run, in use or unreadable
     │   └── SandboxUnavailable     no backend works on this machine
+    │       └── InterpreterUnavailable  the Python that was asked for is not here
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
     │   ├── BudgetExceeded         the cost limit was reached
@@ -21,7 +22,9 @@
         │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
         │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
         │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
+        │   ├── EraUnavailable     the Python of the pair's year is not here
         │   └── EngineLost         the container engine does not answer
+        ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -75,6 +78,10 @@ class RunFolderError(UsageError):
 
 class SandboxUnavailable(UsageError):
     """No sandbox backend works here; the message says the remedy."""
+
+
+class InterpreterUnavailable(SandboxUnavailable):
+    """The version of Python that was asked for is not here; names those that are."""
 
 
 class RunStopped(AgentError):
@@ -133,8 +140,16 @@ class EnvironmentGone(SandboxError):
     """The environment that a program was to run in is not in the store any more: somebody removed it."""
 
 
+class EraUnavailable(SandboxError):
+    """The Python of a pair's year is not here, so that its program was not run."""
+
+
 class EngineLost(SandboxError):
     """The container engine does not answer."""
+
+
+class RequirementsUnavailable(PairError):
+    """A pair's own requirements cannot be had, so that its program would say nothing of what was meant."""
 
 
 class PairTimeout(PairError):

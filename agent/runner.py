@@ -17,6 +17,7 @@ from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.eras import Eras
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
 from agent.types import Annotation, ErrorInfo, Evidence, Pair, Usage
@@ -103,7 +104,13 @@ class PairRunner:
             pipeline = self._fallback
         session = None
         if self._backend is not None and pipeline.uses_sandbox:
-            session = SandboxSession(self._backend, self._gates, attempts=self._config.pipeline.sandbox_attempts)
+            eras = self._backend if isinstance(self._backend, Eras) else None
+            session = SandboxSession(
+                self._backend if eras is None else eras.of(pair.meta.get("year")),
+                self._gates,
+                attempts=self._config.pipeline.sandbox_attempts,
+                requirements=_requirements(pair),
+            )
         tools = Tools(
             asker=asker,
             language=language or PlainLanguage(pair.language),
@@ -134,6 +141,14 @@ class _Progress:
     def add(self, node: str, step: Step) -> None:
         self.state = {**self.state, **step.update}
         self._listener(StepDone(self.state["pair"].id, node, step.outcome))
+
+
+def _requirements(pair: Pair) -> tuple[str, ...]:
+    """Return what a pair says it needs; a field of that name with anything but a list of texts means something else."""
+    named = pair.meta.get("requirements")
+    if isinstance(named, list) and all(isinstance(each, str) for each in named):
+        return tuple(named)
+    return ()
 
 
 def _annotation(

@@ -123,3 +123,11 @@ def store() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """An empty folder in which programs can be shown files: every user may enter it."""
+    with tempfile.TemporaryDirectory(prefix="agent-open-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name).resolve()

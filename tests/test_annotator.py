@@ -15,7 +15,7 @@ import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, annotate
-from agent.config import Config, RunnerConfig
+from agent.config import Config, RunnerConfig, SandboxConfig
 from agent.errors import AccountError, BudgetExceeded, ConfigError, InputError, RunFolderError, UsageError
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted
 from agent.llm.base import Call, Reply
@@ -307,3 +307,15 @@ def test_after_a_run_no_process_is_left() -> None:
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     assert done.stdout.split("\n")[:2] == ["['passed', 'passed', 'passed', 'passed']", "ps"]
+
+
+def test_a_run_is_told_from_one_whose_programs_were_given_something_else(tmp_path: Path) -> None:
+    (names := tmp_path / "requirements.txt").write_text("b\na>=1\n")
+
+    def given(**settings: Any) -> Any:
+        config = Config(sandbox=SandboxConfig(**settings))
+        return Annotator(model=ScriptedLLM([]), config=config).identity().get("sandbox")
+
+    assert given() is given(memory_mb=512, pool=0) is None
+    assert given(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
+    assert given(requirements=str(names)) == {"requirements": ["a>=1", "b"]}

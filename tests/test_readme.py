@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.llm.server import ChatServer, says
+from tests.sandbox.wheelhouse import make_wheel
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,8 +25,12 @@ DEMO = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder as the README's reader has it: the examples, pairs of their own, a program."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as the README's reader has it: the examples, pairs of their own, a program, what it requires."""
+    (tmp_path / "requirements.txt").write_text("tinything>=1  # the reader's own\n")
+    (tmp_path / "wheels").mkdir()
+    make_wheel(tmp_path / "wheels", "tinything")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     write_pairs(tmp_path, 4)
     (tmp_path / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
@@ -96,8 +101,8 @@ def test_the_commands_for_own_pairs_work(folder: Path) -> None:
         if command.split()[0] in ("agent", "python") and not re.search(r"llm\.example\.org|runs/(mine|demo)", command)
     ],
 )
-def test_every_other_command_works(command: str, folder: Path) -> None:
-    done = run(command, folder)
+def test_every_other_command_works(command: str, folder: Path, open_folder: Path) -> None:
+    done = run(command.replace("/srv/words", str(open_folder)), folder)
     assert done.stdout
     if "--json" in command:
         assert json.loads(done.stdout)["status"] == "passed"

@@ -311,3 +311,39 @@ async def test_steps_are_told_in_order() -> None:
     assert steps == [
         ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence"), ("arbitrate", "decided")
     ]  # fmt: skip
+
+
+REPLIES = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
+
+
+async def test_a_pairs_own_requirements_are_there_from_the_first_execution_on() -> None:
+    sandbox = ScriptedSandbox(passed, environments=environment)
+    pair = PAIR.model_copy(update={"meta": {"requirements": ["pyyaml"]}})
+    found = await annotate(dict(REPLIES), sandbox, pair)
+    assert (found.label, found.installed) == (1, ("pyyaml==1",))
+    assert [job.environment for job in sandbox.jobs] == ["kpyyaml"]
+
+
+async def test_a_pair_whose_requirements_cannot_be_had_gets_no_label() -> None:
+    def none(requirements: Sequence[str]) -> Any:
+        raise DependencyUnavailable(f"{requirements[0]}: not installed, for it is new")
+
+    pair = PAIR.model_copy(update={"meta": {"requirements": ["nmupy"]}})
+    found = await annotate(dict(REPLIES), ScriptedSandbox(passed, environments=none), pair)
+    assert found.label is None
+    assert found.error is not None
+    assert (found.error.type, "nmupy: not installed" in found.error.message) == ("RequirementsUnavailable", True)
+
+
+@pytest.mark.parametrize("meta", ["see README", [1, 2], None, {"a": "b"}, []])
+async def test_a_field_that_lists_no_requirements_means_something_else(meta: Any) -> None:
+    sandbox = ScriptedSandbox(passed)
+    found = await annotate(dict(REPLIES), sandbox, PAIR.model_copy(update={"meta": {"requirements": meta}}))
+    assert (found.label, sandbox.requirements) == (1, [])
+
+
+async def test_a_pair_may_not_ask_for_a_hundred_things() -> None:
+    pair = PAIR.model_copy(update={"meta": {"requirements": [f"a{n}" for n in range(101)]}})
+    found = await annotate(dict(REPLIES), ScriptedSandbox(passed, environments=environment), pair)
+    assert found.error is not None
+    assert "a pair may ask for 100" in found.error.message

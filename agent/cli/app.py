@@ -31,6 +31,22 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="KEY=VALUE", help="Any setting, such as sandbox.memory_mb=512. Repeatable."),
 ]
+Image = Annotated[str | None, typer.Option(metavar="NAME", help="Docker: the image to run, with Python 3.8 or later.")]
+Memory = Annotated[int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: 1024].")]
+MountRo = Annotated[
+    list[str] | None,
+    typer.Option("--mount-ro", metavar="HOST:BOX", help="Show programs a folder or file, read-only. Repeatable."),
+]
+Requirements = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
+]
+ExcludeNewer = Annotated[
+    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must tell when.")
+]
+Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
+EraName = Annotated[
+    Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 
@@ -59,6 +75,13 @@ def annotate(
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
     without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
     sandbox: SandboxName = "auto",
+    image: Image = None,
+    memory: Memory = None,
+    mount_ro: MountRo = None,
+    requirements: Requirements = None,
+    exclude_newer: ExcludeNewer = None,
+    python: Python = None,
+    era: EraName = "run",
     concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
     pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
@@ -117,6 +140,13 @@ def annotate(
             settings={
                 "variant": variant,
                 "sandbox.backend": sandbox,
+                "sandbox.image": image,
+                "sandbox.memory_mb": memory,
+                "sandbox.mount_ro": mount_ro,
+                "sandbox.requirements": requirements and str(requirements),
+                "sandbox.exclude_newer": exclude_newer,
+                "sandbox.python": python,
+                "sandbox.era": era,
                 "runner.concurrency": concurrency,
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,
@@ -133,6 +163,12 @@ def execute(
     program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
     code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
     sandbox: SandboxName = "auto",
+    image: Image = None,
+    memory: Memory = None,
+    mount_ro: MountRo = None,
+    requirements: Requirements = None,
+    exclude_newer: ExcludeNewer = None,
+    python: Python = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for the execution.")] = 15.0,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
     settings: Settings = None,
@@ -141,7 +177,17 @@ def execute(
     """Run a test program in a sandbox and print the report. Exit code 0: every case passed; 1: not so."""
     from agent.cli.execute import run
 
-    run(program, code, sandbox=sandbox, timeout=timeout, install=install, settings=settings or [], as_json=as_json)
+    options = {
+        "sandbox.backend": sandbox,
+        "sandbox.image": image,
+        "sandbox.memory_mb": memory,
+        "sandbox.mount_ro": mount_ro,
+        "sandbox.requirements": requirements and str(requirements),
+        "sandbox.exclude_newer": exclude_newer,
+        "sandbox.python": python,
+        "pipeline.test_timeout": timeout,
+    }
+    run(program, code, options=options, install=install, settings=settings or [], as_json=as_json)
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,14 @@ from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
 
+Ran = tuple[RunResult, TestReport, Environment | None]
+"""What the sandbox saw, what it means for the program, and the packages it had."""
+
 _NOTHING = "pass\n"
 
 
 def run(
-    program: Path, code: Path | None, *, sandbox: str, timeout: float, install: bool, settings: list[str], as_json: bool
+    program: Path, code: Path | None, *, options: Mapping[str, Any], install: bool, settings: list[str], as_json: bool
 ) -> None:
     """Run the program, print its report, exit with 0 when every case passed, else 1.
 
@@ -34,21 +39,23 @@ def run(
     """
     language = built_in_languages()["python"]
     parsed = _program(language, program, code)
-    config = read_config({"sandbox.backend": sandbox, "pipeline.test_timeout": timeout}, settings)
+    # one sandbox is all that is needed, and none for a next program
+    config = read_config({"sandbox.pool": 1, **options}, settings)
     told = Console(stderr=True)
 
-    async def execute() -> tuple[RunResult, TestReport, Environment | None]:
+    async def execute() -> tuple[Ran, Mapping[str, str]]:
         backend = await choose(config.sandbox, lambda line: told.print(plain(line), markup=False, highlight=False))
         session = SandboxSession(backend)
         try:
-            return await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+            ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+            return ran, backend.describe()
         finally:
             await session.close()
             await backend.close()
 
-    result, report, environment = asyncio.run(execute())
+    (result, report, environment), sandbox = asyncio.run(execute())
     if as_json:
-        typer.echo(json.dumps(_as_json(report, result, environment)))
+        typer.echo(json.dumps(_as_json(report, result, environment, sandbox)))
     else:
         _print(report, result)
     raise typer.Exit(0 if report.status is Status.PASSED else 1)
@@ -56,20 +63,21 @@ def run(
 
 async def _run(
     language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, told: Console
-) -> tuple[RunResult, TestReport, Environment | None]:
-    result = await session.run(language.job(program, environment=None, timeout=timeout))
+) -> Ran:
+    first = await session.first_environment()
+    result = await session.run(language.job(program, environment=None if first is None else first.key, timeout=timeout))
     report = language.report(program, result)
     names = language.missing(program, result) if install and report.cause is Cause.DEPENDENCY else ()
     try:
         wanted = [language.requirement(name) or await session.requirement(name) for name in names]
         requirements = [found for found in wanted if found is not None]
         if not requirements:
-            return result, report, None
+            return result, report, first
         told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
-        environment = await session.environment(requirements)
+        environment = await session.environment([*(first.requirements if first else ()), *requirements])
     except DependencyUnavailable as error:
         told.print(plain(str(error)), markup=False, highlight=False)
-        return result, report, None
+        return result, report, first
     result = await session.run(language.job(program, environment=environment.key, timeout=timeout))
     return result, language.report(program, result), environment
 
@@ -98,7 +106,9 @@ def _text(path: Path) -> str:
         raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error
 
 
-def _as_json(report: TestReport, result: RunResult, environment: Environment | None) -> dict[str, Any]:
+def _as_json(
+    report: TestReport, result: RunResult, environment: Environment | None, sandbox: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         **report.model_dump(mode="json"),
         "executed": report.executed,
@@ -106,9 +116,15 @@ def _as_json(report: TestReport, result: RunResult, environment: Environment | N
         "signal": result.signal,
         "timed_out": result.timed_out,
         "limit": result.limit,
+        "records": [asdict(record) for record in result.records],
+        "hang": [asdict(frame) for frame in result.hang],
         "stdout": result.stdout,
         "stderr": result.stderr,
+        "truncated": result.truncated,
+        "environment": None if environment is None else environment.key,
         "installed": [] if environment is None else list(environment.installed),
+        "python": sandbox.get("python"),
+        "sandbox": dict(sandbox),
         "seconds": round(result.seconds, 4),
     }
 

@@ -12,6 +12,16 @@ from agent.config import Config
 from agent.errors import ConfigError
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads values as texts, which the settings make numbers of: 3.10 is a version, 2016-12-31 a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag == "tag:yaml.org,2002:null"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
     """Return the configuration: options that were given, then `key=value` settings over them.
 
@@ -27,7 +37,7 @@ def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
         if not separator or not key.strip():
             raise ConfigError(f"-c {setting}: settings look like sandbox.memory_mb=512")
         try:
-            value = yaml.safe_load(text)
+            value = yaml.load(text, _Loader)
         except yaml.YAMLError as error:
             raise ConfigError(f"-c {setting}: the value cannot be read: {error}") from error
         _set(tree, key.strip(), value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.text import one_line
+from agent.cli.text import one_line, plain
 from agent.store.run_view import RunView
 from agent.types import Annotation, Cause, Evidence, Status
 
@@ -20,7 +20,9 @@ def table(view: RunView) -> Table:
     for annotation in view.annotations():
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         path = " → ".join(steps(annotation, view.evidence(annotation.id, annotation.round)))
-        found.add_row(*map(Text, (one_line(annotation.id, 30), label, annotation.decided_by or "-", path)))
+        found.add_row(
+            *map(Text, (one_line(annotation.id, 30), label, one_line(annotation.decided_by or "-", 30), plain(path)))
+        )
     return found
 
 
@@ -36,7 +38,7 @@ def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
     if annotation.test is not None:
         told.append(_test(annotation))
     if annotation.error is not None:
-        told.append(f"{annotation.error.type}: {one_line(annotation.error.message, 80)}")
+        told.append(f"{one_line(annotation.error.type, 40)}: {one_line(annotation.error.message, 80)}")
     return told
 
 

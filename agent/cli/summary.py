@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
 from rich.table import Table
+from rich.text import Text
 
+from agent.cli.text import one_line
 from agent.types import Annotation, TestReport, Usage
 
 
@@ -95,31 +98,36 @@ class Tally:
 def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     """Return the summary as rows of name and value."""
     table = Table.grid(padding=(0, 2))
+    row = partial(_add, table)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     labels = summary.labels
     undecided = labels["null"] - sum(summary.errors.values())
-    table.add_row("pairs", f"{summary.pairs}")
-    table.add_row("labels", f"{labels['1']} match · {labels['0']} no match · {undecided} undecided")
+    row("pairs", f"{summary.pairs}")
+    row("labels", f"{labels['1']} match · {labels['0']} no match · {undecided} undecided")
     if summary.errors:
-        table.add_row("errors", _listed(summary.errors))
-    table.add_row("decided by", _listed(summary.decided_by) or "nobody")
+        row("errors", _listed(summary.errors))
+    row("decided by", _listed(summary.decided_by) or "nobody")
     if summary.statuses:
-        table.add_row("tests", _listed(summary.statuses))
+        row("tests", _listed(summary.statuses))
     if summary.causes:
-        table.add_row("causes", _listed(summary.causes))
+        row("causes", _listed(summary.causes))
     if summary.programs:
-        table.add_row(
+        row(
             "programs",
             f"{summary.programs_executed} of {summary.programs} ran ({summary.executed_share:.1%}), "
             f"{summary.cases_per_program} cases each",
         )
-        table.add_row("repairs", f"{summary.repairs} on {summary.pairs_repaired} pairs")
-        table.add_row("stand-ins", f"{summary.stand_ins} on {summary.pairs_with_stand_ins} pairs")
-    table.add_row("model", _spent(summary.usage))
+        row("repairs", f"{summary.repairs} on {summary.pairs_repaired} pairs")
+        row("stand-ins", f"{summary.stand_ins} on {summary.pairs_with_stand_ins} pairs")
+    row("model", _spent(summary.usage))
     if wall_seconds is not None and wall_seconds > 0:
-        table.add_row("time", f"{wall_seconds:.1f} s")
+        row("time", f"{wall_seconds:.1f} s")
     return table
+
+
+def _add(table: Table, name: str, value: str) -> None:
+    table.add_row(name, Text(value))
 
 
 def as_json(summary: Summary, **more: Any) -> dict[str, Any]:
@@ -138,4 +146,4 @@ def _spent(usage: Usage) -> str:
 
 
 def _listed(counts: dict[str, int]) -> str:
-    return " · ".join(f"{count} {name}" for name, count in counts.items())
+    return " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts.items())

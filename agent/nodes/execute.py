@@ -24,6 +24,8 @@ class Execute:
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the execution report."""
         program, environment = state["program"], state.get("environment")
+        if environment is None:
+            environment = await tools.sandbox.first_environment()
         job = tools.language.job(
             program,
             environment=None if environment is None else environment.key,
@@ -44,7 +46,7 @@ class Execute:
             seconds=result.seconds,
         )
         broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
-        return Step(
-            "broken" if broken else "evidence",
-            {"report": report, "result": result, "executions": (*state.get("executions", ()), execution)},
-        )
+        update: State = {"report": report, "result": result, "executions": (*state.get("executions", ()), execution)}
+        if environment is not None:
+            update["environment"] = environment
+        return Step("broken" if broken else "evidence", update)

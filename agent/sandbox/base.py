@@ -149,7 +149,12 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class EnvironmentBuilder(Protocol):
-    """Builds environments in throwaway sandboxes of their own; equal requests share one build."""
+    """Builds environments in throwaway sandboxes of their own; equal requests share one build.
+
+    `always` are requirements that are part of every environment, so that no program should run without one.
+    """
+
+    always: tuple[str, ...]
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.

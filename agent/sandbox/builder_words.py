@@ -27,15 +27,17 @@ def installer_job(wheels: Sequence[Path], room: Room) -> str:
     return json.dumps({"lock": locked(wheel.name for wheel in wheels), "size": room.size, "files": room.files})
 
 
-def installed(said: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the lock that the installer wrote down.
+def installed(said: Mapping[str, Any], *, no_pip: str) -> tuple[str, ...]:
+    """Return the lock that the installer wrote down; `no_pip` is to be said where it has none.
 
     Raises:
-        DependencyUnavailable: it refused the wheels.
+        DependencyUnavailable: it refused the wheels, or has no pip.
         ValueError: it said something else.
     """
     if isinstance(said.get("refused"), str):
         raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{clean(said['refused'])[:_SHOWN]}")
+    if said.get("no_pip") is True:
+        raise DependencyUnavailable(no_pip)
     return texts(said.get("installed"))
 
 

@@ -20,10 +20,10 @@ from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import INSIDE, BwrapStore
 from agent.sandbox.cgroups import ControlGroups, Group
 from agent.sandbox.channel import Channel
-from agent.sandbox.environments import WheelEnvironments
-from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
+from agent.sandbox.mounts import Mount, refuse_hiding, shown
 from agent.sandbox.places import shared_cache
 from agent.sandbox.pool import Pool
 from agent.sandbox.sandboxed_pip import SandboxedPip
@@ -42,9 +42,9 @@ class BwrapBackend:
         limits: what one sandbox may use. Where no control groups can be had, memory holds for each process, and cores
             are not limited.
         store: the folder that keeps dependency environments from run to run.
-        network: whether missing dependencies are fetched from the package index.
-        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
-        rule: which of them may be fetched; without one all.
+        supply: which dependencies may be had, and how many are kept.
+        python: the minor version of the interpreter that sandboxes run, as `3.9`; by default this process's own.
+        mounts: what of the host every sandbox is shown, to be read only.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -56,14 +56,16 @@ class BwrapBackend:
         limits: Limits | None = None,
         *,
         store: Path | None = None,
-        network: bool = True,
-        store_limit: int = 0,
-        rule: IndexRule | None = None,
+        supply: Supply = Supply(),  # noqa: B008
+        python: str | None = None,
+        mounts: Sequence[Mount] = (),
         pool: int = 4,
         starts: int = 2,
     ) -> None:
         self._limits = limits or Limits()
         self._root = store or shared_cache()
+        self._mounts = tuple(mounts)
+        self._python = python
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
@@ -71,10 +73,8 @@ class BwrapBackend:
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
-        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
-        )
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.
@@ -84,11 +84,12 @@ class BwrapBackend:
         """
         if self._found is not None:
             return
-        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root)
+        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root, self._python)
+        refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
-            shown={store.envs: "/envs", store.inside: INSIDE},
+            shown={store.envs: "/envs", store.inside: INSIDE, **shown(self._mounts)},
             tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
             kept={},
         )
@@ -101,6 +102,11 @@ class BwrapBackend:
             raise
         self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
+        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""
@@ -253,7 +259,7 @@ class BwrapSandbox:
         return self._channel
 
 
-def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
+def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
     """Find what sandboxes are made of. Blocks."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
@@ -262,7 +268,7 @@ def _find(root: Path) -> tuple[Bubblewrap, BwrapStore]:
         raise SandboxUnavailable(
             "bubblewrap is not installed: sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
         )
-    interpreter = find_interpreter()
+    interpreter = find_interpreter(python)
     store = BwrapStore(root, interpreter)
     confined = kernel_filter(interpreter.tag.machine)
     return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store

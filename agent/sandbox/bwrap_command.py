@@ -12,6 +12,9 @@ from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter
 WORK = "/work"
 """A sandbox's folder for what its programs write."""
 
+EMPTY = "ld.so.cache"
+"""The file of a sandbox's /etc that is empty."""
+
 _SYSTEM = ("/usr", "/lib", "/lib32", "/libx32", "/lib64", "/bin", "/sbin")
 _FORBIDS_NAMESPACES = (0, 8)
 _PROFILE = """\
@@ -49,6 +52,9 @@ class Bubblewrap:
         # after the empty folders, which would hide an interpreter below them
         for name in self.interpreter.folders:
             options += ["--ro-bind", name, name]
+        for name in ("/usr", *self.interpreter.folders):
+            if (settings := Path(name) / "pip.conf").is_file():  # may hold an index's password
+                options += ["--ro-bind", str(self.etc / EMPTY), str(settings)]
         for host, inside in shown.items():
             options += ["--ro-bind", str(host), inside]
         for host, inside in kept.items():

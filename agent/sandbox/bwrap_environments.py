@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox import builder_words
+from agent.sandbox import builder_words, host_pip
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
@@ -58,7 +58,7 @@ class BwrapInstaller:
         """Install wheels in a throwaway sandbox without network; publish under `key`.
 
         Raises:
-            DependencyUnavailable: pip refuses a wheel.
+            DependencyUnavailable: pip refuses a wheel, or there is none for the interpreter.
             SandboxError: the builder broke.
         """
         bubblewrap, store = self._place()
@@ -67,7 +67,11 @@ class BwrapInstaller:
         try:
             await asyncio.to_thread(installer.drop_stale, staging)
             await asyncio.to_thread(_prepare, staging, wheels)
-            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job)
+            no_pip = (
+                f"Python {bubblewrap.interpreter.version} has no pip of its own, and this program's is too new for it"
+            )
+            remedy = f"so nothing can be installed: {bubblewrap.interpreter.path} -m ensurepip"
+            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job, f"{no_pip}, {remedy}")
             return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
         except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
@@ -107,8 +111,10 @@ class BwrapInstaller:
         except OSError as error:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
-    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str) -> None:
-        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, job, "/pip"]
+    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str, no_pip: str) -> None:
+        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, job]
+        if host_pip.runs_on(bubblewrap.interpreter.tag.version):
+            build.append("/pip")
         arguments = bubblewrap.arguments(
             [bubblewrap.interpreter.path, *build],
             shown={pip: "/pip"},
@@ -126,7 +132,7 @@ class BwrapInstaller:
             process.kill()
             await asyncio.shield(process.end())
         try:
-            builder_words.installed(builder_words.last_object(out))
+            builder_words.installed(builder_words.last_object(out), no_pip=no_pip)
         except ValueError as error:
             why = err.decode("utf-8", "replace").strip()[-1000:]
             raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error

@@ -8,13 +8,15 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import SandboxError
+from agent.sandbox import host_pip
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
-from agent.sandbox.interpreter import UNPRIVILEGED
+from agent.sandbox.interpreter import UNPRIVILEGED, find_interpreter
 from agent.sandbox.pip_process import folder_size
 from agent.sandbox.sandboxed_pip import FETCH, RELAY, WHEELS, copy_plain_files
 
@@ -72,6 +74,7 @@ class BwrapBuilders:
             SandboxError: it cannot be started.
         """
         bubblewrap, store = self._place()
+        bubblewrap = await asyncio.to_thread(_running_pip, bubblewrap)
         folder = store.staging / f"fetch-{secrets.token_hex(8)}"
         pip = await asyncio.to_thread(store.pip)
         arguments = bubblewrap.arguments(
@@ -90,6 +93,13 @@ class BwrapBuilders:
                 await asyncio.shield(process.end())
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+
+
+def _running_pip(bubblewrap: Bubblewrap) -> Bubblewrap:
+    """Return one whose interpreter this process's pip runs on: what is downloaded does not depend on it. Blocks."""
+    if host_pip.runs_on(bubblewrap.interpreter.tag.version):
+        return bubblewrap
+    return replace(bubblewrap, interpreter=find_interpreter())
 
 
 def _make(folder: Path) -> None:

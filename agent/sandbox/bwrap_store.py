@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.errors import SandboxUnavailable
+from agent.sandbox.bwrap_command import EMPTY
 from agent.sandbox.inside import source
 from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 
@@ -24,7 +25,7 @@ _ETC = {
     "group": f"root:x:0:\nnogroup:x:{UNPRIVILEGED}:\n",
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    "ld.so.cache": "",
+    EMPTY: "",
 }
 _COMPILE = """
 import importlib.util, marshal, sys

@@ -8,6 +8,7 @@ why. A group's name holds its owner, so that the next start removes what a dead 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ CONTROLLERS = ("memory", "pids", "cpu")
 _OWN_PROCESSES = 8
 _PERIOD = 100_000
 _REMOVAL_SECONDS = 2.0
+_OWNED = re.compile(r"(\d{1,20})-(\d{1,9})-(\d{1,20})-[0-9a-f]{8}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,11 @@ def _settings(controller: str, version: int, limits: Limits) -> Iterator[tuple[s
 
 def _sweep(folder: Path, here: Owner) -> None:
     """Remove the groups of processes that are dead; those of other namespaces cannot be judged from here."""
-    for left in folder.glob("*-*-*-*") if folder.is_dir() else ():
-        namespace, pid, started, _mark = left.name.split("-")
-        owner = Owner(here.host, here.boot, f"pid:[{namespace}]", int(pid), started)
-        if owner.is_gone(here):
-            _emptied(left)
+    for left in folder.iterdir() if folder.is_dir() else ():
+        if (name := _OWNED.fullmatch(left.name)) is not None:
+            namespace, pid, started = name.groups()
+            if Owner(here.host, here.boot, f"pid:[{namespace}]", int(pid), started).is_gone(here):
+                _emptied(left)
 
 
 def _emptied(folder: Path) -> None:

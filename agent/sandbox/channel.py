@@ -20,7 +20,8 @@ GRACE = 10.0
 T = TypeVar("T")
 _STORE = "/envs"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_HANG = re.compile(r'File "(.*)", line (\d+) in (.*)')
+# programs can write there as well: what it matches is bounded, and found in one pass
+_HANG = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _CHUNK = 1 << 16
 
 

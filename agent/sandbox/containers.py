@@ -15,9 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from agent.errors import SandboxError
+from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.inside import ENVIRONMENT
+from agent.sandbox.mounts import Mount, bound
 from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class ContainerEngine(Protocol):
 class Setting:
     """What all containers of a backend have in common.
 
-    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with.
+    `store` is the name of the volume with environments, `security` what the engine is asked to confine them with;
+    `mounts` are what sandboxes, not builders, are shown of the host.
     """
 
     image: str
@@ -71,17 +73,18 @@ class Setting:
     store: str
     labels: Mapping[str, str]
     security: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
 
 
 def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
-    """Return the engine's settings for a pair's container: no network, read-only, limited, no host folders.
+    """Return the engine's settings for a pair's container: no network, read-only, limited, only `mounts` of the host.
 
     Root inside keeps only what its trusted first process needs: to become another user and to end that user's
     processes. The environment store is mounted read-only.
     """
     config = _config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True)]
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(bound, setting.mounts)]
     return config
 
 
@@ -185,19 +188,21 @@ class _Launch:
                 self._go_on()
                 self._done = Launched(self.name, connection)
                 return self._done
-        except BaseException:
+        except BaseException as error:
             if connection is not None:
                 connection.close()
-            self._undo()
+            self._undo(error)
             raise
 
     def _go_on(self) -> None:
         if self._given_up:
             raise SandboxError(f"the start of container {self.name} was given up")
 
-    def _undo(self) -> None:
+    def _undo(self, reason: BaseException) -> None:
         try:
             self._engine.remove(self.name)
+            if isinstance(reason, EngineLost):  # the engine may be creating it still
+                self._left(self.name, reason)
         except SandboxError as error:
             self._left(self.name, error)
 
@@ -238,8 +243,11 @@ class ContainerCrew:
         launch = _Launch(self._engine, config, prepare, self._left.__setitem__)
         self._launches.add(launch)
         try:
+            work = asyncio.wrap_future(self._pool.submit(launch))
+            # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             async with asyncio.timeout(deadline):
-                launched = await asyncio.shield(asyncio.wrap_future(self._pool.submit(launch)))
+                launched = await asyncio.shield(work)
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
             self._try_again()

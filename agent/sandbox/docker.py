@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from agent.errors import SandboxError, SandboxUnavailable
+from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.resources import data_folder
+from agent.sandbox import host_pip
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
 from agent.sandbox.concessions import CONCESSIONS
 from agent.sandbox.containers import WORK, ContainerCrew, Setting, sandbox_config
@@ -16,10 +18,11 @@ from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.docker_environments import DockerInstaller, Site
 from agent.sandbox.docker_fetch import DockerBuilders
 from agent.sandbox.docker_sandbox import DockerSandbox
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.environments import Supply, WheelEnvironments
+from agent.sandbox.image_choice import image_with
 from agent.sandbox.images import ImageSource, ensure_built, ensure_present
-from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
 from agent.sandbox.sandboxed_pip import SandboxedPip
@@ -36,9 +39,10 @@ class DockerBackend:
     Args:
         limits: what one sandbox may use.
         image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
-        network: whether missing dependencies are fetched from the package index.
-        store_limit: bytes that environments may take before those unused longest are removed; 0: without limit.
-        rule: which of them may be fetched; without one all.
+        python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
+            names, or an official one that the engine has.
+        supply: which dependencies may be had, and how many are kept.
+        mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
         volume: the named volume that holds dependency environments, kept from run to run.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
@@ -53,9 +57,10 @@ class DockerBackend:
         limits: Limits = Limits(),  # noqa: B008
         *,
         image: str | None = None,
-        network: bool = True,
-        store_limit: int = 0,
-        rule: IndexRule | None = None,
+        python: str | None = None,
+        images: Mapping[str, str] = MappingProxyType({}),
+        supply: Supply = Supply(),  # noqa: B008
+        mounts: Sequence[Mount] = (),
         volume: str = VOLUME,
         pool: int = 4,
         starts: int = 2,
@@ -64,14 +69,15 @@ class DockerBackend:
     ) -> None:
         self._limits = limits
         self._image = image
+        self._python = python
+        self._images = images
         self._volume = volume
+        self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
         self.installer = DockerInstaller(self._running)
-        fetcher = WheelFetcher(SandboxedPip(DockerBuilders(self._running).open))
-        self.environments: EnvironmentBuilder = WheelEnvironments(
-            self.installer, network=network, limit=store_limit, rule=rule, fetcher=fetcher
-        )
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
         self._progress: Progress = _silent
@@ -91,14 +97,17 @@ class DockerBackend:
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:
+            self._refuse_remote(engine)
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
             limits = replace(self._limits, cpus=min(self._limits.cpus, engine.cpus))
             await crew.call(engine.ensure_volume, self._volume)
             await crew.call(sweep, engine, owner)
-            confined = Setting(image, limits, self._volume, owner.labels(), (f"seccomp={engine_profile()}",))
+            security = (f"seccomp={engine_profile()}",)
+            confined = Setting(image, limits, self._volume, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
+            self._refuse_other_python(image)
             self._description = await self._describe(self._running())
         except BaseException as error:
             self._site = None
@@ -108,6 +117,19 @@ class DockerBackend:
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
             raise
         self._pool.fill()
+
+    def _refuse_remote(self, engine: DockerEngine) -> None:
+        if self._mounts and not engine.is_local:
+            raise SandboxUnavailable(
+                "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a "
+                "Unix socket): put the files into an image (--image), or use an engine of this machine"
+            )
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        # an image's own pip may know nothing of dates
+        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
+        return WheelEnvironments(self.installer, supply=supply, fetcher=WheelFetcher(SandboxedPip(builders.open)))
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
@@ -169,8 +191,9 @@ class DockerBackend:
         while True:
             try:
                 return await self._open(site)
-            except SandboxError:
-                if time.monotonic() > deadline or await site.crew.call(site.engine.answers):
+            except SandboxError as error:
+                lost = isinstance(error, EngineLost)
+                if time.monotonic() > deadline or (not lost and await site.crew.call(site.engine.answers)):
                     raise
             if not told:
                 self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
@@ -197,8 +220,23 @@ class DockerBackend:
         if self._image is not None:
             await ensure_present(engine, self._image, progress, call=crew.call)
             return self._image
-        source = ImageSource(data_folder("sandbox_images") / "python")
+        source = _own_image()
+        if self._python is not None and (self._python in self._images or self._python != source.python_version()):
+            return await crew.call(image_with, engine, self._python, self._images)
         return await ensure_built(engine, source, progress, call=crew.call)
+
+    def _refuse_other_python(self, image: str) -> None:
+        has = self.installer.interpreter.version
+        if self._python not in (None, has):
+            raise InterpreterUnavailable(f"the image {image} has Python {has}, and not {self._python}, as asked for")
+
+    async def _site_of_pip(self) -> Site:
+        """Return where this process's own pip runs: the image of the sandboxes, or ours where that is too old."""
+        site = self._running()
+        if host_pip.runs_on(self.installer.interpreter.version):
+            return site
+        image = await ensure_built(site.engine, _own_image(), self._progress, call=site.crew.call)
+        return replace(site, setting=replace(site.setting, image=image))
 
     async def _describe(self, site: Site) -> Mapping[str, str]:
         return {
@@ -210,6 +248,10 @@ class DockerBackend:
             "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
             "python": self.installer.python,
         }
+
+
+def _own_image() -> ImageSource:
+    return ImageSource(data_folder("sandbox_images") / "python")
 
 
 def sweep(engine: DockerEngine, here: Owner) -> None:

@@ -52,6 +52,11 @@ class DockerEngine:
         components = version.get("Components") or [{}]
         self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached by a Unix socket, so that paths of this machine are likely to be its own."""
+        return str(self._api.base_url).startswith(("unix://", "http+unix://", "http+docker://localhost"))
+
     @classmethod
     def connect(cls, environment: Mapping[str, str] = os.environ) -> DockerEngine:
         """Find the engine as Docker's command line does, else at the usual places of its relatives.
@@ -97,6 +102,11 @@ class DockerEngine:
                 return str(self._api.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]
             except ImageNotFound:
                 return None
+
+    def image_names(self) -> list[str]:
+        """Return the names of all local images."""
+        with _reported("list images"):
+            return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
 
     def pull(self, name: str) -> None:
         """Fetch an image. Raises `SandboxUnavailable` when it cannot be had."""

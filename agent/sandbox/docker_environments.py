@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import SandboxError
 from agent.sandbox import builder_words
 from agent.sandbox.attach import AttachedStream
 from agent.sandbox.base import Limits
@@ -145,11 +145,8 @@ class DockerInstaller:
                 site.engine.put(name, STORE, archive)
 
         said = await _said(site, config, BUILD_DEADLINE, send_wheels)
-        if said.get("no_pip"):
-            raise DependencyUnavailable(
-                f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
-            )
-        self._known[key] = _understood(builder_words.installed, said)
+        no_pip = f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
+        self._known[key] = _understood(partial(builder_words.installed, no_pip=no_pip), said)
         return self._known[key]
 
     def forget(self, key: str) -> None:

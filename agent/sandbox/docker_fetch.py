@@ -6,7 +6,8 @@ import asyncio
 import io
 import shutil
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.errors import DependencyUnavailable, SandboxError
+from agent.sandbox import host_pip
 from agent.sandbox.attach import AttachedStream
 from agent.sandbox.containers import builder_config
 from agent.sandbox.docker_environments import Site, for_builders
@@ -22,6 +24,7 @@ from agent.sandbox.postmortem import postmortem
 from agent.sandbox.sandboxed_pip import FETCH, RELAY, WHEELS
 
 _COPY = 1 << 20
+_PIP = "pip-home"
 _OPEN_FILES = 1024
 _SMALL_FILES = 16 << 20
 
@@ -29,9 +32,8 @@ _SMALL_FILES = 16 << 20
 class DockerBuilder:
     """A builder that writes to a nameless volume, which the engine removes with the container."""
 
-    pip: tuple[str, ...] = ()
-
-    def __init__(self, site: Site, name: str, stream: AttachedStream) -> None:
+    def __init__(self, site: Site, name: str, stream: AttachedStream, pip: tuple[str, ...]) -> None:
+        self.pip = pip
         self.reader = stream.reader
         self.writer = stream.writer
         self._site = site
@@ -61,10 +63,14 @@ class DockerBuilder:
 
 
 class DockerBuilders:
-    """Starts builders. `site` says where, once the backend is started."""
+    """Starts builders. `site` says where, once the backend is started.
 
-    def __init__(self, site: Callable[[], Site]) -> None:
+    With `site_of_pip` they are given this process's own pip, and started where that says it runs.
+    """
+
+    def __init__(self, site: Callable[[], Site], site_of_pip: Callable[[], Awaitable[Site]] | None = None) -> None:
         self._site = site
+        self._site_of_pip = site_of_pip
 
     @asynccontextmanager
     async def open(self, size: int) -> AsyncIterator[DockerBuilder]:
@@ -73,16 +79,24 @@ class DockerBuilders:
         Raises:
             SandboxError: it cannot be started.
         """
-        site = self._site()
-        launched = await site.crew.launch(_config(site, size))
+        own = self._site_of_pip is None
+        site = self._site() if self._site_of_pip is None else await self._site_of_pip()
+        launched = await site.crew.launch(_config(site, size), None if own else partial(_send_pip, site))
         try:
             stream = await AttachedStream.open(launched.connection)
             try:
-                yield DockerBuilder(site, launched.name, stream)
+                yield DockerBuilder(site, launched.name, stream, () if own else (f"{FETCH}/{_PIP}",))
             finally:
                 stream.close()
         finally:
             site.crew.discard(launched.name)
+
+
+def _send_pip(site: Site, name: str) -> None:
+    with tempfile.TemporaryFile() as archive:
+        host_pip.pack(_PIP, archive)
+        archive.seek(0)
+        site.engine.put(name, FETCH, archive)
 
 
 def _config(site: Site, size: int) -> dict[str, Any]:

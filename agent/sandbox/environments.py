@@ -13,23 +13,27 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment
+from agent.sandbox.contradictions import contradiction
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.pip_options import read_sources
-from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.requirements import MalformedRequirement, merged, parse_requirement
 from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
 from agent.sandbox.wheels import InterpreterTag, WheelFetcher
 
-__all__ = ["Installer", "InterpreterTag", "WheelEnvironments"]
+__all__ = ["Installer", "InterpreterTag", "Supply", "WheelEnvironments"]
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
@@ -39,6 +43,23 @@ SILENCE = 60.0
 
 _DOWNLOADS = 2
 _ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Which dependencies may be had, and how many are kept.
+
+    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
+    one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
+    part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
+    is shrunk to `limit` bytes (0: it grows without limit).
+    """
+
+    network: bool = True
+    rule: IndexRule | None = None
+    limit: int = 0
+    always: tuple[str, ...] = ()
+    newest: datetime | None = None
 
 
 class Installer(Shelf, Protocol):
@@ -74,34 +95,28 @@ class Installer(Shelf, Protocol):
 
 
 class WheelEnvironments:
-    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings.
+    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings, as far as the `supply` goes.
 
-    With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
-    one everything asked for is. An answer of the indexes counts for those it came from alone, which `sources` names.
-    `cache` is a folder for wheels and the index's answers, by default the user's cache
-    folder. A refusal is remembered as long as this object lives.
-    After a build the store is shrunk to `limit` bytes, and so is the cache (0: they grow without limit).
+    `cache` is a folder for wheels and the index's answers, by default the user's cache folder. An answer counts for the
+    indexes it came from alone, which `sources` names. A refusal is remembered as long as this object lives.
     """
 
     def __init__(
         self,
         installer: Installer,
         *,
-        network: bool = True,
-        limit: int = 0,
-        rule: IndexRule | None = None,
+        supply: Supply = Supply(),
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
         sources: Callable[[], Awaitable[Sequence[str]]] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
-        self._network = network
-        self._limit = limit
+        self._supply = supply
+        self.always = supply.always
         self._grown = False
-        self._rule = rule
-        self._cache = WheelCache(cache or default_cache())
-        self.fetcher = fetcher or WheelFetcher()
+        self._cache = WheelCache(cache or default_cache(), newest=supply.newest)
+        self.fetcher = replace(fetcher or WheelFetcher(), newest=supply.newest)
         self._sources = sources
         self._places: Sequence[str] | None = None
         self._asking = asyncio.Lock()
@@ -121,7 +136,8 @@ class WheelEnvironments:
             SandboxError: the builder itself broke.
         """
         try:
-            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in requirements}))
+            wanted = (*self.always, *requirements)
+            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in wanted}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
@@ -161,12 +177,12 @@ class WheelEnvironments:
         return False
 
     async def _shrink(self) -> None:
-        if self._limit and self._grown:
+        if self._supply.limit and self._grown:
             self._grown = False
             # what cannot be removed now is removed after another build: no pair is to fail for it
             with suppress(SandboxError):
-                await shrink(self._installer, self._limit)
-            await asyncio.to_thread(self._cache.shrink, self._limit)
+                await shrink(self._installer, self._supply.limit)
+            await asyncio.to_thread(self._cache.shrink, self._supply.limit)
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
@@ -175,14 +191,18 @@ class WheelEnvironments:
             DependencyUnavailable: the index does not answer.
             SandboxError: it cannot be asked.
         """
-        return None if self._rule is None or not self._network else await self._rule.resolve(import_name)
+        return (
+            None
+            if self._supply.rule is None or not self._supply.network
+            else await self._supply.rule.resolve(import_name)
+        )
 
     async def _build(self, asked: tuple[str, ...]) -> Environment:
         request = self._normalise(asked)
         try:
             key, installed = await self._find_or_fetch(request)
         except DependencyUnavailable as error:
-            if not error.temporary and self._network:
+            if not error.temporary and self._supply.network:
                 self._refused[asked] = str(error)
             raise
         return Environment(key, request, installed)
@@ -190,8 +210,13 @@ class WheelEnvironments:
     def _normalise(self, asked: Sequence[str]) -> tuple[str, ...]:
         markers = self._installer.interpreter.markers
         parsed = (Requirement(text) for text in asked)
-        meant = (one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""}))
-        request = tuple(sorted({canonical(requirement) for requirement in meant}))
+        meant = [one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""})]
+        for one in meant:
+            one.marker = None
+        found = contradiction(meant)
+        if found is not None:
+            raise DependencyUnavailable(found)
+        request = merged(meant)
         if not request:
             raise DependencyUnavailable("there is nothing to install for this interpreter")
         return request
@@ -201,7 +226,7 @@ class WheelEnvironments:
         known = await asyncio.to_thread(self._cache.recall, request, asked)
         if known is not None:
             await self._admit_again(request, known)
-        current = known is not None and (not self._network or self._clock() - known.time < ANSWER_LIFE)
+        current = known is not None and (not self._supply.network or self._clock() - known.time < ANSWER_LIFE)
         if known is not None and current:
             found = await self._from_cache(known)
             if found is not None:
@@ -230,7 +255,7 @@ class WheelEnvironments:
         return None if wheels is None else (key, await self._install(wheels, key))
 
     async def _fetch(self, request: tuple[str, ...], asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        if not self._network:
+        if not self._supply.network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
         requirements = [Requirement(text) for text in request]
@@ -246,7 +271,7 @@ class WheelEnvironments:
                         self._silent = (self._clock() + SILENCE, str(error))
                     raise
                 self._silent = None
-                keep = partial(self._cache.keep, now=self._clock(), admitted=self._rule is not None)
+                keep = partial(self._cache.keep, now=self._clock(), admitted=self._supply.rule is not None)
                 answer = await asyncio.to_thread(keep, request, asked, wheels)
                 self._grown = True
                 key = self._key(answer)
@@ -257,7 +282,7 @@ class WheelEnvironments:
 
     async def _admit_again(self, request: tuple[str, ...], known: Answer) -> None:
         """Apply the rule to what was fetched before, perhaps without one, or by another."""
-        if known.admitted and not self._network:
+        if known.admitted and not self._supply.network:
             return  # without its index the rule knows less than it did then
         try:
             await self._admit([Requirement(text) for text in request])
@@ -266,8 +291,11 @@ class WheelEnvironments:
                 raise
 
     async def _admit(self, requirements: Sequence[Requirement]) -> None:
+        own = {canonicalize_name(Requirement(text).name) for text in self.always}
         for requirement in requirements:
-            refusal = None if self._rule is None else await self._rule.refusal(requirement.name)
+            if self._supply.rule is None or canonicalize_name(requirement.name) in own:
+                continue
+            refusal = await self._supply.rule.refusal(requirement.name)
             if refusal is not None:
                 raise DependencyUnavailable(refusal)
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from agent.sandbox.dated_pages import JSON_TYPE, dated
+
 FOLDER_HOST = "folders-of-this-machine.invalid"
 """The name under which builders ask for files of the user's folders; it is resolved nowhere."""
 
@@ -19,11 +21,13 @@ _NOT_FOUND = "404 Not Found"
 class FolderPages:
     """Shows wheels and pages below some folders: a file as it is, a folder by its `index.html` or as a list of links.
 
-    Paths are those of this machine, so that relative links from an index to a folder next to it hold.
+    Paths are those of this machine, so that relative links from an index to a folder next to it hold. `with_dates` is
+    for a pip that is told to leave out what is newer.
     """
 
-    def __init__(self, roots: Iterable[Path]) -> None:
+    def __init__(self, roots: Iterable[Path], *, with_dates: bool = False) -> None:
         self._roots = tuple(roots)
+        self._with_dates = with_dates
 
     async def answer(self, method: str, path: str) -> AsyncIterator[bytes]:
         """Yield a whole HTTP response, after which the connection is to be closed."""
@@ -31,8 +35,11 @@ class FolderPages:
         if found is None:
             yield _head(_NOT_FOUND, "text/plain", 0)
             return
+        if self._with_dates and isinstance(found, Path) and found.suffix == ".html":
+            found = await asyncio.to_thread(found.read_bytes)
         if isinstance(found, bytes):
-            yield _head("200 OK", "text/html", len(found))
+            found, kind = (dated(found), JSON_TYPE) if self._with_dates else (found, "text/html")
+            yield _head("200 OK", kind, len(found))
             if method == "GET":
                 yield found
             return

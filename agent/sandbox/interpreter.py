@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.errors import SandboxUnavailable
+from agent.errors import InterpreterUnavailable, SandboxUnavailable
+from agent.sandbox.pythons import every_python, named
 from agent.sandbox.wheels import InterpreterTag
 
 UNPRIVILEGED = 65534
@@ -50,12 +51,17 @@ def as_unprivileged() -> dict[str, Any]:
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
 
 
-def find_interpreter() -> Interpreter:
-    """Return this process's own interpreter where the sandbox's user can run it, else the system's. Blocks.
+def find_interpreter(python: str | None = None) -> Interpreter:
+    """Return an interpreter of the minor version `python`, as `3.9`, that the sandbox's user can run. Blocks.
+
+    Without a version it is this process's own, else the system's.
 
     Raises:
-        SandboxUnavailable: none can be run by an unprivileged user.
+        InterpreterUnavailable: none of that version can be run by an unprivileged user; names the versions that can.
+        SandboxUnavailable: none at all can.
     """
+    if python is not None:
+        return _of_version(python)
     for candidate in dict.fromkeys(_candidates()):
         found = _ask(candidate)
         if found is not None:
@@ -63,6 +69,22 @@ def find_interpreter() -> Interpreter:
     raise SandboxUnavailable(
         "bubblewrap sandboxes need a Python 3.8 or later that an unprivileged user can run, and there is none: install "
         "the system's (apt install python3), or run as the user who owns this one"
+    )
+
+
+def _of_version(python: str) -> Interpreter:
+    unusable = []
+    for candidate in named(python):
+        found = _ask(candidate)
+        if found is not None and found.tag.version == python:
+            return found
+        unusable.append(str(candidate))
+    others = filter(None, map(_ask, dict.fromkeys([*_candidates(), *every_python()])))
+    there = sorted({found.tag.version for found in others}, key=lambda version: int(version.partition(".")[2]))
+    closed = f" ({', '.join(unusable)} cannot be run by the sandbox's user)" if unusable else ""
+    raise InterpreterUnavailable(
+        f"there is no Python {python} that bubblewrap sandboxes can run{closed}; there is: {', '.join(there)}. "
+        f"Put it into /opt/python{python}, where everybody may read it, or use --sandbox docker"
     )
 
 

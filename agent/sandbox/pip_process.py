@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from agent.errors import DependencyUnavailable, SandboxError
 
 _OUTPUT_LIMIT = 4 << 20
+_BEFORE = "--uploaded-prior-to="
 
 # Wheels only is a promise: nothing of a package runs on the host. `--only-binary` does not cover what a wheel's
 # metadata asks for by URL, which pip would build. To build, pip must start a program, so that is denied to it. What
@@ -125,6 +127,16 @@ def _without_secret(word: re.Match[str]) -> str:
     scheme, separator, rest = word[0].partition("://")
     _secret, at, place = rest.rpartition("@")
     return f"{scheme}{separator}***@{place}" if at else word[0]
+
+
+def before(moment: datetime) -> str:
+    """Return the argument by which pip leaves out what was uploaded at a moment or later (pip 26.0)."""
+    return f"{_BEFORE}{moment.isoformat()}"
+
+
+def is_before(argument: str) -> bool:
+    """Say whether an argument is that of `before`."""
+    return argument.startswith(_BEFORE)
 
 
 class Tail:

@@ -26,6 +26,9 @@ _UNREACHABLE = re.compile(
 _OTHER_WHEELS = re.compile(r"Skipping link: none of the wheel's tags")
 _OTHER_PYTHON = re.compile(r"Requires-Python|Ignored the following versions that require a different python version")
 _SOURCES = re.compile(r"Skipping link: No sources permitted")
+_NO_TIMES = re.compile(r"does not provide upload-time metadata")
+_TOO_LATE = re.compile(r"Upload time \S+ \S+ not prior to|not\s+prior to \d{4}-")
+_OLD_PIP = re.compile(r"no such option: --uploaded-prior-to")
 _LONGEST = 400
 _LONGEST_LINE = 1_000
 _MOST_LINES = 10_000
@@ -58,6 +61,16 @@ def project_without_wheel(text: str) -> str | None:
 def explain(text: str, details: str | None, interpreter: str) -> DependencyUnavailable:
     """Return the error for a failed download; `details` is what pip says of one project when it is made to say all."""
     text, details = readable(text), None if details is None else readable(details)
+    if _OLD_PIP.search(text):
+        return _error(
+            "the pip that fetches is too old to leave out what is newer than a date (--exclude-newer): install pip "
+            "26.0 or later beside this program (python -m pip install --upgrade pip), or in the sandbox image"
+        )
+    if _NO_TIMES.search(text):
+        return _error(
+            "the package index does not say when its files were uploaded (PEP 700), so none of them can be shown to be "
+            "old enough for --exclude-newer: use an index that says it, as pypi.org does, or leave the option out"
+        )
     project = project_without_wheel(text)
     if project is not None and details is not None:
         return _explain_missing(project, text, details, interpreter)
@@ -78,6 +91,8 @@ def explain(text: str, details: str | None, interpreter: str) -> DependencyUnava
 
 
 def _explain_missing(project: str, text: str, details: str, interpreter: str) -> DependencyUnavailable:
+    if _TOO_LATE.search(details):
+        return _error(f"{project}: no version with a wheel for {interpreter} is as old as --exclude-newer asks for")
     if _OTHER_WHEELS.search(details):
         return _error(f"{project}: no wheel for this interpreter ({interpreter}); its wheels are for others")
     if _OTHER_PYTHON.search(details):

@@ -36,6 +36,8 @@ async def postmortem(look: Callable[[], Awaitable[ContainerState | None]], name:
         return ContainerLost(f"container {name} ran out of memory as a whole{words}")
     if state.exit_code in _KILLED:
         return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){words}")
+    if state.exit_code == 0:  # it ends so only when its input does
+        return ContainerLost(f"container {name} has ended, for the connection to it broke{words}")
     return RunnerCrashed(f"the first process of container {name} ended with exit code {state.exit_code}{words}")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from agent.sandbox.imports import PYTHON2_MODULES, is_stdlib
@@ -47,6 +50,22 @@ def canonical(requirement: Requirement) -> str:
     """Return one spelling for all equal requirements, without the marker: `name[extra]<2,>=1`."""
     extras = ",".join(sorted({canonicalize_name(extra) for extra in requirement.extras}))
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
+
+
+def merged(requirements: Iterable[Requirement]) -> tuple[str, ...]:
+    """Return one requirement for each distribution and marker, which asks for all that they ask for; sorted."""
+    extras: dict[tuple[str, str], set[str]] = {}
+    specifiers: dict[tuple[str, str], SpecifierSet] = {}
+    for one in requirements:
+        key = canonicalize_name(one.name), "" if one.marker is None else str(one.marker)
+        extras.setdefault(key, set()).update(one.extras)
+        specifiers[key] = specifiers.get(key, SpecifierSet()) & SpecifierSet(str(one.specifier))
+    together = []
+    for (name, marker), wanted in extras.items():
+        whole = Requirement(name)
+        whole.extras, whole.specifier = wanted, specifiers[name, marker]
+        together.append(canonical(whole) + (f"; {marker}" if marker else ""))
+    return tuple(sorted(together))
 
 
 def _refuse_python_itself(name: str) -> None:

@@ -17,7 +17,7 @@ from agent.sandbox.builder_settings import SETTINGS, BuilderSettings, read_setti
 from agent.sandbox.egress import EgressProxy
 from agent.sandbox.inside import ENVIRONMENT, source
 from agent.sandbox.inside.relay import Mux, job_bytes
-from agent.sandbox.pip_process import PipOutput, Tail, guarded_pip, too_large
+from agent.sandbox.pip_process import PipOutput, Tail, guarded_pip, is_before, too_large
 
 FETCH = "/fetch"
 """The folder of a builder that has room for a download."""
@@ -69,7 +69,10 @@ class SandboxedPip:
             SandboxError: the settings cannot be used, or the builder broke.
         """
         settings = await read_settings()
-        proxy = EgressProxy(settings.allowed, upstreams=settings.upstreams, folders=settings.folders, size=size)
+        dated = "PIP_UPLOADED_PRIOR_TO" in settings.environment or any(map(is_before, arguments))
+        proxy = EgressProxy(
+            settings.allowed, upstreams=settings.upstreams, folders=settings.folders, with_dates=dated, size=size
+        )
         async with self.open_builder(size) as builder:
             output = await _run(builder, _job(settings, builder.pip, arguments), proxy, size)
             if output.exit_code == 0 and not proxy.exhausted:

@@ -112,6 +112,8 @@ class _Answers(Generic[Answer, Asked]):
 
 
 class _ScriptedEnvironments:
+    always: tuple[str, ...] = ()
+
     def __init__(self, answers: _Answers[Environment, tuple[str, ...]], index: Callable[[str], str | None]) -> None:
         self._answers = answers
         self._index = index

@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxUnavailable
+from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.environments import Supply
+from agent.sandbox.eras import Eras
 from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.moments import read_moment
+from agent.sandbox.mounts import read_mounts
 from agent.sandbox.package_index import PackageIndex
 from agent.sandbox.project_cache import ProjectCache
+from agent.sandbox.requirements_file import read_requirements
 from agent.sandbox.wheel_cache import default_cache
 
+_ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
 
 _NO_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
@@ -50,20 +56,22 @@ class BackendStatus:
 def _docker(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.docker import DockerBackend
 
-    return DockerBackend(limits(config), **_kept(config))
+    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config))
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
     from agent.sandbox.bwrap import BwrapBackend
 
+    if config.image is not None:
+        raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")
     return BwrapBackend(limits(config), **_kept(config))
 
 
 def _kept(config: SandboxConfig) -> dict[str, Any]:
     return {
-        "network": config.network_for_builds,
-        "rule": rule(config),
-        "store_limit": config.store_mb << 20,
+        "supply": supply(config),
+        "mounts": read_mounts(config.mount_ro),
+        "python": config.python,
         "pool": config.pool,
         "starts": config.starts,
     }
@@ -85,6 +93,17 @@ def limits(config: SandboxConfig) -> Limits:
     )
 
 
+def supply(config: SandboxConfig) -> Supply:
+    """Return what a configuration means about dependencies.
+
+    Raises:
+        UsageError: the requirements file cannot be used, or a date is none.
+    """
+    always = () if config.requirements is None else read_requirements(Path(config.requirements))
+    newest = None if config.exclude_newer is None else read_moment(config.exclude_newer)
+    return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always, newest)
+
+
 def rule(config: SandboxConfig) -> IndexRule:
     """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
     asks = config.index_rule and config.network_for_builds
@@ -98,9 +117,41 @@ async def choose(
 
     Raises:
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
+        UsageError: the settings contradict each other, or the run's own requirements cannot be had.
     """
-    if config.backend != "auto":
-        backend = backends[config.backend](config)
+    if config.era == "pair" and config.image is not None:
+        raise UsageError(f"--image {config.image} is one Python, and --era pair asks for that of each pair's year")
+    backend = await _started(config, progress, backends)
+    try:
+        await _stock(backend)
+        if config.era == "pair":
+            backend = _with_eras(backend, config, backends)
+            await backend.start(progress)
+    except BaseException:
+        await backend.close()
+        raise
+    return backend
+
+
+def _with_eras(own: SandboxBackend, config: SandboxConfig, backends: Mapping[str, Make]) -> SandboxBackend:
+    pool = min(config.pool, _ERA_POOL)
+    return Eras(own, lambda python: backends[own.name](config.model_copy(update={"python": python, "pool": pool})))
+
+
+async def _stock(backend: SandboxBackend) -> None:
+    """Build what every program of the run is to have, before anything is spent on it."""
+    if not backend.environments.always:
+        return
+    try:
+        await backend.environments.build(())
+    except (DependencyUnavailable, SandboxError) as error:
+        raise UsageError(f"what --requirements asks for cannot be had: {error}") from error
+
+
+async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
+    if config.backend != "auto" or config.image is not None:
+        # only Docker runs images
+        backend = backends["docker" if config.backend == "auto" else config.backend](config)
         await backend.start(progress)
         return backend
     refusals: dict[str, str] = {}

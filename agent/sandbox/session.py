@@ -8,10 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
+from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
 
 T = TypeVar("T")
+_MOST_OWN = 100
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,22 @@ class SandboxSession:
     """Gives a pair one sandbox for all its runs; a broken one is replaced, `attempts` sandboxes in all per request.
 
     Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
-    environment that was removed meanwhile is built again, once per run.
+    environment that was removed meanwhile is built again, once per run. `requirements` are the pair's own: they are
+    part of all its environments.
     """
 
-    def __init__(self, backend: SandboxBackend, gates: SandboxGates | None = None, *, attempts: int = 2) -> None:
+    def __init__(
+        self,
+        backend: SandboxBackend,
+        gates: SandboxGates | None = None,
+        *,
+        attempts: int = 3,
+        requirements: Sequence[str] = (),
+    ) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
+        self._own = tuple(requirements)
         self._sandbox: Sandbox | None = None
         self._replay: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
@@ -67,11 +77,27 @@ class SandboxSession:
             DependencyUnavailable: it cannot be had.
             SandboxError: the builder broke.
         """
-        environment = await self._backend.environments.build(requirements)
+        environment = await self._backend.environments.build([*self._own, *requirements])
         if environment.key in self._environments:
             self._backend.environments.release(environment.key)
         self._environments[environment.key] = tuple(requirements)
         return environment
+
+    async def first_environment(self) -> Environment | None:
+        """Return the environment of a program that asked for nothing yet; None where it needs none.
+
+        Raises:
+            RequirementsUnavailable: what run and pair ask for cannot be had.
+            SandboxError: the builder broke.
+        """
+        if not self._own and not self._backend.environments.always:
+            return None
+        if len(self._own) > _MOST_OWN:
+            raise RequirementsUnavailable(f"a pair may ask for {_MOST_OWN} requirements, and this asks for more")
+        try:
+            return await self.environment(())
+        except DependencyUnavailable as error:
+            raise RequirementsUnavailable(f"the pair's own requirements cannot be had: {error}") from error
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement that the package index has for a name that no map of imports has, or None.

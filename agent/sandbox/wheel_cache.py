@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from agent.sandbox.places import replacing, user_cache
@@ -44,10 +45,14 @@ class Answer:
 
 
 class WheelCache:
-    """A folder of answers and wheels. Losing any of it, or not being able to write, only costs another download."""
+    """A folder of answers and wheels. Losing any of it, or not being able to write, only costs another download.
 
-    def __init__(self, folder: Path) -> None:
+    Answers as of the moment `newest` are others than those of today.
+    """
+
+    def __init__(self, folder: Path, *, newest: datetime | None = None) -> None:
         self._folder = folder
+        self._scope = [] if newest is None else [f"before {newest.isoformat()}"]
 
     def recall(self, request: Sequence[str], asked: Sequence[str]) -> Answer | None:
         """Return what these requirements led to when last asked for, or None.
@@ -132,5 +137,5 @@ class WheelCache:
         return self._folder / "files" / sha256 / name
 
     def _record(self, request: Sequence[str], asked: Sequence[str]) -> Path:
-        described = json.dumps([list(asked), list(request)])
+        described = json.dumps([self._scope, list(asked), list(request)])
         return self._folder / "answers" / f"{hashlib.sha256(described.encode()).hexdigest()}.json"

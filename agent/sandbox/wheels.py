@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -15,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, NormalizedName, parse_wheel_fi
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.closure import close_over
-from agent.sandbox.pip_process import Pip, PipOutput, download_on_host, folder_size, too_large
+from agent.sandbox.pip_process import Pip, PipOutput, before, download_on_host, folder_size, too_large
 from agent.sandbox.pip_trouble import explain, project_without_wheel
 
 _ROUNDS = 4
@@ -84,11 +85,15 @@ class Wheel:
 
 @dataclass(frozen=True)
 class WheelFetcher:
-    """Fetches all wheels that requirements need, by a `pip`. `seconds` and `size` (bytes) limit one request."""
+    """Fetches all wheels that requirements need, by a `pip`. `seconds` and `size` (bytes) limit one request.
+
+    What an index got at the moment `newest` or later is left out.
+    """
 
     pip: Pip = download_on_host
     seconds: float = 600.0
     size: int = 2 << 30
+    newest: datetime | None = None
 
     async def fetch(self, requirements: Sequence[Requirement], interpreter: InterpreterTag, into: Path) -> list[Wheel]:
         """Download the wheels into an empty folder; returns what the interpreter needs, sorted by name.
@@ -145,6 +150,8 @@ class WheelFetcher:
         target = ["--implementation", interpreter.implementation, "--python-version", interpreter.version, "--abi", tag]
         platforms = [word for platform in interpreter.platforms for word in ("--platform", platform)]
         fixed = ["--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
+        if self.newest is not None:
+            fixed.append(before(self.newest))
         return await self.pip([*fixed, *target, *platforms, *options, "--", *wanted], into, size=size)
 
 

@@ -5,6 +5,7 @@ Everything read here is hostile until it is parsed: sizes are checked before any
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from agent.sandbox.base import Frame, Record
@@ -13,6 +14,7 @@ MAX_FRAME = 1 << 20
 MAX_REQUEST = 64 << 20
 _HEADER = 5
 _FIXED = 6
+_LINE = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class MalformedFrame(ValueError):
@@ -95,6 +97,6 @@ def _record(fields: list[str], nonce: str) -> Record:
     if len(fields) < _FIXED or fields[0] != nonce:
         raise MalformedFrame("a record without the run's nonce")
     _, kind, name, outcome, error_type, message, *rest = fields
-    lines = [int(line) if line.isascii() and line.isdigit() else 0 for line in rest[1::3]]
+    lines = [int(line) if _LINE.fullmatch(line) else 0 for line in rest[1::3]]
     frames = tuple(Frame(*parts) for parts in zip(rest[::3], lines, rest[2::3], strict=False))
     return Record(kind, name, outcome, error_type, message, frames)

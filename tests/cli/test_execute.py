@@ -18,6 +18,13 @@ def test_a_program_that_passes_exits_with_0_and_reports_its_cases(agent: Command
     report = ended.json
     assert (report["status"], report["cause"], report["passed"]) == ("passed", None, 2)
     assert [case["name"] for case in report["cases"]] == ["test_small", "test_negative"]
+    assert [(record["kind"], record["name"]) for record in report["records"]][:2] == [
+        ("start", "test_small"),
+        ("case", "test_small"),
+    ]
+    assert (report["environment"], report["installed"], report["limit"], report["truncated"]) == (None, [], None, False)
+    assert (report["sandbox"]["backend"], report["sandbox"]["python"]) == (backend, report["python"])
+    assert report["seconds"] > 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -41,6 +48,7 @@ def test_a_program_that_hangs_is_stopped_at_the_timeout(agent: Commands) -> None
     endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
     ended = agent("exec", endless, "--sandbox", "bwrap", "--timeout", "0.5", "--json")
     assert (ended.code, ended.json["status"], ended.json["timed_out"]) == (1, "timeout", True)
+    assert ended.json["hang"][-1]["function"] == "test_never_ends"
 
 
 @pytest.mark.bwrap

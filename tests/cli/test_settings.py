@@ -43,3 +43,11 @@ def test_values_are_read_as_yaml() -> None:
 def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_config({"sandbox.memory_mb": 512}, [setting])
+
+
+def test_versions_and_dates_stay_what_was_typed() -> None:
+    settings = ["sandbox.python=3.10", "sandbox.exclude_newer=2016-12-31", "sandbox.images={3.10: mine:1}"]
+    sandbox = read_config({}, settings).sandbox
+    assert (sandbox.python, sandbox.exclude_newer, sandbox.images) == ("3.10", "2016-12-31", {"3.10": "mine:1"})
+    with pytest.raises(ConfigError, match=r"setting sandbox\.python"):
+        read_config({}, ["sandbox.python=2.7"])

@@ -34,6 +34,18 @@ def summary() -> Summary:
     return tally.summary()
 
 
+def test_names_from_a_strangers_file_cannot_steer_the_terminal() -> None:
+    tally = Tally()
+    tally.add(annotation(1, label=1, decided_by="\x1b]0;title\x07[red]x"))
+    tally.add(annotation(2, error=ErrorInfo(type="\x1b[31mE", message="late")))
+    screen = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=200)
+    screen.print(as_table(tally.summary()))
+    assert isinstance(screen.file, io.StringIO)
+    assert "\x1b]" not in screen.file.getvalue()
+    assert "[red]x" in screen.file.getvalue()
+    assert "\\x1b[31mE" in screen.file.getvalue()
+
+
 def test_labels_errors_and_deciders_are_counted(summary: Summary) -> None:
     assert summary.pairs == 5
     assert summary.labels == {"1": 2, "0": 1, "null": 2}

@@ -111,6 +111,16 @@ def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: P
     assert command[command.index("/tmp") - 3 : command.index("/tmp")] == ["--size", "1000", "--tmpfs"]
 
 
+def test_the_settings_of_an_interpreters_pip_are_hidden(tmp_path: Path) -> None:
+    prefix = tmp_path / "python"
+    prefix.mkdir()
+    (prefix / "pip.conf").write_text("[global]\nindex-url = https://me:secret@index.example/simple\n")
+    found = replace(find_interpreter(), folders=(str(prefix),))
+    words = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path / "etc").arguments([], shown={}, tmpfs={}, kept={})
+    at = words.index(str(prefix / "pip.conf"))
+    assert words[at - 2 : at] == ["--ro-bind", str(tmp_path / "etc" / "ld.so.cache")]
+
+
 def test_user_namespaces_are_forbidden_where_bubblewrap_can(tmp_path: Path) -> None:
     found = find_interpreter()
     commands = [

@@ -91,6 +91,16 @@ def test_what_a_dead_process_left_is_removed_by_the_next(real: ControlGroups) ->
     assert all(folder.exists() for folder in real._own()), "those of the living stay"
 
 
+def test_names_that_are_no_groups_of_ours_are_left_alone(real: ControlGroups) -> None:
+    strange = [folder.with_name("1-2-3-4-5") for folder in real._own()]
+    for folder in strange:
+        folder.mkdir()
+    ControlGroups.find().close()
+    assert all(folder.exists() for folder in strange)
+    for folder in strange:
+        folder.rmdir()
+
+
 @pytest.mark.bwrap
 async def test_a_sandbox_is_limited_as_a_whole(real: ControlGroups) -> None:
     backend = await start("bwrap", replace(LIMITS, memory=MEMORY))

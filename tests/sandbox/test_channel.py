@@ -92,6 +92,19 @@ async def test_a_run_is_asked_for_and_read() -> None:
     assert result.hang == (Frame("program.py", 3, "f"),)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'File "x", line ' + "9" * 5000 + " in f",
+        'File "' * 2000,
+        'File "x", line \u0665 in f',
+        'File "x", line 3 in ' + "f" * 900,
+    ],
+)
+def test_a_stack_that_a_program_wrote_is_no_stack(text: str) -> None:
+    assert channel_module._stack(f'  {text}\n  File "program.py", line 3 in f\n') == (Frame("program.py", 3, "f"),)
+
+
 async def test_a_command_is_asked_for_and_read() -> None:
     ended = frame(b"x", pack(["", "9", "1", "", "0", "1.5"]))
     async with connected(answering(frame(b"o", b"x"), ended, loading=False)) as channel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import SandboxError
+from agent.errors import EngineLost, SandboxError
 from agent.sandbox.base import Limits
 from agent.sandbox.containers import ContainerCrew, Setting, builder_config, sandbox_config
 
@@ -117,6 +118,24 @@ async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     await crew.close()
 
 
+async def test_what_the_engine_creates_although_it_was_lost_is_removed_later() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+
+    def lose(config: Mapping[str, Any], name: str) -> None:  # noqa: ARG001
+        late.append(name)
+        raise EngineLost("the connection was reset")
+
+    create, late = engine.create, list[str]()
+    engine.create = lose  # type: ignore[method-assign]
+    with pytest.raises(EngineLost):
+        await crew.launch(CONFIG)
+    engine.create = create  # type: ignore[method-assign]
+    engine.names |= set(late)
+    assert await crew.close() == {}
+    assert not engine.names
+
+
 async def test_a_launch_that_cannot_be_undone_is_reported_at_the_end() -> None:
     engine = Engine()
     crew = ContainerCrew(engine)
@@ -142,6 +161,33 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
         await launch
     assert not engine.names
     assert not engine.connected()
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "too late"])
+async def test_the_failure_of_a_launch_that_nobody_waits_for_is_not_complained_about(ending: str) -> None:
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context))
+    try:
+        engine = Engine()
+        crew = ContainerCrew(engine)
+        engine.gates["create"].clear()
+        launch = asyncio.create_task(crew.launch(CONFIG, deadline=0.1 if ending == "too late" else 60))
+        await asyncio.to_thread(engine.reached["create"].wait)
+        if ending == "cancelled":
+            launch.cancel()
+        with pytest.raises((SandboxError, asyncio.CancelledError)):
+            await launch
+        engine.gates["create"].set()
+        await crew.close()
+        await asyncio.sleep(0)
+        del launch
+        gc.collect()
+        await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(before)
+    assert complaints == []
 
 
 async def test_launches_after_close_are_refused() -> None:

@@ -25,6 +25,7 @@ from agent.sandbox.docker import DockerBackend, sweep
 from agent.sandbox.docker_engine import DockerEngine
 from agent.sandbox.owner import Owner
 from tests.sandbox.conftest import statements
+from tests.sandbox.proxy import Proxy
 from tests.sandbox.wheel import make_wheel
 
 pytestmark = pytest.mark.docker
@@ -260,47 +261,19 @@ asyncio.run(main())
         await asyncio.to_thread(client.containers.get, name)
 
 
-class Proxy:
-    """A TCP way to the local engine that can be cut."""
-
-    def __init__(self) -> None:
-        self.writers: list[asyncio.StreamWriter] = []
-        self.server: asyncio.Server
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection("/var/run/docker.sock")
-        self.writers += [writer, back]
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
-
-    def cut(self) -> None:
-        self.server.close()
-        for writer in self.writers:
-            writer.transport.abort()
-
-
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    try:
-        while data := await source.read(1 << 16):
-            target.write(data)
-            await target.drain()
-    except ConnectionError:
-        pass
-    target.close()
-
-
 @asynccontextmanager
 async def proxied(certificate: Path | None = None) -> AsyncIterator[tuple[Proxy, DockerBackend, list[str]]]:
     """Give a backend whose engine is behind a proxy, and what it tells its user."""
-    proxy, told = Proxy(), list[str]()
+    told = list[str]()
     encryption = None
     tls = {}
     if certificate is not None:
         encryption = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         encryption.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
         tls = {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(certificate)}
-    proxy.server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=encryption)
-    port = proxy.server.sockets[0].getsockname()[1]
-    connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{port}", **tls})
+    proxy = Proxy(encryption)
+    await proxy.open()
+    connect = partial(DockerEngine.connect, {"DOCKER_HOST": f"tcp://127.0.0.1:{proxy.port}", **tls})
     remote = DockerBackend(LIMITS, volume=VOLUME, connect=connect, pool=2, patience=0)
     try:
         await remote.start(told.append)

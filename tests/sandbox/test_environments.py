@@ -17,7 +17,7 @@ from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
-from agent.sandbox.environments import ANSWER_LIFE, SILENCE, WheelEnvironments
+from agent.sandbox.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import MIN_AGE, IndexRule, Project
 from agent.sandbox.leases import Leases
@@ -103,8 +103,14 @@ class World:
     index: str = "https://one.invalid/simple"
 
     def __post_init__(self) -> None:
-        parts = {"cache": self.cache, "fetcher": self.fetcher, "clock": self.clock, "network": self.network}
-        self.environments = WheelEnvironments(self.installer, rule=self.rule, sources=self.sources, **parts)  # type: ignore[arg-type]
+        self.environments = WheelEnvironments(
+            self.installer,
+            supply=Supply(self.network, rule=self.rule),
+            cache=self.cache,
+            fetcher=self.fetcher,
+            sources=self.sources,
+            clock=self.clock,
+        )
 
     async def sources(self) -> list[str]:
         return [self.index]
@@ -166,7 +172,9 @@ async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(
 
 
 async def test_after_a_build_the_environments_unused_longest_go(world: World) -> None:
-    environments = WheelEnvironments(world.installer, limit=250, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(
+        world.installer, supply=Supply(limit=250), cache=world.cache, fetcher=world.fetcher
+    )
     keys = []
     for name in ("one", "two", "three"):
         keys.append((await environments.build([name])).key)
@@ -177,7 +185,7 @@ async def test_after_a_build_the_environments_unused_longest_go(world: World) ->
 
 
 async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> None:
-    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
     used = await environments.build(["one"])
     await environments.build(["one"])
     environments.release(used.key)
@@ -190,7 +198,7 @@ async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> N
 
 
 async def test_after_a_build_the_wheels_unused_longest_go_but_none_that_is_just_used(world: World) -> None:
-    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
     for name in ("one", "two"):
         environments.release((await environments.build([name])).key)
     assert len(list(world.cache.rglob("*.whl"))) == 2
@@ -206,7 +214,7 @@ async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: Wor
         raise SandboxError("the engine is away")
 
     world.installer.remove = broken  # type: ignore[method-assign]
-    environments = WheelEnvironments(world.installer, limit=1, cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
     environments.release((await environments.build(["one"])).key)
     assert (await environments.build(["two"])).installed == ("two==1.0",)
 

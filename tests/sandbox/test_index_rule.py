@@ -22,7 +22,7 @@ from werkzeug import Request, Response
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.index_rule import IndexRule, Project, within_one_edit
 from agent.sandbox.package_index import PackageIndex, read_page
 from agent.sandbox.pip_options import PipOptions
@@ -361,15 +361,16 @@ async def test_the_settings_of_the_host_lead_to_its_index(
     assert await rule.resolve("venerable_thing") == "venerable-thing"
 
 
-def environments(world: World, tmp_path: Path, *, network: bool = True) -> tuple[WheelEnvironments, MakingFetcher]:
+def environments(
+    world: World, tmp_path: Path, *, network: bool = True, always: tuple[str, ...] = ()
+) -> tuple[WheelEnvironments, MakingFetcher]:
     fetcher = MakingFetcher()
     built = WheelEnvironments(
         MemoryInstaller(tmp_path / "leases"),
         cache=tmp_path / "cache",
         fetcher=fetcher,
         clock=world.clock,
-        network=network,
-        rule=world.rule,
+        supply=Supply(network, world.rule, always=always),
     )
     return built, fetcher
 
@@ -453,3 +454,15 @@ def test_every_single_slip_is_one_edit(name: str, data: st.DataObject) -> None:
     ]
     slips.append(name[:place] + name[place : place + 2][::-1] + name[place + 2 :])
     assert all(within_one_edit(name, slip) and within_one_edit(slip, name) for slip in slips)
+
+
+async def test_what_the_user_wrote_is_not_judged_and_what_comes_with_it_is(world: World, tmp_path: Path) -> None:
+    builder, _fetcher = environments(world, tmp_path, always=("our-own-tool<2",))
+    world.serve("hallucinated", "", status=404)
+    built = await builder.build([])
+    assert (built.requirements, world.asked) == (("our-own-tool<2",), [])
+    assert (await builder.build(["numpy"])).requirements == ("numpy", "our-own-tool<2")
+    with pytest.raises(DependencyUnavailable, match="no such distribution"):
+        await builder.build(["hallucinated"])
+    with pytest.raises(DependencyUnavailable, match="our-own-tool<2 and our-own-tool>=2: no version meets both"):
+        await builder.build(["Our_Own_Tool>=2"])

@@ -94,7 +94,7 @@ def test_an_exit_code_that_is_none_is_an_error_and_no_other(payload: bytes) -> N
 @pytest.mark.parametrize("said", [{}, {"installed": 7}, {"installed": [7]}, {"refused": {}}])
 def test_an_installer_that_says_neither_lock_nor_reason_is_an_error(said: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no list of texts"):
-        builder_words.installed(said)
+        builder_words.installed(said, no_pip="none")
 
 
 async def test_a_backend_says_which_wheel_there_is_no_room_for(

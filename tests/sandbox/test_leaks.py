@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.owner import Owner
 from agent.workers import completed
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
+from tests.sandbox.leftovers import children, comes_to, containers, held
 
 LIVES = {"docker": 24, "bwrap": 200}
 LIVES |= {name: int(count) for name, count in (
@@ -27,41 +26,11 @@ GROWTH = 4 << 20
 """Bytes by which memory may grow for other reasons: an allocator keeps what it had at its largest."""
 
 
-def descriptors() -> int:
-    """Return how many files and sockets this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def children() -> set[str]:
-    """Return the processes whose parent is this one, zombies too."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        found |= set((task / "children").read_text(encoding="ascii").split())
-    return found
-
-
 def resident() -> int:
     """Return the memory that this process has for itself, in bytes."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
-
-
-def containers() -> list[str]:
-    """Return the containers that this process started."""
-    import docker
-
-    client = docker.from_env()
-    try:
-        labels = [f"{label}={value}" for label, value in Owner.current().labels().items()]
-        return [container.id for container in client.containers.list(all=True, filters={"label": labels})]
-    finally:
-        client.close()
-
-
-def threads() -> set[str]:
-    """Return the names of this process's threads but for the event loop's own pool, which grows to its size."""
-    return {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio_")}
 
 
 async def live(backend: SandboxBackend, number: int) -> bool:
@@ -81,17 +50,16 @@ async def lives(backend: SandboxBackend, count: int) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 async def test_many_lives_leave_nothing(name: str) -> None:
     await (await start(name)).close()
-    ours = set(await asyncio.to_thread(containers)) if name == "docker" else set()
-    gc.collect()
-    before = descriptors(), children(), threads()
+    ours = await asyncio.to_thread(containers) if name == "docker" else set()
+    before, reaped = held(), children()
     backend = await start(name)
     await lives(backend, WARM_UP)
     at_first = resident()
     await lives(backend, LIVES[name])
     grown = resident() - at_first
     await backend.close()
-    gc.collect()
-    assert (descriptors(), children(), threads()) == before
+    assert await comes_to(before) == before
+    assert children() == reaped
     assert grown < GROWTH, f"{grown >> 10} KB for {LIVES[name]} lives"
     if name == "docker":
-        assert set(await asyncio.to_thread(containers)) <= ours
+        assert await asyncio.to_thread(containers) <= ours

@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import Job, SandboxBackend
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.environments import Supply, WheelEnvironments
 from agent.sandbox.upkeep import Shelf, discard
 from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
 from tests.sandbox.stores import installer_of
@@ -40,7 +40,7 @@ async def process(
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
             cache, limit = tmp_path / "cache", MEGABYTE * 5 // 2
-            backend.environments = WheelEnvironments(installer_of(backend), cache=cache, limit=limit)
+            backend.environments = WheelEnvironments(installer_of(backend), cache=cache, supply=Supply(limit=limit))
             return backend
 
         yield started

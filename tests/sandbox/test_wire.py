@@ -78,3 +78,10 @@ def test_a_report_that_was_cut_off_is_read_to_its_last_record(tail: bytes) -> No
         kinds = [found.kind for found in read_report(whole + whole[:end], NONCE, cut=True)]
         assert kinds == ["start"] * (2 if end == len(whole) else 1)
     assert "end" not in [found.kind for found in read_report(whole + tail, NONCE, cut=True)]
+
+
+@pytest.mark.parametrize(("line", "read"), [("12", 12), ("9" * 5000, 0), ("\u0665", 0), ("-1", 0), ("", 0)])
+def test_a_line_that_is_no_number_is_0(line: str, read: int) -> None:
+    record = pack(["nonce", "case", "test_a", "error", "E", "m", "f.py", line, "f"])
+    (found,) = read_report(len(record).to_bytes(4, "big") + record, "nonce")
+    assert found.frames == (Frame("f.py", read, "f"),)

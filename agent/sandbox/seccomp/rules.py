@@ -78,12 +78,21 @@ def _sockets() -> Iterator[tuple[Match, ...]]:
             yield Match(0, family), Match(1, kind, _TYPE), Match(2, protocol)
 
 
+_ITSELF = "of itself alone: where both have one user, a program may change its supervisor"
+
 RESTRICTIONS = {
     "clone": Restriction("no new namespaces, as with unshare", ((Match(0, 0, _CLONE_NEW),),)),
     "ioctl": Restriction(
         "no input pushed into a terminal, no line disciplines", tuple(_none_of(1, _TIOCSTI, _TIOCLINUX, _TIOCSETD))
     ),
+    "ioprio_set": Restriction(_ITSELF, ((Match(0, 1), Match(1, 0)),)),
     "personality": Restriction("only Linux's own, and asking", ((Match(0, 0),), (Match(0, _QUERY_PERSONALITY),))),
+    "prlimit64": Restriction(_ITSELF, ((Match(0, 0),),)),
+    "sched_setaffinity": Restriction(_ITSELF, ((Match(0, 0),),)),
+    "sched_setattr": Restriction(_ITSELF, ((Match(0, 0),),)),
+    "sched_setparam": Restriction(_ITSELF, ((Match(0, 0),),)),
+    "sched_setscheduler": Restriction(_ITSELF, ((Match(0, 0),),)),
+    "setpriority": Restriction(_ITSELF, ((Match(0, 0), Match(1, 0)),)),
     "socket": Restriction("Unix, TCP and UDP, and what lists interfaces", tuple(_sockets())),
     "socketpair": Restriction(
         "Unix alone: the kernel loads a family before it says that it has no pairs", ((Match(0, _UNIX),),)
@@ -114,6 +123,11 @@ REFUSALS = (
         "the machine itself",
         "reboot kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff acct syslog",
         "sethostname setdomainname vhangup settimeofday clock_settime clock_adjtime adjtimex",
+    ),
+    _refused(
+        "counted for each user of the host: one sandbox would take them from all others",
+        "inotify_init inotify_init1",
+        number=errno.ENOSYS,
     ),
     _refused("the processor's ports and segments", "iopl ioperm modify_ldt"),
     _refused("memory that the kernel itself cannot read or move", "memfd_secret"),

@@ -50,6 +50,10 @@ _FORGERIES = {
     "ends its parent": "import os\n"
     "def test_a():\n    try: os.kill(os.getppid(), 9)\n    except OSError: pass\n    assert 0",
     "ends all it may": "import os\ndef test_a():\n    os.kill(-1, 9)\n    assert 0",
+    "writes a stack of its own": "import os\n"
+    "stack = b'  File \"x\", line ' + b'9' * 5000 + b' in f\\n' + b'  File \"' * 2000\n"
+    "for n in range(3, 9):\n    try: os.write(n, stack)\n"
+    "    except OSError: pass\ndef test_a(): assert 0",
     "reads the nonce from its frames": "import sys, os\n"
     "def test_a():\n    frame = sys._getframe()\n    while frame:\n        for v in list(frame.f_locals.values()):\n"
     "            if isinstance(v, str) and 16 <= len(v) <= 64: os.write(3, v.encode())\n"

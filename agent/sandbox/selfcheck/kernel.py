@@ -12,6 +12,10 @@ _REQUESTS = {
     "a raw socket": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
     "a packet socket": "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
     "a higher priority": "import os\nos.nice(-5)",
+    "lower limits for the first process": "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))",
+    "less time for the first process": "import os\nos.setpriority(os.PRIO_PROCESS, 1, 19)",
+    "less time for all of its user": "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
+    "another processor for the first process": "import os\nos.sched_setaffinity(1, {0})",
     "a higher limit": "import resource\nsoft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
     "try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))\n"
     "except ValueError: raise OSError('refused')",
@@ -37,6 +41,7 @@ _CALLS = {
     "another root for all": ((155, b"/work", b"/work"), (41, b"/work", b"/work")),
     "a handle on a file": ((304, -100, 0, 0), (265, -100, 0, 0)),
     "a queue of calls that no filter sees": ((425, 1, b"\0" * 120), (425, 1, b"\0" * 120)),
+    "watches that all sandboxes share": ((294, 0), (26, 0)),
     "a keyring": ((250, 1, 0), (219, 1, 0)),
     "a key": ((248, b"user", b"x", b"x", 1, -3), (217, b"user", b"x", b"x", 1, -3)),
     "code in the kernel": ((321, 0, b"\0" * 120, 120), (280, 0, b"\0" * 120, 120)),

@@ -1,0 +1,211 @@
+"""Sandboxes for code of another time: the Python and the packages of a pair's year, each made on first need."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Protocol, runtime_checkable
+
+from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
+from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
+from agent.sandbox.environments import Supply
+from agent.sandbox.moments import end_of
+
+_RELEASED = {2019: "3.8", 2020: "3.9", 2021: "3.10", 2022: "3.11", 2023: "3.12", 2024: "3.13", 2025: "3.14"}
+_YEAR = re.compile(r"\d{4}")
+_EARLIEST = 1991
+
+
+@dataclass(frozen=True)
+class Era:
+    """The newest Python there was, of those that sandboxes can run, and the moment after which no wheel is taken."""
+
+    python: str
+    newest: datetime
+
+
+def era_of(year: object) -> Era | None:
+    """Return the era that a pair's field `year` means: a number, its text, or a date; None for anything else."""
+    number = _number(year)
+    if number is None or not _EARLIEST <= number < date.max.year:
+        return None
+    python = next((_RELEASED[known] for known in sorted(_RELEASED, reverse=True) if known <= number), _RELEASED[2019])
+    return Era(python, end_of(date(number, 12, 31)))
+
+
+def _number(year: object) -> int | None:
+    if isinstance(year, int) and not isinstance(year, bool):
+        return year
+    if not isinstance(year, str):
+        return None
+    if _YEAR.fullmatch(year.strip()):
+        return int(year)
+    try:
+        return datetime.fromisoformat(year.strip()).year
+    except ValueError:
+        return None
+
+
+@runtime_checkable
+class Supplied(Protocol):
+    """A backend whose environments may come from another supply than its own."""
+
+    supply: Supply
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes."""
+        ...
+
+
+class Eras:
+    """A `SandboxBackend` by the run's own settings, which has others for pairs with a year.
+
+    `own` is started; `make` makes one of its kind for a minor version of Python. A version that is not here is asked
+    for once.
+    """
+
+    def __init__(self, own: SandboxBackend, make: Callable[[str], SandboxBackend]) -> None:
+        self.name = own.name
+        self.environments = own.environments
+        self._own = own
+        self._make = make
+        self._progress: Progress = lambda _line: None
+        self._backends: dict[str, SandboxBackend] = {}
+        self._missing: dict[str, str] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._eras: dict[Era, _OfEra] = {}
+
+    def of(self, year: object) -> SandboxBackend:
+        """Return the backend for a pair's year; it is this one where the pair has none. Nothing is started yet."""
+        era = era_of(year)
+        return self if era is None else self._eras.setdefault(era, _OfEra(era, self))
+
+    async def start(self, progress: Progress) -> None:
+        """Start the run's own backend; what others have to tell goes to `progress` as well.
+
+        Raises:
+            SandboxUnavailable: it does not work here.
+        """
+        self._progress = progress
+        await self._own.start(progress)
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the run's own backend is."""
+        return {**self._own.describe(), "era": "pair"}
+
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what the run's own backend cannot enforce."""
+        return self._own.unenforced()
+
+    async def acquire(self) -> Sandbox:
+        """Start a sandbox by the run's own settings.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        return await self._own.acquire()
+
+    async def close(self) -> None:
+        """Close all backends."""
+        for backend in (*self._backends.values(), self._own):
+            await backend.close()
+
+    async def with_python(self, python: str) -> SandboxBackend:
+        """Return a started backend for a minor version of Python.
+
+        Raises:
+            EraUnavailable: there is no such Python here, or its sandboxes do not work.
+        """
+        if self._own.describe().get("python", "").startswith(f"{python}."):
+            return self._own
+        async with self._turns[python]:
+            if python in self._missing:
+                raise EraUnavailable(self._missing[python])
+            if python not in self._backends:
+                self._backends[python] = await self._started(python)
+            return self._backends[python]
+
+    async def _started(self, python: str) -> SandboxBackend:
+        backend = self._make(python)
+        try:
+            await backend.start(self._progress)
+        except InterpreterUnavailable as error:
+            self._missing[python] = f"the pair's year asks for Python {python}: {error}"
+            raise EraUnavailable(self._missing[python]) from error
+        except SandboxUnavailable as error:
+            raise EraUnavailable(f"sandboxes with Python {python} do not work: {error}") from error
+        return backend
+
+    def supply(self, newest: datetime) -> Supply:
+        """Return the run's supply as of a moment, or of an earlier one that the run asks for."""
+        assert isinstance(self._own, Supplied)
+        own = self._own.supply
+        return replace(own, newest=newest if own.newest is None else min(own.newest, newest))
+
+
+class _OfEra:
+    """A view of the backends for the pairs of one era."""
+
+    def __init__(self, era: Era, eras: Eras) -> None:
+        self.name = eras.name
+        self.environments: EnvironmentBuilder = _EnvironmentsOfEra(era, eras)
+        self._era = era
+        self._eras = eras
+
+    async def start(self, _progress: Progress) -> None:
+        """Do nothing: what is needed is started when it is."""
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what is known without starting anything."""
+        return {**self._eras.describe(), "python": self._era.python}
+
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what backends of this kind cannot enforce."""
+        return self._eras.unenforced()
+
+    async def acquire(self) -> Sandbox:
+        """Start a sandbox with the era's Python."""
+        return await (await self._eras.with_python(self._era.python)).acquire()
+
+    async def close(self) -> None:
+        """Do nothing: all are closed together."""
+
+
+class _EnvironmentsOfEra:
+    """Builds environments for the Python of an era, of wheels that were there by then."""
+
+    def __init__(self, era: Era, eras: Eras) -> None:
+        self._era = era
+        self._eras = eras
+        self._supply = eras.supply(era.newest)
+        self.always = self._supply.always
+        self._builder: EnvironmentBuilder | None = None
+
+    async def build(self, requirements: Sequence[str]) -> Environment:
+        """Build an environment, as `EnvironmentBuilder` says."""
+        return await (await self._made()).build(requirements)
+
+    def release(self, key: str) -> None:
+        """Undo one `build`."""
+        if self._builder is not None:
+            self._builder.release(key)
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone."""
+        if self._builder is not None:
+            self._builder.forget(key)
+
+    async def requirement(self, import_name: str) -> str | None:
+        """Return a requirement for an import name."""
+        return await (await self._made()).requirement(import_name)
+
+    async def _made(self) -> EnvironmentBuilder:
+        backend = await self._eras.with_python(self._era.python)
+        if self._builder is None:
+            assert isinstance(backend, Supplied)
+            self._builder = backend.environments_with(self._supply)
+        return self._builder

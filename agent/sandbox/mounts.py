@@ -1,0 +1,157 @@
+"""Folders and files of the host that every sandbox of a run is shown, to be read only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from agent.errors import UsageError
+from agent.sandbox.interpreter import as_unprivileged
+
+_OWN = (
+    "bin boot dev envs etc fetch inside lib lib32 lib64 libx32 pip pip-home proc run sbin staging sys tmp usr var work"
+)
+RESERVED = frozenset(_OWN.split())
+"""The folders, right below the root, that are a sandbox's own."""
+
+_MOST_ENTRIES = 100_000
+_SOCKETS = Path("/proc/net/unix")
+_ENGINES = ("/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock")
+_READABLE = 'test -r "$0" && { test ! -d "$0" || test -x "$0"; }'
+
+
+@dataclass(frozen=True)
+class Mount:
+    """What is shown: `host`, without links in it, at `box`."""
+
+    host: Path
+    box: str
+
+
+def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
+    """Return what `HOST:BOX` texts mean. Looks at the host's files.
+
+    Raises:
+        UsageError: one is malformed, does not exist, lies in a place of the sandbox's own, or leads to a socket.
+    """
+    mounts = tuple(map(_read, texts))
+    places = [PurePosixPath(mount.box) for mount in mounts]
+    for number, place in enumerate(places):
+        if any(place.is_relative_to(other) or other.is_relative_to(place) for other in places[:number]):
+            raise UsageError(f"--mount-ro: {place} is given to two mounts, or lies in another one")
+    return mounts
+
+
+def shown(mounts: Iterable[Mount]) -> Mapping[Path, str]:
+    """Return mounts as a mapping of host paths to where they are shown."""
+    return {mount.host: mount.box for mount in mounts}
+
+
+def bound(mount: Mount) -> dict[str, Any]:
+    """Return a mount as a container engine's API names it."""
+    # what is mounted below it would not become read-only on older engines, so it is left out
+    options = {"Propagation": "private", "NonRecursive": True}
+    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
+
+
+def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
+    """See to it that no mount hides a folder that the sandbox needs.
+
+    Raises:
+        UsageError: one does.
+    """
+    for mount in mounts:
+        for folder in folders:
+            if PurePosixPath(mount.box).is_relative_to(folder) or PurePosixPath(folder).is_relative_to(mount.box):
+                raise UsageError(f"--mount-ro: {mount.box} would hide {folder}, where the sandbox's Python is")
+
+
+def _read(text: str) -> Mount:
+    host, separator, box = text.rpartition(":")
+    if not separator or not host:
+        raise UsageError(f"--mount-ro {text}: expected HOST:BOX, such as /srv/data:/data")
+    return Mount(_host(text, host), _box(text, box))
+
+
+def _box(text: str, box: str) -> str:
+    place = PurePosixPath(box)
+    if not place.is_absolute() or ".." in place.parts or not box.isprintable() or box.startswith("//"):
+        raise UsageError(f"--mount-ro {text}: the place in the sandbox must be an absolute path without '..'")
+    if len(place.parts) < 2 or place.parts[1] in RESERVED:
+        raise UsageError(f"--mount-ro {text}: {place} is the sandbox's own; choose another place, such as /data")
+    return str(place)
+
+
+def _host(text: str, host: str) -> Path:
+    if not Path(host).is_absolute() or not host.isprintable():
+        raise UsageError(f"--mount-ro {text}: {host} must be an absolute path")
+    try:
+        path = Path(host).resolve(strict=True)
+        mode = path.stat().st_mode
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or "it leads in a circle"
+        raise UsageError(f"--mount-ro {text}: {host} cannot be shown: {why}") from error
+    if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
+        raise UsageError(f"--mount-ro {text}: {path} would show all of the host: name the folder that is needed")
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise UsageError(f"--mount-ro {text}: {path} is no folder and no file; sockets and devices are never shown")
+    found = next(_doors(path), None)
+    if found is not None:
+        raise UsageError(
+            f"--mount-ro {text}: {found} in it is a socket, pipe or device, through which a program could reach the "
+            "host although it cannot write: name a folder without one"
+        )
+    _refuse_unreadable(text, path)
+    return path
+
+
+def _doors(path: Path) -> Iterator[Path]:
+    """Yield what is no file, folder or link below a path; of very many entries only the first are looked at."""
+    listening = {Path(name).resolve() for name in (*_ENGINES, *_bound_sockets())}
+    yield from (each for each in listening if each.is_relative_to(path) and each.is_socket())
+    for entry in islice(_entries(path), _MOST_ENTRIES):
+        if not (entry.is_symlink() or entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)):
+            yield Path(entry.path)
+
+
+def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+    folders = [str(path)] if path.is_dir() else []
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except OSError:
+            continue  # what cannot be listed by its user cannot be entered by the sandbox's
+
+
+def _bound_sockets() -> list[str]:
+    try:
+        lines = _SOCKETS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    # Num RefCount Protocol Flags Type St Inode Path
+    paths = (line.split(maxsplit=7)[7:] for line in lines)
+    return [path[0] for path in paths if path and path[0].startswith("/")]
+
+
+def _refuse_unreadable(text: str, path: Path) -> None:
+    """Root may read what the sandbox's user may not; whether it may is tried."""
+    user = as_unprivileged()
+    if not user or platform.system() != "Linux":
+        return
+    command = ["/bin/sh", "-c", _READABLE, str(path)]
+    if subprocess.run(command, env={}, cwd="/", capture_output=True, check=False, **user).returncode != 0:
+        raise UsageError(
+            f"--mount-ro {text}: programs run as nobody, who may not read {path}: it must be readable by all, and lie "
+            "in folders that all may enter"
+        )

@@ -1,0 +1,121 @@
+"""Options that say what a run's sandboxes are given, tried with real programs on each backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+from tests.sandbox.wheelhouse import make_wheel
+
+BACKENDS = [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
+
+READS = """
+import os
+
+
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+
+
+def test_it_can_be_read():
+    assert open("/data/words.txt").read() == "seven words"
+    assert open("/single.txt").read() == "seven words"
+
+
+def test_it_cannot_be_written():
+    assert refused(lambda: open("/data/words.txt", "a"))
+    assert refused(lambda: open("/single.txt", "a"))
+    assert refused(lambda: open("/data/new", "w"))
+    assert refused(lambda: os.remove("/data/words.txt"))
+    assert refused(lambda: os.chmod("/data/words.txt", 0o600))
+    assert refused(lambda: os.rename("/data", "/other"))
+
+
+def test_links_lead_nowhere():
+    assert sorted(os.listdir("/data")) == ["above", "out", "words.txt"]
+    assert refused(lambda: open("/data/out"))
+    assert refused(lambda: open("/data/above"))
+
+
+def test_the_mount_itself_is_read_only():
+    [line] = [line.split() for line in open("/proc/self/mountinfo") if line.split()[4] == "/data"]
+    assert "ro" in line[5].split(",")
+"""
+
+
+@pytest.fixture
+def shared(open_folder: Path) -> Path:
+    """A folder whose file all may write, with links that lead out of it."""
+    (folder := open_folder / "shared").mkdir(mode=0o777)
+    folder.chmod(0o777)
+    (folder / "words.txt").write_text("seven words")
+    (folder / "words.txt").chmod(0o666)
+    (open_folder / "secret.txt").write_text("secret")
+    (folder / "out").symlink_to(open_folder / "secret.txt")
+    (folder / "above").symlink_to("../secret.txt")
+    return folder
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_programs_read_what_they_are_shown_and_no_more(agent: Commands, shared: Path, backend: str) -> None:
+    mounts = ("--mount-ro", f"{shared}:/data", "--mount-ro", f"{shared}/words.txt:/single.txt")
+    ended = agent("exec", agent.write("t.py", READS), "--sandbox", backend, *mounts, "--json")
+    assert ended.code == 0, (ended.out, ended.err)
+    assert (shared / "words.txt").read_text() == "seven words"
+
+
+def test_a_mount_that_is_refused_ends_the_command(agent: Commands) -> None:
+    ended = agent("exec", agent.write("t.py", READS), "--sandbox", "bwrap", "--mount-ro", "/:/data")
+    assert (ended.code, ended.out) == (2, "")
+    assert "would show all of the host" in ended.err
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_memory_is_what_was_asked_for(agent: Commands, backend: str) -> None:
+    program = agent.write("t.py", "def test_it():\n    assert len(bytearray(200 << 20))\n")
+    assert agent("exec", program, "--sandbox", backend, "--memory", "100").code == 1
+    assert agent("exec", program, "--sandbox", backend, "--memory", "400").code == 0
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> dict[str, str]:
+    """pip's settings for a folder with two versions of one distribution."""
+    (folder := tmp_path / "wheels").mkdir()
+    for version in ("1.0", "2.0"):
+        make_wheel(folder, "ourowntool", version)
+    cache = str(tmp_path / "cache")
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
+    return {**settings, "PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": cache}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_program_has_what_the_requirements_file_names(
+    agent: Commands, index: dict[str, str], backend: str
+) -> None:
+    asks = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
+    names = agent.write("requirements.txt", "ourowntool<2  # no map and no index vouches for it\n")
+    program = agent.write("t.py", asks)
+    ended = agent("exec", program, "--sandbox", backend, "--requirements", names, "--json", **index)
+    assert ended.code == 0, (ended.out, ended.err)
+    assert ended.json["installed"] == ["ourowntool==1.0"]
+    assert ended.json["environment"]
+
+
+@pytest.mark.bwrap
+def test_requirements_that_cannot_be_had_end_the_command(agent: Commands, index: dict[str, str]) -> None:
+    program = agent.write("t.py", "def test_it():\n    pass\n")
+    for text, message in (
+        ("nosuchthing\n", "what --requirements asks for cannot be had: nosuchthing: no such distribution"),
+        ("fine\n-e .\n", "requirements.txt:2: '-e .' is an option"),
+        ("a<1\na>2\n", "a<1 and a>2: no version meets both"),
+    ):
+        names = agent.write("requirements.txt", text)
+        ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
+        assert (ended.code, ended.out) == (2, ""), ended.err
+        assert message in ended.err

@@ -1,0 +1,256 @@
+"""Sandboxes run the Python that is asked for, and take no wheel that is newer than a date."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_httpserver import HTTPServer
+
+from agent.errors import DependencyUnavailable, InterpreterUnavailable
+from agent.sandbox import host_pip, pythons
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.bwrap import BwrapBackend
+from agent.sandbox.docker import DockerBackend
+from agent.sandbox.environments import Supply
+from agent.sandbox.image_choice import image_with
+from agent.sandbox.pip_trouble import explain
+from tests.pythons import build_image, copied, remove_image
+from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
+from tests.sandbox.wheelhouse import make_wheel, project_page, use_folder, use_index
+
+HERE = "{}.{}".format(*sys.version_info)
+OTHER = "3.9"
+CUTOFF = datetime(2017, 1, 1, tzinfo=UTC)
+Start = Callable[..., SandboxBackend]
+Begin = Callable[..., Awaitable[SandboxBackend]]
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Path]:
+    """A folder with another Python, which every user may enter."""
+    folder = Path("/tmp") / f"agent-python-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o755)
+    try:
+        yield copied(OTHER, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def image(other: Path) -> Iterator[str]:
+    """An image with another Python."""
+    need("docker")
+    tag = f"agent-tests:{secrets.token_hex(4)}"
+    build_image(OTHER, other, tag)
+    yield tag
+    remove_image(tag)
+
+
+@pytest.fixture(params=BACKENDS)
+def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Make a backend of each kind that can run another Python."""
+    need(request.param)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(open_folder / "cache"))
+
+    def make(python: str | None = None, supply: Supply = Supply()) -> SandboxBackend:  # noqa: B008
+        if request.param == "docker":
+            images = {OTHER: request.getfixturevalue("image")} if python else {}
+            return DockerBackend(LIMITS, python=python, images=images, supply=supply, pool=0)
+        if python:
+            folder = request.getfixturevalue("other")
+            monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+        return BwrapBackend(LIMITS, store=open_folder / "store", python=python, supply=supply, pool=0)
+
+    return make
+
+
+@pytest.fixture
+async def started(start: Start) -> AsyncIterator[Begin]:
+    """Start backends; close them in the end."""
+    backends: list[SandboxBackend] = []
+
+    async def begin(**parts: Any) -> SandboxBackend:
+        backends.append(start(**parts))
+        await backends[-1].start(lambda _line: None)
+        return backends[-1]
+
+    yield begin
+    for backend in backends:
+        await backend.close()
+
+
+async def run(backend: SandboxBackend, program: str, environment: str | None = None) -> bool:
+    sandbox = await backend.acquire()
+    try:
+        return passes(await sandbox.run(dataclasses.replace(job(program), environment=environment)), "test_a")
+    finally:
+        await sandbox.release()
+
+
+IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3, 9)\n"
+
+
+async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> None:
+    backend = await started(python=OTHER)
+    assert backend.describe()["python"].startswith(f"{OTHER}.")
+    assert await run(backend, IS_OTHER)
+
+
+async def test_wheels_are_fetched_and_installed_for_the_python_that_was_asked_for(
+    started: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = await started(python=OTHER)
+    use_folder(monkeypatch, tmp_path)
+    for tag in ("cp39-cp39-linux_x86_64", f"cp{HERE.replace('.', '')}-cp{HERE.replace('.', '')}-linux_x86_64"):
+        make_wheel(tmp_path, "tagged", tag=tag, files={"tagged.py": f"TAG = {tag[:4]!r}\n"})
+    built = await backend.environments.build(["tagged"])
+    assert await run(backend, "import tagged\n\n\ndef test_a():\n    assert tagged.TAG == 'cp39'\n", built.key)
+
+
+@pytest.fixture
+def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
+    """An index that says when it got the two versions of a project."""
+    uploads = {"1.0": "2016-12-31T23:59:59Z", "2.0": "2017-01-01T00:00:00Z"}
+    page = project_page("tinything", uploads)
+    httpserver.expect_request("/simple/tinything/").respond_with_json(
+        page, content_type="application/vnd.pypi.simple.v1+json"
+    )
+    for version in uploads:
+        wheel = make_wheel(tmp_path, "tinything", version)
+        httpserver.expect_request(f"/simple/tinything/{wheel.name}").respond_with_data(wheel.read_bytes())
+    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/simple")
+    return httpserver
+
+
+@pytest.mark.usefixtures("dated")
+@pytest.mark.parametrize("python", [None, OTHER])
+async def test_what_was_uploaded_later_is_not_taken(started: Begin, python: str | None) -> None:
+    backend = await started(python=python, supply=Supply(newest=CUTOFF))
+    assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
+    with pytest.raises(DependencyUnavailable, match=r"the newest that have: 1\.0"):
+        await backend.environments.build(["tinything>=2"])
+
+
+async def test_an_answer_as_of_a_date_is_not_that_of_today(started: Begin, dated: HTTPServer) -> None:
+    then = await started(supply=Supply(newest=CUTOFF))
+    assert (await then.environments.build(["tinything"])).installed == ("tinything==1.0",)
+    now = await started()
+    assert (await now.environments.build(["tinything"])).installed == ("tinything==2.0",)
+    asked = len(dated.log)
+    again = await started(supply=Supply(newest=CUTOFF))
+    assert (await again.environments.build(["tinything"])).installed == ("tinything==1.0",)
+    assert len(dated.log) == asked
+
+
+@pytest.mark.usefixtures("dated")
+async def test_nothing_old_enough_is_said(started: Begin) -> None:
+    backend = await started(supply=Supply(newest=datetime(2010, 1, 1, tzinfo=UTC)))
+    with pytest.raises(DependencyUnavailable, match=r"tinything: no version .* is as old as --exclude-newer asks for"):
+        await backend.environments.build(["tinything"])
+
+
+async def test_an_index_that_knows_no_times_is_named_as_the_reason(
+    started: Begin, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    httpserver.expect_request("/simple/tinything/").respond_with_data(
+        '<a href="tinything-1.0-py3-none-any.whl">tinything-1.0-py3-none-any.whl</a>', content_type="text/html"
+    )
+    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/simple")
+    backend = await started(supply=Supply(newest=CUTOFF))
+    with pytest.raises(DependencyUnavailable, match="does not say when its files were uploaded") as caught:
+        await backend.environments.build(["tinything"])
+    assert not caught.value.temporary
+
+
+@pytest.mark.parametrize("kind", ["heap", "index"])
+async def test_files_of_the_users_own_are_taken_whatever_their_age(
+    started: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "heap":
+        use_folder(monkeypatch, tmp_path)
+        make_wheel(tmp_path, "mine")
+    else:
+        (page := tmp_path / "index" / "simple" / "mine").mkdir(parents=True)
+        (files := tmp_path / "index" / "files").mkdir()
+        (page / "index.html").write_text(f'<a href="../../files/{make_wheel(files, "mine").name}">mine</a>')
+        use_index(monkeypatch, (tmp_path / "index" / "simple").as_uri())
+    backend = await started(supply=Supply(newest=CUTOFF))
+    assert (await backend.environments.build(["mine"])).installed == ("mine==1.0",)
+
+
+async def test_a_python_that_is_not_here_is_named_with_those_that_are(start: Start) -> None:
+    backend = start()
+    assert isinstance(backend, BwrapBackend | DockerBackend)
+    backend._python = "3.77"
+    with pytest.raises(InterpreterUnavailable, match=rf"no .*Python 3\.77.* {HERE}"):
+        await backend.start(print)
+
+
+@pytest.mark.docker
+async def test_an_image_with_another_python_than_was_asked_for_is_refused() -> None:
+    need("docker")
+    backend = DockerBackend(image="python:3.11-slim-bookworm", python="3.12")
+    with pytest.raises(InterpreterUnavailable, match=r"has Python 3\.11, and not 3\.12"):
+        await backend.start(print)
+
+
+class Images:
+    """An engine with these images."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def image_id(self, name: str) -> str | None:
+        return name if name in self.names else None
+
+    def image_names(self) -> list[str]:
+        return list(self.names)
+
+
+def test_a_slim_official_image_comes_first() -> None:
+    engine = Images("python:3.9-alpine", "python:3.9", "python:3.9-slim", "python:3.10-slim", "ubuntu:3.9")
+    assert image_with(engine, "3.9", {}) == "python:3.9-slim"
+    assert image_with(Images("python:3.9-alpine", "python:3.9.18"), "3.9", {}) == "python:3.9.18"
+    assert image_with(Images("docker.io/library/python:3.9-slim"), "3.9", {}).endswith("python:3.9-slim")
+    assert image_with(Images("mine:1", "python:3.9"), "3.9", {"3.9": "mine:1"}) == "mine:1"
+
+
+def test_an_image_is_never_pulled() -> None:
+    with pytest.raises(
+        InterpreterUnavailable, match=r"it has: 3\.9, 3\.10\. Nothing is pulled.*docker pull python:3\.12"
+    ):
+        image_with(Images("python:3.10-slim", "python:3.9"), "3.12", {})
+    with pytest.raises(InterpreterUnavailable, match=r"names mine:1 for Python 3\.9, and the engine does not have it"):
+        image_with(Images("python:3.9"), "3.9", {"3.9": "mine:1"})
+
+
+def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = ("pyenv/versions/3.9.1/bin", "uv/cpython-3.10.2-linux/bin", "path")
+    for place, name in zip(places, ("python3.9", "python3.10", "python3.8"), strict=True):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / name).write_bytes(b"\x7fELF")
+    (tmp_path / "path" / "python3.7").write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    found = {path.name for path in pythons.every_python() if path.is_relative_to(tmp_path)}
+    assert found == {"python3.8", "python3.9", "python3.10"}
+    assert [path.parent.name for path in pythons.named("3.8") if path.is_relative_to(tmp_path)] == ["path"]
+
+
+def test_pip_says_which_pythons_it_runs_on() -> None:
+    assert host_pip.runs_on(HERE)
+    assert not host_pip.runs_on("3.2")
+
+
+def test_a_pip_that_knows_no_dates_is_named_as_the_reason() -> None:
+    error = explain("Usage: pip ...\n\nno such option: --uploaded-prior-to\n", None, "cp39")
+    assert "too old to leave out what is newer" in str(error)
