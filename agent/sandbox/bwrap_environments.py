@@ -67,11 +67,7 @@ class BwrapInstaller:
         try:
             await asyncio.to_thread(installer.drop_stale, staging)
             await asyncio.to_thread(_prepare, staging, wheels)
-            no_pip = (
-                f"Python {bubblewrap.interpreter.version} has no pip of its own, and this program's is too new for it"
-            )
-            remedy = f"so nothing can be installed: {bubblewrap.interpreter.path} -m ensurepip"
-            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job, f"{no_pip}, {remedy}")
+            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job)
             return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
         except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
@@ -111,7 +107,7 @@ class BwrapInstaller:
         except OSError as error:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
-    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str, no_pip: str) -> None:
+    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str) -> None:
         build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, job]
         if host_pip.runs_on(bubblewrap.interpreter.tag.version):
             build.append("/pip")
@@ -131,6 +127,11 @@ class BwrapInstaller:
         finally:
             process.kill()
             await asyncio.shield(process.end())
+        python = bubblewrap.interpreter
+        no_pip = (
+            f"Python {python.version} has no pip of its own, and this program's is too new for it, so nothing can be "
+            f"installed: {python.path} -m ensurepip"
+        )
         try:
             builder_words.installed(builder_words.last_object(out), no_pip=no_pip)
         except ValueError as error:

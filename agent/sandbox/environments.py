@@ -52,7 +52,7 @@ class Supply:
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
     one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
     part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
-    is shrunk to `limit` bytes (0: it grows without limit).
+    is shrunk to `limit` bytes, and so is the cache (0: they grow without limit).
     """
 
     network: bool = True

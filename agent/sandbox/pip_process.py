@@ -18,6 +18,9 @@ from typing import Protocol
 from agent.errors import DependencyUnavailable, SandboxError
 
 _OUTPUT_LIMIT = 4 << 20
+
+MOST_FILES = 20_000
+"""Files and folders that one download may take, a builder's temporary ones among them."""
 _BEFORE = "--uploaded-prior-to="
 
 # Wheels only is a promise: nothing of a package runs on the host. `--only-binary` does not cover what a wheel's
@@ -164,23 +167,38 @@ async def _read(stream: asyncio.StreamReader, output: Tail) -> None:
 
 async def _wait(ended: asyncio.Future[tuple[None, int]], work: Path, size: int) -> None:
     while not (await asyncio.wait({ended}, timeout=1.0))[0]:
-        if await asyncio.to_thread(folder_size, work) > size:
+        if await asyncio.to_thread(is_overfull, work, size):
             raise too_large(size)
 
 
 def too_large(size: int) -> DependencyUnavailable:
-    """Return the error for a download of more than so many bytes."""
-    return DependencyUnavailable(f"the download is larger than {size >> 20} MB, all that is allowed for it")
+    """Return the error for a download of more than so many bytes, or of too many files."""
+    return DependencyUnavailable(
+        f"the download is larger than {size >> 20} MB, or of more than {MOST_FILES} files: all that is allowed for it"
+    )
 
 
 def folder_size(folder: Path) -> int:
     """Return the bytes of all files in a folder that others are writing to."""
-    total = 0
-    for place, _folders, files in os.walk(folder):
+    return _taken(folder)[0]
+
+
+def is_overfull(folder: Path, size: int) -> bool:
+    """Say whether a folder that others are writing to holds more than so many bytes, or too many files."""
+    taken, files = _taken(folder)
+    return taken > size or files > MOST_FILES
+
+
+def _taken(folder: Path) -> tuple[int, int]:
+    total = entries = 0
+    for place, folders, files in os.walk(folder):
+        entries += len(folders) + len(files)
         for file in files:
             with suppress(OSError):  # pip moves files while they are counted
                 total += Path(place, file).lstat().st_size
-    return total
+        if entries > MOST_FILES:
+            break
+    return total, entries
 
 
 def pip_environment(work: Path) -> dict[str, str]:

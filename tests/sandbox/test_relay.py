@@ -159,6 +159,18 @@ async def test_the_job_says_files_environment_and_exit_code(tmp_path: Path) -> N
     assert await relayed(echo, code, command=["-c", code, path], **job) == (3, "b content\n")
 
 
+@pytest.mark.parametrize("room", [{"size": 100_000, "files": 1000}, {"size": 10 << 20, "files": 50}])
+async def test_a_command_whose_folder_holds_too_much_is_ended(tmp_path: Path, room: dict[str, int]) -> None:
+    code = (
+        "import pathlib, sys, time\n"
+        "for number in range(60): pathlib.Path(sys.argv[1], str(number)).write_bytes(bytes(5000))\n"
+        "time.sleep(60)"
+    )
+    (folder := tmp_path / "folder").mkdir()
+    job = {"command": ["-c", code, str(folder)], "room": {"folder": str(folder), **room}}
+    assert await relayed(echo, code, **job) == (relay.OVERFULL, "")
+
+
 async def test_a_relay_whose_host_has_gone_ends() -> None:
     code = "import time; print('here', flush=True); time.sleep(60)"
     async with connected(source("relay")) as process:

@@ -3,7 +3,8 @@
 Standard library only; its source is sent along, and the host speaks the same `Mux`. The builder has no network but its
 own loopback: each connection made to a port there is carried, in frames, over the standard streams. First comes the
 job: its length (4 bytes), then a JSON object with `command` (words for the interpreter), `environment`, `folders` (to
-be made) and `files` (path: text, to be written). The last frame is a JSON object: `exit_code`.
+be made), `files` (path: text, to be written) and perhaps `room` (`folder`; `size` and `files`, which is all that it may
+hold). The last frame is a JSON object: `exit_code`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ OPEN, DATA, EOF, RESET, CREDIT, OUTPUT, END = range(1, 8)
 WINDOW = 1 << 18
 """Bytes that may be under way on one connection before its other end has taken them."""
 
+OVERFULL = -255
+"""The exit code of a command that was ended because its folder held too much."""
+
+_LOOK_SECONDS = 0.5
 _HEADER = struct.Struct("!BIH")
 _NUMBER = struct.Struct("!I")
 _LONGEST = 1 << 15
@@ -252,13 +257,40 @@ async def main() -> None:
         env={**job["environment"], "PIP_PROXY": proxy},
     )
     assert command.stdout is not None
+    overfull = asyncio.ensure_future(_watch(job["room"], command)) if "room" in job else None
     while True:
         printed = await command.stdout.read(_LONGEST)
         if not printed:
             break
         await mux.send(OUTPUT, 0, printed)
-    await mux.send(END, 0, json.dumps({"exit_code": await command.wait()}).encode())
+    ended = await command.wait()
+    if overfull is not None and (overfull.done() or _holds_too_much(job["room"])):
+        ended = OVERFULL
+    await mux.send(END, 0, json.dumps({"exit_code": ended}).encode())
     os._exit(0)
+
+
+async def _watch(room: dict[str, Any], command: asyncio.subprocess.Process) -> None:
+    """End the command once its folder holds too much."""
+    loop = asyncio.get_running_loop()
+    while True:
+        if await loop.run_in_executor(None, _holds_too_much, room):
+            return command.kill()
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _holds_too_much(room: dict[str, Any]) -> bool:
+    size = files = 0
+    for place, folders, names in os.walk(room["folder"]):
+        files += len(folders) + len(names)
+        for name in names:
+            try:
+                size += Path(place, name).lstat().st_size
+            except OSError:
+                continue  # moved while it was counted
+        if size > room["size"] or files > room["files"]:
+            return True
+    return False
 
 
 def _prepare(folders: list[str], files: dict[str, str]) -> None:
