@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from agent.config import Config
 from agent.datasets import group_by_query
-from agent.errors import ConfigError, InputError, UsageError
+from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted
 from agent.graph import Variant, build
 from agent.languages import Language, built_in_languages
@@ -35,12 +35,15 @@ _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai",
 _SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
+_WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+
 
 class Annotator:
     """Annotates pairs; an asynchronous context manager that owns models, sandboxes and files while it is open.
 
-    One `Annotator` belongs to one event loop. Nothing is written, printed or logged unless `run_dir`, `cache` or
-    `on_event` ask for it. What goes wrong with a pair is `annotation.error`; what ends the run is raised.
+    One `Annotator` belongs to one event loop. Apart from the sandboxes' own stores, nothing is written, printed or
+    logged unless `run_dir`, `cache` or `on_event` ask for it. What goes wrong with a pair is `annotation.error`; what
+    ends the run is raised.
 
     Args:
         model: a name (`gpt-4o-mini`, `heuristic`, `replay:FILE`), a LangChain `BaseChatModel`, anything with the two
@@ -107,7 +110,7 @@ class Annotator:
         self._loop = asyncio.get_running_loop()
         try:
             if self._pipeline.uses_sandbox and self._backend is None:
-                self._backend = await choose(self._config.sandbox, self._note)
+                self._backend = await self._chosen()
         except BaseException:
             await self.__aexit__()
             raise
@@ -115,16 +118,23 @@ class Annotator:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """End all work in progress and close what this Annotator opened."""
-        for stream in tuple(self._streams):
-            await stream.aclose()
-        if self._backend is not None and self._given_backend is None:
-            await self._backend.close()
-            self._backend = None
-        for model in self._models.all():
-            await close(model)
-        if isinstance(self._open_cache, SqliteReplyCache):
-            self._open_cache.close()
-        self._loop = None
+        async with AsyncExitStack() as ends:  # whatever fails, the rest is closed
+            ends.callback(setattr, self, "_loop", None)
+            if isinstance(self._open_cache, SqliteReplyCache):
+                ends.callback(self._open_cache.close)
+            for model in self._models.all():
+                ends.push_async_callback(close, model)
+            if self._backend is not None and self._given_backend is None:
+                ends.push_async_callback(self._backend.close)
+                self._backend = None
+            for stream in tuple(self._streams):
+                ends.push_async_callback(stream.aclose)
+
+    async def _chosen(self) -> SandboxBackend:
+        try:
+            return await choose(self._config.sandbox, self._note)
+        except SandboxUnavailable as error:
+            raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
     async def annotate(
         self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None

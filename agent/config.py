@@ -6,11 +6,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+_DAY = 86_400.0
+
 
 class ModelConfig(BaseModel):
     """How to reach a language model. `api_key` is never written anywhere."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     name: str
     base_url: str | None = None
@@ -20,29 +23,28 @@ class ModelConfig(BaseModel):
     thinking: Literal["on", "off"] | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict)
     headers: dict[str, str] = Field(default_factory=dict)
-    deadline: float = Field(default=120.0, gt=0, description="seconds for one call, retries not included")
+    deadline: float = Field(default=120.0, gt=0, le=_DAY, description="seconds for one call, retries not included")
     attempts: int = Field(default=6, ge=1, description="tries of one call on failures worth retrying")
 
 
 class PipelineConfig(BaseModel):
     """What the pipeline does with one pair."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     max_try_time: int = Field(default=3, ge=0, description="stage-2 repair rounds (Algorithm 1)")
     reasks: int = Field(default=2, ge=0, description="times an unparsable reply is asked again")
-    test_timeout: float = Field(default=15.0, gt=0, description="seconds for one execution")
-    command_timeout: float = Field(default=30.0, gt=0, description="seconds for one stage-2 command")
+    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="seconds for one execution")
+    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="seconds for one stage-2 command")
     sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
-    pair_timeout: float | None = Field(default=None, gt=0, description="seconds for a pair, all in all")
+    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
-    seed: int = 0
 
 
 class RunnerConfig(BaseModel):
     """How much happens at once, and when to stop."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     concurrency: int = Field(default=8, ge=1, description="pairs in progress")
     llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
@@ -53,17 +55,19 @@ class RunnerConfig(BaseModel):
 class SandboxConfig(BaseModel):
     """Which sandbox, how many wait, and the limits of one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     backend: Literal["auto", "docker", "bwrap"] = "auto"
-    memory_mb: int = Field(default=1024, ge=64)
-    processes: int = Field(default=128, ge=4)
-    cpus: float = Field(default=1.0, gt=0)
-    files_mb: int = Field(default=256, ge=8)
-    output_kb: int = Field(default=64, ge=1)
-    inodes: int = Field(default=32768, ge=256, description="files and folders in each of a sandbox's folders")
-    pool: int = Field(default=4, ge=0, description="sandboxes kept started ahead of need")
-    starts: int = Field(default=2, ge=1, description="sandboxes starting at once")
+    memory_mb: int = Field(default=1024, ge=64, le=1 << 24)
+    processes: int = Field(default=128, ge=4, le=1 << 20)
+    cpus: float = Field(default=1.0, ge=0.01, le=4096)
+    files_mb: int = Field(default=256, ge=8, le=1 << 24)
+    output_kb: int = Field(default=64, ge=1, le=1 << 15)
+    inodes: int = Field(
+        default=32768, ge=256, le=1 << 30, description="files and folders in each of a sandbox's folders"
+    )
+    pool: int = Field(default=4, ge=0, le=1024, description="sandboxes kept started ahead of need")
+    starts: int = Field(default=2, ge=1, le=256, description="sandboxes starting at once")
     image: str | None = Field(default=None, min_length=1, description="an image to run in place of ours; Docker only")
     mount_ro: tuple[str, ...] = Field(default=(), description="what of the host sandboxes may read, each as HOST:BOX")
     requirements: str | None = Field(default=None, description="a requirements file: part of every environment")
@@ -90,7 +94,7 @@ class SandboxConfig(BaseModel):
 class Config(BaseModel):
     """All settings of a run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     variant: str = "full"
     pipeline: PipelineConfig = PipelineConfig()

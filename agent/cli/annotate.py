@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +17,12 @@ from rich.console import Console
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
 from agent.cli.progress import Display
+from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.summary import Summary, Tally, as_json, as_table
 from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs
-from agent.errors import RunFolderError, RunStopped
+from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.graph import load_variant
 from agent.llm.models import Models
 from agent.store.run_view import load_run
@@ -66,6 +64,7 @@ def run(request: Request) -> None:
     dataset = _read(request, console)
     models = Models.from_options(request.models, **{k: v for k, v in request.model_options.items() if v is not None})
     out = request.out or _default_folder(request, config.variant, models)
+    _check_writable(out, request.cache)
     with Display(console) as display:
         annotator = Annotator(
             model=models,
@@ -79,8 +78,8 @@ def run(request: Request) -> None:
             on_event=display,
         )
         try:
-            summary = asyncio.run(_annotate(annotator, dataset, request.limit))
-        except (KeyboardInterrupt, asyncio.CancelledError):
+            summary = to_its_end(_annotate(annotator, dataset, request.limit))
+        except KeyboardInterrupt:
             _tell_how_to_resume(console, "Interrupted.", out)
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
@@ -91,15 +90,21 @@ def run(request: Request) -> None:
 
 async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -> Summary:
     tally = Tally()
-    task = asyncio.current_task()
-    assert task is not None
-    # Ctrl-C is handled by asyncio.run; a terminate signal ends the run in the same way
-    with suppress(NotImplementedError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with annotator:
         async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
             tally.add(annotation)
     return tally.summary()
+
+
+def _check_writable(out: Path, cache: Path | None) -> None:
+    for option, folder in (("-o", out), ("--cache", None if cache is None else cache.parent)):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UsageError(f"{folder}: is a file; give a folder ({option})") from error
+        except OSError as error:
+            raise UsageError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error
 
 
 def _read(request: Request, console: Console) -> Dataset:

@@ -83,10 +83,14 @@ def annotate(
     python: Python = None,
     era: EraName = "run",
     concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one execution of a test program.")] = 15.0,
-    pair_timeout: Annotated[float | None, typer.Option(help="Seconds for one pair, all in all.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program.")
+    ] = 15.0,
+    pair_timeout: Annotated[
+        float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None,
-    budget: Annotated[float | None, typer.Option(metavar="USD", help="Stop before spending more.")] = None,
+    budget: Annotated[float | None, typer.Option(min=1e-6, metavar="USD", help="Stop before spending more.")] = None,
     field_map: Annotated[
         str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
     ] = None,
@@ -169,7 +173,7 @@ def execute(
     requirements: Requirements = None,
     exclude_newer: ExcludeNewer = None,
     python: Python = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for the execution.")] = 15.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for the execution.")] = 15.0,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
     settings: Settings = None,
     as_json: AsJson = False,

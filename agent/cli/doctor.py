@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from agent import __version__
+from agent.cli.running import to_its_end
 from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import say
 from agent.config import SandboxConfig
@@ -46,7 +47,7 @@ class Finding:
 
 def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool, quick: bool) -> None:
     """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer."""
-    findings = asyncio.run(_examine(models, base_url, quick))
+    findings = to_its_end(_examine(models, base_url, quick))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     else:
@@ -141,7 +142,7 @@ async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]
 def _print(findings: list[Finding]) -> None:
     console = Console()
     for finding in findings:
-        mark = "ok  " if finding.works else "no  "
+        mark = "ok  " if finding.works else "--  " if finding.part == "limit" else "no  "
         say(console, f"{mark}{finding.part:<8} {finding.name:<12} {finding.detail}")
         if finding.remedy and not finding.works:
             say(console, f"             → {finding.remedy}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import one_line, say
 from agent.config import SandboxConfig
@@ -41,7 +41,7 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
         async with _shelves(config, backends) as shelves:
             return [(name, each) for name, shelf in shelves for each in await shelf.stored()]
 
-    found = sorted(asyncio.run(look()), key=lambda each: -each[1].used)
+    found = sorted(to_its_end(look()), key=lambda each: -each[1].used)
     if as_json:
         typer.echo(json.dumps([_as_json(*each) for each in found]))
         return
@@ -82,7 +82,7 @@ def prune(
                 for each in await _prune(shelf, days, config.store_mb << 20, pretend=dry_run)
             ]
 
-    removed = asyncio.run(remove())
+    removed = to_its_end(remove())
     freed = _prune_wheels(config.store_mb << 20, everything=everything, pretend=dry_run) if older_than is None else 0
     if as_json:
         typer.echo(json.dumps([_as_json(*each) for each in removed]))

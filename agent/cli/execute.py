@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import plain
 from agent.errors import DependencyUnavailable, InputError
@@ -45,15 +46,14 @@ def run(
 
     async def execute() -> tuple[Ran, Mapping[str, str]]:
         backend = await choose(config.sandbox, lambda line: told.print(plain(line), markup=False, highlight=False))
-        session = SandboxSession(backend)
-        try:
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(backend.close)
+            session = SandboxSession(backend)
+            ends.push_async_callback(session.close)
             ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
             return ran, backend.describe()
-        finally:
-            await session.close()
-            await backend.close()
 
-    (result, report, environment), sandbox = asyncio.run(execute())
+    (result, report, environment), sandbox = to_its_end(execute())
     if as_json:
         typer.echo(json.dumps(_as_json(report, result, environment, sandbox)))
     else:
@@ -90,7 +90,7 @@ def _program(language: Language, program: Path, code: Path | None) -> Program:
         template = f"{template}\n{language.marker}\n"
     snippet = language.inspect(_NOTHING if code is None else _text(code))
     if snippet.problem is not None:
-        raise InputError(snippet.problem, path=code)
+        raise InputError(f"the snippet does not parse: {snippet.problem}", path=code)
     try:
         return language.insert(template, snippet)
     except MalformedProgram as error:

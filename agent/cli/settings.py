@@ -66,4 +66,7 @@ def _told(problem: Any) -> str:
             for name in type(held).model_fields
         ]
         return f"unknown setting {key!r}; there are: variant, {', '.join(known)}"
-    return f"setting {key}: {problem['msg']}"
+    if problem["type"] == "model_type":
+        return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
+    given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
+    return f"setting {key}: {problem['msg']}, not {given[:60]}"

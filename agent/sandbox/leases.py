@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ class Leases:
         if key in self._held:
             descriptor, count = self._held[key]
             self._held[key] = descriptor, count + 1
-            os.utime(descriptor)
+            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's own clock for files is coarse
 
     async def _shared(self, key: str) -> int:
         while True:

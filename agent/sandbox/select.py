@@ -24,7 +24,6 @@ from agent.sandbox.wheel_cache import default_cache
 _ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
 
-_NO_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
 _COLIMA = "install Docker Desktop, or Colima: brew install colima docker && colima start"
 _WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
 _ENGINE = "install Docker (docs.docker.com/engine/install) or Podman and start it, or set DOCKER_HOST"
@@ -167,7 +166,7 @@ async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[
         return backend
     reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
     todo = "\n".join(f"- {name}: {remedy(name)}" for name in backends)
-    raise SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}\n{_NO_SANDBOX}")
+    raise SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")
 
 
 async def probe(

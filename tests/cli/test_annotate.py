@@ -120,6 +120,10 @@ def test_a_variant_set_with_c_is_the_variant(agent: Commands) -> None:
         (("--map", "query=q,code=c"), "no line has a field"),
         (("--cache", "p.jsonl"), "p.jsonl"),
         (("-o", "p.jsonl"), "p.jsonl: is a file"),
+        (("-o", "/proc/run"), "the folder /proc/run cannot be made"),
+        (("--cache", "/proc/caches/x.sqlite"), "the folder /proc/caches cannot be made"),
+        (("--budget", "-1"), "--budget"),
+        (("--pair-timeout", "inf"), "--pair-timeout"),
         (("-o", "."), "is not the folder of a run"),
     ],
 )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 
+from agent.sandbox.owner import PREFIX
 from tests.cli.commands import ADD, Commands
+from tests.cli.processes import alive, descendants, until
+from tests.conftest import lacking
 from tests.scripts import PROGRAM
 
 BACKENDS = [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
@@ -15,6 +22,7 @@ def test_a_program_that_passes_exits_with_0_and_reports_its_cases(agent: Command
     files = (agent.write("t.py", PROGRAM), "--code", agent.write("add.py", ADD))
     ended = agent("exec", *files, "--sandbox", backend, "--json")
     assert ended.code == 0
+    assert "Traceback" not in ended.err
     report = ended.json
     assert (report["status"], report["cause"], report["passed"]) == ("passed", None, 2)
     assert [case["name"] for case in report["cases"]] == ["test_small", "test_negative"]
@@ -35,6 +43,36 @@ def test_a_failed_case_exits_with_1_and_is_shown(agent: Commands, backend: str) 
     assert "failed   test_small" in ended.out
     assert "--- stdout\n\\x1b[31mseen" in ended.out
     assert ended.out.splitlines()[-1].startswith("failed (cause: snippet): 0 passed, 2 failed, 0 errors of 2 cases in ")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing(agent: Commands, backend: str, how: signal.Signals) -> None:
+    endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
+    process = agent.start("exec", endless, "--sandbox", backend, "--timeout", "60")
+    until(lambda: len(descendants(process.pid)) > 1 or bool(containers(process.pid)), "a sandbox")
+    time.sleep(0.5)
+    left = descendants(process.pid)
+    os.kill(process.pid, how)
+    ended = process.wait()
+    assert ended.code not in (0, 1)
+    assert "Traceback" not in ended.err
+    assert "never retrieved" not in ended.err
+    until(lambda: not alive(left), "the end of its processes", 5)
+    assert not containers(process.pid)
+
+
+def containers(pid: int) -> list[str]:
+    """Return the containers that a process started, where there is an engine."""
+    if lacking("docker"):
+        return []
+    import docker
+
+    client = docker.from_env()
+    try:
+        return [each["Id"] for each in client.api.containers(all=True, filters={"label": f"{PREFIX}.pid={pid}"})]
+    finally:
+        client.close()
 
 
 @pytest.mark.bwrap

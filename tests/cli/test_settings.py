@@ -36,7 +36,10 @@ def test_values_are_read_as_yaml() -> None:
         ("sandbox.memory_mb=lots", "setting sandbox.memory_mb: .*integer"),
         ("sandbox.memory_mb=1", "setting sandbox.memory_mb: .*greater than or equal to 64"),
         ("sandbox.memory_mb.x=1", "'memory_mb' is a value, not a group"),
-        ("sandbox=5", "setting sandbox: "),
+        ("sandbox.memory_mb=", "setting sandbox.memory_mb: .*not nothing"),
+        ("sandbox.memory_mb=99999999999999999999", "setting sandbox.memory_mb: .*less than or equal to"),
+        ("sandbox.cpus=.inf", "setting sandbox.cpus: .*number"),
+        ("sandbox=5", "setting sandbox is a group: "),
         ("sandbox.memory_mb=[", "the value cannot be read"),
     ],
 )

@@ -34,7 +34,13 @@ def _in_volume(image: str, script: str) -> str:
     try:
         mounts = {VOLUME: {"bind": "/envs", "mode": "rw"}}
         said = client.containers.run(
-            image, ["sh", "-c", script], entrypoint="", volumes=mounts, working_dir="/envs", remove=True
+            image,
+            ["sh", "-c", script],
+            entrypoint="",
+            volumes=mounts,
+            working_dir="/envs",
+            remove=True,
+            network_mode="none",
         )
         return bytes(said).decode()
     finally:
