@@ -80,7 +80,9 @@ class SandboxConfig(BaseModel):
     )
     images: dict[str, str] = Field(default_factory=dict, description="Docker: which image has which Python")
     store_mb: int = Field(
-        default=20480, ge=0, description="environments kept; beyond, those unused longest go first (0: all are kept)"
+        default=20480,
+        ge=0,
+        description="environments kept, and wheels as much; those unused longest go first (0: all stay)",
     )
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
     index_rule: bool = Field(

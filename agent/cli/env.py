@@ -21,6 +21,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import BACKENDS, Make, choose
 from agent.sandbox.upkeep import HasShelf, Shelf, Stored, discard, shrink
+from agent.sandbox.wheel_cache import WheelCache, default_cache
 
 _DAY = 24 * 3600.0
 _NAMED = 4
@@ -46,6 +47,7 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
         return
     _print(found)
     say(Console(), f"{_count(found)}, {_size(found)}")
+    say(Console(), f"wheels kept to build them again: {WheelCache(default_cache()).size() / 1e6:.1f} MB")
 
 
 def prune(
@@ -59,6 +61,8 @@ def prune(
     backends: Mapping[str, Make] = BACKENDS,
 ) -> None:
     """Remove environments that nobody uses and print them, and the room they took.
+
+    With `everything`, and when the stores are brought within their limit, so are the wheels kept to build them again.
 
     Raises:
         UsageError: both an age and everything were asked for.
@@ -79,11 +83,21 @@ def prune(
             ]
 
     removed = to_its_end(remove())
+    freed = _prune_wheels(config.store_mb << 20, everything=everything, pretend=dry_run) if older_than is None else 0
     if as_json:
         typer.echo(json.dumps([_as_json(*each) for each in removed]))
         return
     _print(removed)
     say(Console(), f"{'to remove' if dry_run else 'removed'}: {_count(removed)}, {_size(removed)}")
+    if freed:
+        say(Console(), f"{'to remove' if dry_run else 'removed'}: {freed / 1e6:.1f} MB of wheels")
+
+
+def _prune_wheels(limit: int, *, everything: bool, pretend: bool) -> int:
+    cache = WheelCache(default_cache())
+    if everything:
+        return cache.shrink(0, spared=0.0, pretend=pretend)
+    return cache.shrink(limit, pretend=pretend) if limit else 0
 
 
 async def _prune(shelf: Shelf, days: float | None, limit: int, *, pretend: bool) -> list[Stored]:

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass, url2pathname
 
 from agent.errors import SandboxError
@@ -33,13 +33,17 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass
 class BuilderSettings:
-    """What a builder's pip is given, and what the proxy before it allows: places, each with the scheme of its URLs."""
+    """What a builder's pip is given, and what the proxy before it allows: places, each with the scheme of its URLs.
+
+    Of `folders` it gets pages and wheels, of `heaps` wheels alone.
+    """
 
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     allowed: dict[Place, str] = field(default_factory=dict)
     upstreams: dict[Place, Upstream] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
+    heaps: list[Path] = field(default_factory=list)
 
 
 async def read_settings() -> BuilderSettings:
@@ -91,8 +95,10 @@ def _index(settings: BuilderSettings, options: PipOptions, url: str) -> str:
     if "://" in url and not url.startswith("file:"):
         return _remote(settings, options, url)
     folder = _local(url)
-    # files often lie next to the pages of an index: `../../files/x.whl`
-    settings.folders.append(folder if folder.parent == Path(folder.anchor) else folder.parent)
+    settings.folders.append(folder)
+    if folder.parent != Path(folder.anchor):
+        # files often lie next to the pages of an index: `../../files/x.whl`
+        settings.heaps.append(folder.parent)
     return f"http://{FOLDER_HOST}{quote(str(folder))}"
 
 
@@ -115,7 +121,7 @@ def _constraints(settings: BuilderSettings, options: PipOptions) -> Iterator[str
 
 def _remote(settings: BuilderSettings, options: PipOptions, url: str) -> str:
     """Allow a URL's host; return the URL with the credentials that pip has for it."""
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"{clean(url)} is no URL of a package index")
     host, port = host_name(parts.hostname), parts.port or _PORTS[parts.scheme]
@@ -125,6 +131,22 @@ def _remote(settings: BuilderSettings, options: PipOptions, url: str) -> str:
     if host in _FILE_HOSTS:
         settings.allowed[_FILE_HOSTS[host], _PORTS["https"]] = "https"
     return options.with_credentials(url)
+
+
+def _split(url: str) -> SplitResult:
+    """Take a URL apart; the standard library's own error quotes what may be a part of a password.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(
+            f"{clean(url)} is no URL; if there is a / or @ in its password, write %2F or %40 instead"
+        ) from None
+    return parts
 
 
 def _local(place: str) -> Path:
@@ -157,7 +179,7 @@ def _use_proxies(settings: BuilderSettings, option: str | None) -> None:
 
 
 def _upstream(url: str) -> Upstream:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    parts = _split(url if "://" in url else f"http://{url}")
     if parts.scheme not in _PORTS or not parts.hostname:
         raise SandboxError(f"only HTTP proxies can be used to fetch dependencies, not {clean(url)}")
     secret = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"

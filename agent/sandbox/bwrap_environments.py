@@ -9,10 +9,9 @@ import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from agent.errors import DependencyUnavailable, SandboxError
-from agent.sandbox import host_pip
+from agent.errors import SandboxError
+from agent.sandbox import builder_words, host_pip
 from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
@@ -20,6 +19,7 @@ from agent.sandbox.inside import installer, shelf, source
 from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.leases import Leases
 from agent.sandbox.upkeep import Stored
+from agent.sandbox.wheel_archive import ROOM, Room
 from agent.sandbox.wheels import InterpreterTag
 
 BUILD_DEADLINE = 900.0
@@ -29,8 +29,9 @@ _TEMPORARY = 64 << 20
 class BwrapInstaller:
     """Installs wheels in a sandbox that sees them, pip and one staging folder. `place` says where, once started."""
 
-    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
+    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]], room: Room = ROOM) -> None:
         self._place = place
+        self._room = room
         self.leases = Leases(lambda: place()[1].leases)
 
     @property
@@ -50,7 +51,7 @@ class BwrapInstaller:
         """
         try:
             return _lock(self._place()[1].envs / key)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment store cannot be read: {error}") from error
 
     async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
@@ -62,20 +63,13 @@ class BwrapInstaller:
         """
         bubblewrap, store = self._place()
         staging = store.staging / f"{key}-{secrets.token_hex(4)}"
+        job = await asyncio.to_thread(builder_words.installer_job, wheels, self._room)
         try:
             await asyncio.to_thread(installer.drop_stale, staging)
             await asyncio.to_thread(_prepare, staging, wheels)
-            said = await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key)
-            if said.get("no_pip"):
-                version = bubblewrap.interpreter.version
-                raise DependencyUnavailable(
-                    f"Python {version} has no pip of its own, and this program's is too new for it, so nothing can be "
-                    f"installed: {bubblewrap.interpreter.path} -m ensurepip"
-                )
-            if "refused" in said:
-                raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
+            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job)
             return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
-        except OSError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))
@@ -113,8 +107,8 @@ class BwrapInstaller:
         except OSError as error:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
-    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str) -> dict[str, Any]:
-        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key]
+    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str) -> None:
+        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, job]
         if host_pip.runs_on(bubblewrap.interpreter.tag.version):
             build.append("/pip")
         arguments = bubblewrap.arguments(
@@ -126,20 +120,23 @@ class BwrapInstaller:
         process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
         try:
             async with asyncio.timeout(BUILD_DEADLINE):
-                out, err = await asyncio.gather(process.reader.read(), process.stderr.read())
+                said = asyncio.gather(*map(builder_words.everything, (process.reader, process.stderr)))
+                out, err = await said
         except TimeoutError:
             raise SandboxError(f"installing wheels took longer than {BUILD_DEADLINE:.0f} s") from None
         finally:
             process.kill()
             await asyncio.shield(process.end())
+        python = bubblewrap.interpreter
+        no_pip = (
+            f"Python {python.version} has no pip of its own, and this program's is too new for it, so nothing can be "
+            f"installed: {python.path} -m ensurepip"
+        )
         try:
-            said = json.loads(out.splitlines()[-1])
-        except (ValueError, IndexError):
-            said = None
-        if not isinstance(said, dict):
+            builder_words.installed(builder_words.last_object(out), no_pip=no_pip)
+        except ValueError as error:
             why = err.decode("utf-8", "replace").strip()[-1000:]
-            raise SandboxError(f"the builder ended without an answer: {why}")
-        return said
+            raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
 
 
 def _prepare(staging: Path, wheels: Sequence[Path]) -> None:
@@ -167,7 +164,7 @@ def _publish(built: Path, place: Path) -> tuple[str, ...]:
 
 def _lock(environment: Path) -> tuple[str, ...] | None:
     try:
-        return tuple(json.loads((environment / installer.LOCK).read_text(encoding="utf-8")))
+        return builder_words.texts(json.loads((environment / installer.LOCK).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 

@@ -17,7 +17,7 @@ from agent.sandbox.bwrap_command import Bubblewrap
 from agent.sandbox.bwrap_process import BwrapProcess, finished
 from agent.sandbox.bwrap_store import BwrapStore
 from agent.sandbox.interpreter import UNPRIVILEGED, find_interpreter
-from agent.sandbox.pip_process import folder_size
+from agent.sandbox.pip_process import is_overfull
 from agent.sandbox.sandboxed_pip import FETCH, RELAY, WHEELS, copy_plain_files
 
 _TEMPORARY = 64 << 20
@@ -36,9 +36,9 @@ class BwrapBuilder:
         self._folder = folder
 
     async def overfull(self, size: int) -> None:
-        """Return once its files take more than `size` bytes."""
+        """Return once its files take more than `size` bytes, or are too many."""
         while True:
-            if await asyncio.to_thread(folder_size, self._folder) > size:
+            if await asyncio.to_thread(is_overfull, self._folder, size):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -12,9 +10,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from agent.errors import DependencyUnavailable
+from agent.sandbox.wheel_archive import metadata
 
-_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
-_METADATA_LIMIT = 4 << 20
+_MOST_REQUIREMENTS = 2_000
+_LONGEST_REQUIREMENT = 2_000
+_MOST_STEPS = 100_000
 
 
 def close_over(
@@ -23,8 +23,10 @@ def close_over(
     """Follow dependencies from `requirements` through the wheels; return the names reached and what no wheel provides.
 
     Raises:
-        DependencyUnavailable: a wheel is damaged, or asks for something by URL.
+        DependencyUnavailable: a wheel is damaged, asks for something by URL, or for more than any package does.
     """
+    required: dict[NormalizedName, list[Requirement]] = {}
+    steps = 0
     seen: set[tuple[NormalizedName, str]] = set()
     missing: dict[str, None] = {}
     queue = list(requirements)
@@ -33,35 +35,47 @@ def close_over(
         name = canonicalize_name(requirement.name)
         if name not in wheels:
             missing[f"{name}{requirement.specifier}"] = None
+            if len(missing) > _MOST_REQUIREMENTS:
+                raise DependencyUnavailable(f"the dependencies of {requirements[0]} have no end")
             continue
         for extra in ("", *requirement.extras):
-            if (name, extra) not in seen:
-                seen.add((name, extra))
-                queue.extend(_dependencies(wheels[name], extra, markers))
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            if name not in required:
+                required[name] = _required(wheels[name])
+            steps += 1 + len(required[name])
+            if steps > _MOST_STEPS:
+                raise DependencyUnavailable(f"{wheels[name].name}: its dependencies and extras have no end")
+            queue.extend(_dependencies(wheels[name], required[name], {**markers, "extra": extra}))
     return {name for name, _extra in seen}, sorted(missing)
 
 
-def _dependencies(wheel: Path, extra: str, markers: Mapping[str, str]) -> Iterator[Requirement]:
-    for line in _requires(wheel):
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            raise DependencyUnavailable(f"{wheel.name}: its metadata has an unreadable requirement") from None
-        marker = requirement.marker
-        if not (extra == "" if marker is None else marker.evaluate({**markers, "extra": extra})):
+def _required(wheel: Path) -> list[Requirement]:
+    lines = HeaderParser().parsestr(metadata(wheel), headersonly=True).get_all("Requires-Dist", [])
+    if len(lines) > _MOST_REQUIREMENTS or any(len(line) > _LONGEST_REQUIREMENT for line in lines):
+        raise DependencyUnavailable(f"{wheel.name}: it asks for more than any package does")
+    try:
+        return [Requirement(line) for line in lines]
+    except (InvalidRequirement, RecursionError):
+        raise DependencyUnavailable(f"{wheel.name}: its metadata has an unreadable requirement") from None
+
+
+def _dependencies(wheel: Path, required: Sequence[Requirement], markers: Mapping[str, str]) -> list[Requirement]:
+    found = []
+    for requirement in required:
+        if not _applies(wheel, requirement, markers):
             continue
         if requirement.url is not None:
             raise DependencyUnavailable(f"{wheel.name}: it asks for {requirement.name} by URL, which is not fetched")
-        yield requirement
+        found.append(requirement)
+    return found
 
 
-def _requires(wheel: Path) -> Iterable[str]:
+def _applies(wheel: Path, requirement: Requirement, markers: Mapping[str, str]) -> bool:
+    if requirement.marker is None:
+        return markers["extra"] == ""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if _METADATA.fullmatch(name)]
-            if len(names) != 1 or archive.getinfo(names[0]).file_size > _METADATA_LIMIT:
-                raise DependencyUnavailable(f"{wheel.name}: it has no usable metadata")
-            text = archive.read(names[0]).decode("utf-8", "replace")
-    except (zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError) as error:
-        raise DependencyUnavailable(f"{wheel.name}: the wheel is damaged ({type(error).__name__})") from error
-    return HeaderParser().parsestr(text, headersonly=True).get_all("Requires-Dist", [])
+        return requirement.marker.evaluate(dict(markers))
+    except (ValueError, RecursionError):  # the errors of packaging are ValueErrors
+        raise DependencyUnavailable(f"{wheel.name}: its metadata has an unreadable marker") from None

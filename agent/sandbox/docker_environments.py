@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from agent.errors import DependencyUnavailable, SandboxError
+from agent.errors import SandboxError
+from agent.sandbox import builder_words
 from agent.sandbox.attach import AttachedStream
 from agent.sandbox.base import Limits
 from agent.sandbox.containers import STORE, WORK, ContainerCrew, Setting, builder_config, fresh_name, sandbox_config
@@ -26,6 +27,9 @@ from agent.sandbox.leases import Leases
 from agent.sandbox.places import user_cache
 from agent.sandbox.postmortem import postmortem
 from agent.sandbox.upkeep import Stored
+from agent.sandbox.wheel_archive import ROOM, Room
+
+T = TypeVar("T")
 
 BUILD_DEADLINE = 900.0
 DEADLINE = 60.0
@@ -70,8 +74,9 @@ class DockerInstaller:
     does not see them; what it removes is built again.
     """
 
-    def __init__(self, site: Callable[[], Site]) -> None:
+    def __init__(self, site: Callable[[], Site], room: Room = ROOM) -> None:
         self._site = site
+        self._room = room
         self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
         self.python = ""
@@ -99,9 +104,7 @@ class DockerInstaller:
         command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
         config = sandbox_config(site.setting, command)
         said = await _said(site, config, DEADLINE)
-        self.python = said.pop("full")
-        self._known = {key: tuple(lock) for key, lock in said.pop("store").items()}
-        self._interpreter = InterpreterTag(**said)
+        self.python, self._known, self._interpreter = _understood(_probed, said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"
 
@@ -117,8 +120,8 @@ class DockerInstaller:
             if content is None:
                 return None
             try:
-                self._known[key] = tuple(json.loads(content))
-            except (ValueError, TypeError) as error:
+                self._known[key] = builder_words.texts(json.loads(content))
+            except (ValueError, RecursionError) as error:
                 raise SandboxError(f"the environment {key} has no readable lock: {error}") from error
         return self._known[key]
 
@@ -131,7 +134,8 @@ class DockerInstaller:
         """
         site = self._site()
         staging = f".staging/{key}-{secrets.token_hex(4)}"
-        command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key]
+        job = await asyncio.to_thread(builder_words.installer_job, wheels, self._room)
+        command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key, job]
         config = builder_config(for_builders(site.setting), command)
 
         def send_wheels(name: str) -> None:
@@ -141,13 +145,8 @@ class DockerInstaller:
                 site.engine.put(name, STORE, archive)
 
         said = await _said(site, config, BUILD_DEADLINE, send_wheels)
-        if said.get("no_pip"):
-            raise DependencyUnavailable(
-                f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
-            )
-        if "refused" in said:
-            raise DependencyUnavailable(f"the wheels could not be installed; pip says:\n{said['refused']}")
-        self._known[key] = tuple(said["installed"])
+        no_pip = f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
+        self._known[key] = _understood(partial(builder_words.installed, no_pip=no_pip), said)
         return self._known[key]
 
     def forget(self, key: str) -> None:
@@ -163,11 +162,9 @@ class DockerInstaller:
         site = self._site()
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
         said = await _said(site, sandbox_config(site.setting, command), DEADLINE)
-        self._known = {key: tuple(lock) for key, (lock, _size, _time) in said.items()}
-        return [
-            Stored(key, self._known[key], size, self.leases.used(key) or published)
-            for key, (_lock, size, published) in said.items()
-        ]
+        stored = _understood(_listed, said)
+        self._known = {each.key: each.installed for each in stored}
+        return [replace(each, used=self.leases.used(each.key) or each.used) for each in stored]
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove environments that were claimed, in a container without network or capabilities.
@@ -180,6 +177,32 @@ class DockerInstaller:
         for key in keys:
             self.forget(key)
         await _said(site, builder_config(site.setting, command), BUILD_DEADLINE)
+
+
+def _probed(said: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, ...]], InterpreterTag]:
+    words = {name: said[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
+    builder_words.texts(list(words.values()))
+    full = words.pop("full")
+    return full, {key: builder_words.texts(lock) for key, lock in said["store"].items()}, InterpreterTag(**words)
+
+
+def _listed(said: Mapping[str, Any]) -> list[Stored]:
+    return [
+        Stored(key, builder_words.texts(lock), int(size), float(published))
+        for key, (lock, size, published) in said.items()
+    ]
+
+
+def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
+    """Read what a container said, which may be anything.
+
+    Raises:
+        SandboxError: it makes no sense.
+    """
+    try:
+        return read(said)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise SandboxError(f"a container's answer makes no sense: {error}") from error
 
 
 def for_builders(setting: Setting) -> Setting:
@@ -227,13 +250,11 @@ async def _said(
         stream = await AttachedStream.open(launched.connection)
         try:
             async with asyncio.timeout(deadline):
-                lines = (await stream.reader.read()).splitlines()
-            answer = json.loads(lines[-1])
-            assert isinstance(answer, dict)
-            return answer
+                output = await builder_words.everything(stream.reader)
+            return builder_words.last_object(output)
         except TimeoutError:
             raise SandboxError(f"container {launched.name} did not end within {deadline:.0f} s") from None
-        except (OSError, ValueError, IndexError, AssertionError) as error:
+        except (OSError, ValueError) as error:
             look = partial(site.crew.call, site.engine.state, launched.name)
             raise await postmortem(look, launched.name, stream.stderr) from error
         finally:

@@ -41,7 +41,7 @@ class DockerBuilder:
         self._stream = stream
 
     async def overfull(self, _size: int) -> None:
-        """Never return: an engine cannot say cheaply how much a volume holds. No file in it may be larger than that."""
+        """Never return: an engine cannot say cheaply how much a volume holds. The relay ends when it holds too much."""
         await asyncio.Event().wait()
 
     async def take(self, into: Path, size: int) -> None:

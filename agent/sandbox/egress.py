@@ -47,7 +47,8 @@ class EgressProxy:
     Args:
         allowed: hosts (as `host_name` spells them) and ports.
         upstreams: the allowed places that are reached through the host's own proxy.
-        folders: folders of this machine, whose wheels the proxy itself gives under the name `FOLDER_HOST`.
+        folders: folders of this machine, whose wheels and pages the proxy itself gives under the name `FOLDER_HOST`.
+        heaps: folders of which it gives wheels alone.
         with_dates: whether it says of those that they are old, for a pip that is to leave out what is newer.
         size: bytes that may come in, all connections taken together.
         head_seconds: how long a request may take to arrive.
@@ -61,6 +62,7 @@ class EgressProxy:
         *,
         upstreams: Mapping[Place, Upstream] | None = None,
         folders: Collection[Path] = (),
+        heaps: Collection[Path] = (),
         with_dates: bool = False,
         size: int = 2 << 30,
         head_seconds: float = 10.0,
@@ -69,7 +71,7 @@ class EgressProxy:
     ) -> None:
         self._allowed = frozenset(allowed)
         self._upstreams = dict(upstreams or {})
-        self._pages = FolderPages(folders, with_dates=with_dates)
+        self._pages = FolderPages(folders, heaps, with_dates=with_dates)
         self._left = size
         self._head_seconds = head_seconds
         self._idle_seconds = idle_seconds

@@ -11,7 +11,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +27,7 @@ from agent.sandbox.base import Environment
 from agent.sandbox.contradictions import contradiction
 from agent.sandbox.flights import Flights
 from agent.sandbox.index_rule import IndexRule
+from agent.sandbox.pip_options import read_sources
 from agent.sandbox.requirements import MalformedRequirement, merged, parse_requirement
 from agent.sandbox.upkeep import Shelf, shrink
 from agent.sandbox.wheel_cache import Answer, WheelCache, default_cache
@@ -51,7 +52,7 @@ class Supply:
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
     one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
     part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
-    is shrunk to `limit` bytes (0: it grows without limit).
+    is shrunk to `limit` bytes, and so is the cache (0: they grow without limit).
     """
 
     network: bool = True
@@ -96,8 +97,8 @@ class Installer(Shelf, Protocol):
 class WheelEnvironments:
     """An `EnvironmentBuilder` that fetches wheels with the host's pip settings, as far as the `supply` goes.
 
-    `cache` is a folder for wheels and the index's answers, by default the user's cache folder. A refusal is remembered
-    as long as this object lives.
+    `cache` is a folder for wheels and the index's answers, by default the user's cache folder. An answer counts for the
+    indexes it came from alone, which `sources` names. A refusal is remembered as long as this object lives.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class WheelEnvironments:
         supply: Supply = Supply(),
         cache: Path | None = None,
         fetcher: WheelFetcher | None = None,
+        sources: Callable[[], Awaitable[Sequence[str]]] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._installer = installer
@@ -115,6 +117,9 @@ class WheelEnvironments:
         self._grown = False
         self._cache = WheelCache(cache or default_cache(), newest=supply.newest)
         self.fetcher = replace(fetcher or WheelFetcher(), newest=supply.newest)
+        self._sources = sources
+        self._places: Sequence[str] | None = None
+        self._asking = asyncio.Lock()
         self._clock = clock
         self._downloads = asyncio.Semaphore(_DOWNLOADS)
         self._builds: Flights[Environment] = Flights()
@@ -177,6 +182,7 @@ class WheelEnvironments:
             # what cannot be removed now is removed after another build: no pair is to fail for it
             with suppress(SandboxError):
                 await shrink(self._installer, self._supply.limit)
+            await asyncio.to_thread(self._cache.shrink, self._supply.limit)
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
@@ -216,20 +222,29 @@ class WheelEnvironments:
         return request
 
     async def _find_or_fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        interpreter = self._installer.interpreter
-        known = await asyncio.to_thread(self._cache.recall, request, interpreter)
+        asked = await self._asked()
+        known = await asyncio.to_thread(self._cache.recall, request, asked)
+        if known is not None:
+            await self._admit_again(request, known)
         current = known is not None and (not self._supply.network or self._clock() - known.time < ANSWER_LIFE)
         if known is not None and current:
             found = await self._from_cache(known)
             if found is not None:
                 return found
         try:
-            return await self._fetch(request)
+            return await self._fetch(request, asked)
         except DependencyUnavailable as error:
             found = await self._from_cache(known) if known is not None and error.temporary and not current else None
             if found is None:
                 raise
             return found
+
+    async def _asked(self) -> list[str]:
+        """Return what an answer depends on besides the requirements."""
+        async with self._asking:
+            if self._places is None:
+                self._places = await self._sources()
+        return [str(self._installer.interpreter), *self._places]
 
     async def _from_cache(self, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
         key = self._key(answer)
@@ -239,7 +254,7 @@ class WheelEnvironments:
         wheels = await asyncio.to_thread(self._cache.wheels, answer)
         return None if wheels is None else (key, await self._install(wheels, key))
 
-    async def _fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    async def _fetch(self, request: tuple[str, ...], asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         if not self._supply.network:
             message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
             raise DependencyUnavailable(message)
@@ -256,13 +271,24 @@ class WheelEnvironments:
                         self._silent = (self._clock() + SILENCE, str(error))
                     raise
                 self._silent = None
-                keep = partial(self._cache.keep, now=self._clock())
-                answer = await asyncio.to_thread(keep, request, self._installer.interpreter, wheels)
+                keep = partial(self._cache.keep, now=self._clock(), admitted=self._supply.rule is not None)
+                answer = await asyncio.to_thread(keep, request, asked, wheels)
+                self._grown = True
                 key = self._key(answer)
                 installed = await self._installer.installed(key)
                 if installed is None:
                     installed = await self._install([wheel.path for wheel in wheels], key)
                 return key, installed
+
+    async def _admit_again(self, request: tuple[str, ...], known: Answer) -> None:
+        """Apply the rule to what was fetched before, perhaps without one, or by another."""
+        if known.admitted and not self._supply.network:
+            return  # without its index the rule knows less than it did then
+        try:
+            await self._admit([Requirement(text) for text in request])
+        except DependencyUnavailable as error:
+            if not (error.temporary and known.admitted):
+                raise
 
     async def _admit(self, requirements: Sequence[Requirement]) -> None:
         own = {canonicalize_name(Requirement(text).name) for text in self.always}

@@ -14,19 +14,21 @@ FOLDER_HOST = "folders-of-this-machine.invalid"
 """The name under which builders ask for files of the user's folders; it is resolved nowhere."""
 
 _CHUNK = 1 << 16
-_SHOWN = (".whl", ".whl.metadata", ".html")
+_WHEELS = (".whl", ".whl.metadata")
+_PAGES = (".html",)
 _NOT_FOUND = "404 Not Found"
 
 
 class FolderPages:
     """Shows wheels and pages below some folders: a file as it is, a folder by its `index.html` or as a list of links.
 
-    Paths are those of this machine, so that relative links from an index to a folder next to it hold. `with_dates` is
-    for a pip that is told to leave out what is newer.
+    Below `heaps` it shows wheels alone. Paths are those of this machine, so that relative links from an index to a
+    folder next to it hold. `with_dates` is for a pip that is told to leave out what is newer.
     """
 
-    def __init__(self, roots: Iterable[Path], *, with_dates: bool = False) -> None:
+    def __init__(self, roots: Iterable[Path], heaps: Iterable[Path] = (), *, with_dates: bool = False) -> None:
         self._roots = tuple(roots)
+        self._heaps = tuple(heaps)
         self._with_dates = with_dates
 
     async def answer(self, method: str, path: str) -> AsyncIterator[bytes]:
@@ -53,18 +55,28 @@ class FolderPages:
     def _find(self, path: str) -> Path | bytes | None:
         """Return the file that is asked for, the page that lists a folder, or None. Blocks."""
         place = Path(unquote(path.partition("?")[0]))
-        if "\0" in str(place) or ".." in place.parts or not any(map(place.is_relative_to, self._roots)):
+        if "\0" in str(place) or ".." in place.parts:
             return None
         try:
             if place.is_dir():
+                if not _below(place, self._roots):
+                    return None
                 index = place / "index.html"
                 if not index.is_file():
                     return _listing(place)
                 place = index
-            # links may lead out of the folder, as they may for pip: who filled it is the user
-            return place if place.name.endswith(_SHOWN) and place.is_file() else None
-        except OSError:
+            shown = (*_PAGES, *_WHEELS) if _below(place, self._roots) else _WHEELS
+            # a link may have any name
+            named = place.name.endswith(shown) and place.resolve().name.endswith(shown)
+            return place if named and place.is_file() and _below(place, (*self._roots, *self._heaps)) else None
+        except (OSError, RuntimeError):  # links in a circle
             return None
+
+
+def _below(place: Path, roots: Iterable[Path]) -> bool:
+    """Say whether a place is below one of these folders, by its name and in truth: a link may lead anywhere."""
+    real = place.resolve()
+    return any(place.is_relative_to(root) and real.is_relative_to(root.resolve()) for root in roots)
 
 
 def _listing(folder: Path) -> bytes:

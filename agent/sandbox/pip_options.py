@@ -78,6 +78,19 @@ class PipOptions:
         parts = urlsplit(url)
         return parts._replace(netloc=f"{secret}@{parts.netloc.rpartition('@')[2]}").geturl()
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The places that wheels come from, without credentials: fit to be written down."""
+        return tuple(map(_without_credentials, (*self.indexes, *self.find_links)))
+
+
+def _without_credentials(place: str) -> str:
+    if "://" not in place:
+        return place
+    scheme, _, rest = place.partition("://")
+    # credentials that should be quoted and are not may hold a slash: rather too much is left out than too little
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
 
 def is_remote(place: str) -> bool:
     """Say whether a place of pip's options is asked over HTTP."""
@@ -101,6 +114,15 @@ async def read_options() -> PipOptions:
         why = said.strip().splitlines()[-1:] or [clean(str(error))]
         raise SandboxError(f"pip's settings cannot be read: {why[0]}") from error
     return _options(told)
+
+
+async def read_sources() -> tuple[str, ...]:
+    """Ask the host's pip where wheels come from.
+
+    Raises:
+        SandboxError: there is no pip, or it cannot read its settings.
+    """
+    return (await read_options()).sources
 
 
 async def _ask(work: Path) -> tuple[bytes, bytes]:

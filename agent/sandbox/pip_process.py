@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from typing import Protocol
 from agent.errors import DependencyUnavailable, SandboxError
 
 _OUTPUT_LIMIT = 4 << 20
+
+MOST_FILES = 20_000
+"""Files and folders that one download may take, a builder's temporary ones among them."""
 _BEFORE = "--uploaded-prior-to="
 
 # Wheels only is a promise: nothing of a package runs on the host. `--only-binary` does not cover what a wheel's
@@ -44,7 +46,7 @@ _FIXED = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_QUIET": "0", "PIP_VERBOSE": "0", "
 _PATHS = ("PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CONSTRAINT", "PIP_CACHE_DIR")
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
-_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
+_WORD = re.compile(r"\S+")
 
 
 NO_PIP = "this Python has no pip to fetch dependencies with: install it (`python -m ensurepip`)"
@@ -110,16 +112,24 @@ async def run_pip(arguments: Sequence[str], work: Path, *, size: int) -> PipOutp
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         _, exit_code = await asyncio.shield(ended)
-    if exit_code and "No module named pip" in output.text:
+    text = await asyncio.to_thread(lambda: output.text)
+    if exit_code and "No module named pip" in text:
         raise SandboxError(NO_PIP)
-    return PipOutput(exit_code, output.text)
+    return PipOutput(exit_code, text)
 
 
 def clean(text: str) -> str:
     """Take escape sequences, control characters and the secrets of URLs out of a text."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     text = "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)
-    return _SECRET.sub("***@", text)
+    return _WORD.sub(_without_secret, text)
+
+
+def _without_secret(word: re.Match[str]) -> str:
+    # up to the last @: people put passwords into URLs that have a / or @ in them and should be quoted, but are not
+    scheme, separator, rest = word[0].partition("://")
+    _secret, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}***@{place}" if at else word[0]
 
 
 def before(moment: datetime) -> str:
@@ -136,20 +146,18 @@ class Tail:
     """Keeps the last part of an output."""
 
     def __init__(self) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._held = 0
+        self._held = bytearray()
 
     def add(self, chunk: bytes) -> None:
         """Take what was printed next."""
-        self._chunks.append(chunk)
-        self._held += len(chunk)
-        while self._held - len(self._chunks[0]) >= _OUTPUT_LIMIT:
-            self._held -= len(self._chunks.popleft())
+        self._held += chunk
+        if len(self._held) >= 2 * _OUTPUT_LIMIT:
+            del self._held[:-_OUTPUT_LIMIT]
 
     @property
     def text(self) -> str:
         """What is kept, cleaned."""
-        return clean(b"".join(self._chunks).decode("utf-8", "replace"))
+        return clean(self._held[-_OUTPUT_LIMIT:].decode("utf-8", "replace"))
 
 
 async def _read(stream: asyncio.StreamReader, output: Tail) -> None:
@@ -159,23 +167,38 @@ async def _read(stream: asyncio.StreamReader, output: Tail) -> None:
 
 async def _wait(ended: asyncio.Future[tuple[None, int]], work: Path, size: int) -> None:
     while not (await asyncio.wait({ended}, timeout=1.0))[0]:
-        if await asyncio.to_thread(folder_size, work) > size:
+        if await asyncio.to_thread(is_overfull, work, size):
             raise too_large(size)
 
 
 def too_large(size: int) -> DependencyUnavailable:
-    """Return the error for a download of more than so many bytes."""
-    return DependencyUnavailable(f"the download is larger than {size >> 20} MB, the limit for one environment")
+    """Return the error for a download of more than so many bytes, or of too many files."""
+    return DependencyUnavailable(
+        f"the download is larger than {size >> 20} MB, or of more than {MOST_FILES} files: all that is allowed for it"
+    )
 
 
 def folder_size(folder: Path) -> int:
     """Return the bytes of all files in a folder that others are writing to."""
-    total = 0
-    for place, _folders, files in os.walk(folder):
+    return _taken(folder)[0]
+
+
+def is_overfull(folder: Path, size: int) -> bool:
+    """Say whether a folder that others are writing to holds more than so many bytes, or too many files."""
+    taken, files = _taken(folder)
+    return taken > size or files > MOST_FILES
+
+
+def _taken(folder: Path) -> tuple[int, int]:
+    total = entries = 0
+    for place, folders, files in os.walk(folder):
+        entries += len(folders) + len(files)
         for file in files:
             with suppress(OSError):  # pip moves files while they are counted
                 total += Path(place, file).lstat().st_size
-    return total
+        if entries > MOST_FILES:
+            break
+    return total, entries
 
 
 def pip_environment(work: Path) -> dict[str, str]:

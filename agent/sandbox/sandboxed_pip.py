@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import stat
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.errors import DependencyUnavailable, SandboxError
+from agent.sandbox import builder_words
 from agent.sandbox.builder_settings import SETTINGS, BuilderSettings, read_settings
 from agent.sandbox.egress import EgressProxy
 from agent.sandbox.inside import ENVIRONMENT, source
-from agent.sandbox.inside.relay import Mux, job_bytes
-from agent.sandbox.pip_process import PipOutput, Tail, guarded_pip, is_before, too_large
+from agent.sandbox.inside.relay import OVERFULL, Mux, job_bytes
+from agent.sandbox.pip_process import MOST_FILES, PipOutput, Tail, guarded_pip, is_before, too_large
 
 FETCH = "/fetch"
 """The folder of a builder that has room for a download."""
@@ -71,10 +71,15 @@ class SandboxedPip:
         settings = await read_settings()
         dated = "PIP_UPLOADED_PRIOR_TO" in settings.environment or any(map(is_before, arguments))
         proxy = EgressProxy(
-            settings.allowed, upstreams=settings.upstreams, folders=settings.folders, with_dates=dated, size=size
+            settings.allowed,
+            upstreams=settings.upstreams,
+            folders=settings.folders,
+            heaps=settings.heaps,
+            with_dates=dated,
+            size=size,
         )
         async with self.open_builder(size) as builder:
-            output = await _run(builder, _job(settings, builder.pip, arguments), proxy, size)
+            output = await _run(builder, _job(settings, builder.pip, arguments, size), proxy, size)
             if output.exit_code == 0 and not proxy.exhausted:
                 await builder.take(into, size)
         if proxy.exhausted:
@@ -84,11 +89,14 @@ class SandboxedPip:
         return output
 
 
-def _job(settings: BuilderSettings, paths: Sequence[str], arguments: Sequence[str]) -> bytes:
+def _job(settings: BuilderSettings, paths: Sequence[str], arguments: Sequence[str], size: int) -> bytes:
     command = ["-c", guarded_pip(*paths), "download", "--dest", WHEELS, *arguments]
     environment = {**ENVIRONMENT, **settings.environment, **_FIXED, "HOME": "/tmp", "TMPDIR": _TEMPORARY}
     folders = [WHEELS, _TEMPORARY, SETTINGS]
-    return job_bytes({"command": command, "environment": environment, "folders": folders, "files": settings.files})
+    room = {"folder": FETCH, "size": size, "files": MOST_FILES}
+    return job_bytes(
+        {"command": command, "environment": environment, "folders": folders, "files": settings.files, "room": room}
+    )
 
 
 async def _run(builder: Builder, job: bytes, proxy: EgressProxy, size: int) -> PipOutput:
@@ -100,8 +108,11 @@ async def _run(builder: Builder, job: bytes, proxy: EgressProxy, size: int) -> P
         await asyncio.wait({talk, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not talk.done():
             raise too_large(size)
-        return PipOutput(int(json.loads(await talk)["exit_code"]), printed.text)
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        exit_code = builder_words.exit_code(await talk)
+        if exit_code == OVERFULL:
+            raise too_large(size)
+        return PipOutput(exit_code, await asyncio.to_thread(lambda: printed.text))
+    except (OSError, EOFError, ValueError) as error:
         raise await builder.trouble() from error
     finally:
         talk.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, NormalizedName, parse_wheel_fi
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.closure import close_over
-from agent.sandbox.pip_process import Pip, PipOutput, before, download_on_host
+from agent.sandbox.pip_process import Pip, PipOutput, before, download_on_host, folder_size, too_large
 from agent.sandbox.pip_trouble import explain, project_without_wheel
 
 _ROUNDS = 4
@@ -110,10 +111,14 @@ class WheelFetcher:
 
     async def _fetch(self, requirements: Sequence[Requirement], interpreter: InterpreterTag, into: Path) -> list[Wheel]:
         wanted = [str(requirement) for requirement in requirements]
+        left = self.size
         for number in range(_ROUNDS):
             folder = into / str(number)
             folder.mkdir()
-            await self._download(wanted, interpreter, folder)
+            await self._download(wanted, interpreter, folder, left)
+            left -= await asyncio.to_thread(folder_size, folder)
+            if left < 0:
+                raise too_large(self.size)
             wheels = await asyncio.to_thread(read_wheels, folder.iterdir())
             # pip reads markers for the host's interpreter and system, so it may miss what the sandbox's needs.
             paths = {wheel.name: wheel.path for wheel in wheels}
@@ -121,24 +126,25 @@ class WheelFetcher:
             if not missing:
                 return [wheel for wheel in wheels if wheel.name in needed]
             wanted = [*wanted, *missing]
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         raise DependencyUnavailable(f"the dependencies of {_joined(requirements)} have no end: {', '.join(missing)}")
 
-    async def _download(self, wanted: Sequence[str], interpreter: InterpreterTag, folder: Path) -> None:
-        output = await self._pip([], wanted, interpreter, folder)
+    async def _download(self, wanted: Sequence[str], interpreter: InterpreterTag, folder: Path, size: int) -> None:
+        output = await self._pip([], wanted, interpreter, folder, size)
         if output.exit_code == 0:
             return
         # pip says the same of a missing project, of one without fitting wheels, and of some conflicts: ask for details.
-        project = project_without_wheel(output.text)
-        details = None if project is None else await self._details(project, interpreter)
-        raise explain(output.text, details, str(interpreter))
+        project = await asyncio.to_thread(project_without_wheel, output.text)
+        details = None if project is None else await self._details(project, interpreter, size)
+        raise await asyncio.to_thread(explain, output.text, details, str(interpreter))
 
-    async def _details(self, project: str, interpreter: InterpreterTag) -> str | None:
+    async def _details(self, project: str, interpreter: InterpreterTag, size: int) -> str | None:
         with tempfile.TemporaryDirectory(prefix="agent-wheels-") as folder:
-            output = await self._pip(["--no-deps", "-vv"], [project], interpreter, Path(folder))
+            output = await self._pip(["--no-deps", "-vv"], [project], interpreter, Path(folder), size)
         return output.text if output.exit_code else None
 
     async def _pip(
-        self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag, into: Path
+        self, options: Sequence[str], wanted: Sequence[str], interpreter: InterpreterTag, into: Path, size: int
     ) -> PipOutput:
         tag = interpreter.implementation + interpreter.version.replace(".", "")
         target = ["--implementation", interpreter.implementation, "--python-version", interpreter.version, "--abi", tag]
@@ -146,7 +152,7 @@ class WheelFetcher:
         fixed = ["--only-binary=:all:", "--progress-bar=off", "--disable-pip-version-check", "--retries=1"]
         if self.newest is not None:
             fixed.append(before(self.newest))
-        return await self.pip([*fixed, *target, *platforms, *options, "--", *wanted], into, size=self.size)
+        return await self.pip([*fixed, *target, *platforms, *options, "--", *wanted], into, size=size)
 
 
 def read_wheels(paths: Iterable[Path]) -> list[Wheel]:
@@ -164,6 +170,15 @@ def read_wheels(paths: Iterable[Path]) -> list[Wheel]:
         with path.open("rb") as file:
             wheels.append(Wheel(path, name, str(version), hashlib.file_digest(file, "sha256").hexdigest()))
     return sorted(wheels, key=lambda wheel: wheel.name)
+
+
+def locked(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the lock that wheels of these file names make: `name==version`, sorted.
+
+    Raises:
+        ValueError: one is no name of a wheel.
+    """
+    return tuple(sorted("{}=={}".format(*parse_wheel_filename(name)[:2]) for name in names))
 
 
 def _joined(requirements: Iterable[Requirement]) -> str:

@@ -16,6 +16,7 @@ from agent.cli import env
 from agent.sandbox.bwrap import BwrapBackend
 from agent.sandbox.leases import Leases
 from agent.sandbox.select import Make
+from agent.sandbox.wheel_cache import default_cache
 from tests.cli.commands import Commands
 from tests.sandbox.wheel import make_wheel
 
@@ -25,8 +26,9 @@ pytestmark = pytest.mark.bwrap
 
 
 @pytest.fixture
-def kept(store: Path, tmp_path: Path) -> Mapping[str, Make]:
-    """A store of the test's own with `old`, unused for nine days, and `new`."""
+def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Make]:
+    """A store of the test's own with `old`, unused for nine days, and `new`; the user's cache is the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
 
     async def fill() -> None:
         backend = BwrapBackend(store=store, pool=0)
@@ -69,11 +71,29 @@ def test_environments_are_listed_with_what_is_known_of_them(read: Any) -> None:
 
 def test_the_table_ends_with_the_sum(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> None:
     env.show("bwrap", [], as_json=False, backends=kept)
-    head, new, old, total = capsys.readouterr().out.splitlines()
+    head, new, old, total, wheels = capsys.readouterr().out.splitlines()
     assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
     assert new.startswith("newnewnewnew  ")
     assert old.endswith("MB  bwrap    old==1.0")
     assert total.startswith("2 environments, 2.")
+    assert wheels == "wheels kept to build them again: 0.0 MB"
+
+
+def test_wheels_are_counted_and_go_with_the_rest(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> None:
+    files = default_cache() / "files"
+    for name, age in (("a", 9 * DAY), ("b", 7200), ("c", 0)):
+        (files / name).mkdir(parents=True)
+        (files / name / "x.whl").write_bytes(b"0" * 1_000_000)
+        os.utime(files / name / "x.whl", (time.time() - age,) * 2)
+    env.show("bwrap", [], as_json=False, backends=kept)
+    assert capsys.readouterr().out.endswith("wheels kept to build them again: 3.0 MB\n")
+    prune(kept, "sandbox.store_mb=2")
+    assert "removed: 1.0 MB of wheels" in capsys.readouterr().out
+    assert [path.name for path in sorted(files.iterdir())] == ["b", "c"]
+    prune(kept, everything=True, dry_run=True)
+    assert "to remove: 2.0 MB of wheels" in capsys.readouterr().out
+    prune(kept, everything=True)
+    assert list(files.iterdir()) == []
 
 
 def test_what_was_unused_for_longer_is_removed_and_told(

@@ -99,3 +99,17 @@ async def test_pip_is_asked_for_its_own_reading_of_files_and_variables(
     assert set(made.allowed) >= {("b.example", 443), ("c.example", 443)}
     assert ("a.example", 443) not in made.allowed
     assert made.environment["PIP_INDEX_URL"] == "https://me:pw@c.example/simple"
+
+
+@pytest.mark.parametrize("url", ["https://user:S3cr/et@host/simple", "https://user:S3cr]/p@et@host/simple"])
+def test_a_password_that_should_have_been_quoted_is_not_told(url: str) -> None:
+    for options in (PipOptions((url,)), PipOptions(proxy=url.replace("https", "http"))):
+        with pytest.raises(ValueError, match="write %2F or %40 instead") as caught:
+            settings_from(options)
+        assert "S3cr" not in str(caught.value)
+        assert "et@" not in str(caught.value)
+
+
+def test_beside_an_index_there_are_wheels_and_no_pages(tmp_path: Path) -> None:
+    made = settings(str(tmp_path / "index"))
+    assert (made.folders, made.heaps) == ([tmp_path / "index"], [tmp_path])

@@ -306,6 +306,31 @@ async def test_folders_give_their_wheels_and_pages_and_nothing_else(tmp_path: Pa
     assert (await said(proxy, f"CONNECT {FOLDER_HOST}:80 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
 
 
+async def test_links_do_not_lead_out_of_a_folder_and_beside_an_index_there_are_wheels_alone(tmp_path: Path) -> None:
+    (index := tmp_path / "mine" / "index").mkdir(parents=True)
+    (files := tmp_path / "mine" / "files").mkdir()
+    (tmp_path / "secret.html").write_text("secret")
+    wheel = make_wheel(files, "x")
+    outside = make_wheel(tmp_path, "outside")
+    (files / "page.html").write_text("secret")
+    (index / "note.txt").write_text("secret")
+    (index / "y.html").write_text("the page")
+    links = {"p.html": "/etc/passwd", "q.html": tmp_path / "secret.html", "out": tmp_path, "n.html": index / "note.txt"}
+    for name, target in {**links, "beside.html": files / "page.html", outside.name: outside, "x": files}.items():
+        (index / name).symlink_to(target)
+    proxy = EgressProxy(set(), folders=[index], heaps=[tmp_path / "mine"])
+
+    async def page(path: str) -> bytes:
+        return await said(proxy, f"GET http://{FOLDER_HOST}{path} HTTP/1.1\r\n\r\n")
+
+    assert (await page(f"{index}/y.html")).endswith(b"the page")
+    for place in (f"{files}/{wheel.name}", f"{index}/x/{wheel.name}"):
+        assert (await page(place)).endswith(wheel.read_bytes())
+    hidden = [*links, "beside.html", outside.name, "out/secret.html", f"out/{outside.name}", "x/", "x/page.html"]
+    for place in (*(f"{index}/{name}" for name in hidden), str(files), f"{files}/page.html", str(tmp_path / "mine")):
+        assert (await page(place)).startswith(b"HTTP/1.1 404 "), place
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_make_anything_but_a_request_or_a_refusal(head: bytes) -> None:
     with suppress(RefusedRequest):

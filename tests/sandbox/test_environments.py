@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.flights import Flights
+from agent.sandbox.index_rule import MIN_AGE, IndexRule, Project
 from agent.sandbox.leases import Leases
 from agent.sandbox.upkeep import Stored
+from agent.sandbox.wheel_cache import SPARED
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
 from tests.sandbox.conftest import job
 from tests.sandbox.wheelhouse import make_wheel, use_folder
@@ -92,18 +99,28 @@ class World:
     clock: Clock
     cache: Path
     network: bool = True
+    rule: IndexRule | None = None
+    index: str = "https://one.invalid/simple"
 
     def __post_init__(self) -> None:
         self.environments = WheelEnvironments(
-            self.installer, supply=Supply(self.network), cache=self.cache, fetcher=self.fetcher, clock=self.clock
+            self.installer,
+            supply=Supply(self.network, rule=self.rule),
+            cache=self.cache,
+            fetcher=self.fetcher,
+            sources=self.sources,
+            clock=self.clock,
         )
 
-    def later(self, *, seconds: float = 0.0, network: bool = True, same_store: bool = True) -> World:
+    async def sources(self) -> list[str]:
+        return [self.index]
+
+    def later(self, *, seconds: float = 0.0, network: bool = True, same_store: bool = True, **parts: Any) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
         self.clock.now += seconds
         installer = MemoryInstaller(self.cache.with_name("leases"))
         installer.published = dict(self.installer.published) if same_store else {}
-        return World(installer, MakingFetcher(), self.clock, self.cache, network)
+        return World(installer, MakingFetcher(), self.clock, self.cache, network, **parts)
 
 
 @pytest.fixture
@@ -178,6 +195,18 @@ async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> N
     environments.release(other.key)
     last = await environments.build(["three"])
     assert set(world.installer.published) == {last.key}
+
+
+async def test_after_a_build_the_wheels_unused_longest_go_but_none_that_is_just_used(world: World) -> None:
+    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
+    for name in ("one", "two"):
+        environments.release((await environments.build([name])).key)
+    assert len(list(world.cache.rglob("*.whl"))) == 2
+    for path in (each for each in world.cache.rglob("*") if each.is_file()):
+        os.utime(path, (time.time() - 2 * SPARED,) * 2)
+    environments.forget(next(iter(world.installer.published)))
+    environments.release((await environments.build(["two"])).key)
+    assert [path.name for path in world.cache.rglob("*.whl")] == ["two-1.0-py3-none-any.whl"]
 
 
 async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: World) -> None:
@@ -261,6 +290,49 @@ async def test_an_old_answer_serves_while_the_index_is_away(world: World) -> Non
     again = world.later(seconds=ANSWER_LIFE + 1)
     again.fetcher.errors.append(UNREACHABLE)
     assert await again.environments.build(["foo"]) == built
+
+
+class Index:
+    """An index that knows one old project, and may be away."""
+
+    away = False
+
+    async def project(self, name: NormalizedName) -> Project | None:
+        if self.away:
+            raise UNREACHABLE
+        return Project(datetime(1970, 1, 1, tzinfo=UTC) - MIN_AGE, 9) if name == "venerable-thing" else None
+
+
+async def test_what_was_fetched_without_a_rule_is_still_judged_by_one(world: World) -> None:
+    await world.environments.build(["hallucinated"])
+    for network in (True, False):
+        again = world.later(network=network, rule=IndexRule(Index(), clock=world.clock))
+        with pytest.raises(DependencyUnavailable, match="no such distribution"):
+            await again.environments.build(["hallucinated"])
+
+
+async def test_an_index_that_is_away_lets_in_what_it_vouched_for_before_and_nothing_else(world: World) -> None:
+    await world.environments.build(["venerable-thing>0"])
+    index = Index()
+    rule = IndexRule(index, clock=world.clock)
+    built = await world.later(rule=rule).environments.build(["venerable-thing"])
+    index.away = True
+    for network in (True, False):
+        again = world.later(network=network, rule=IndexRule(index if network else None, clock=world.clock))
+        again.installer.published[built.key] = built.installed
+        assert await again.environments.build(["venerable-thing"]) == built
+        with pytest.raises(DependencyUnavailable, match=r"no network|switched off"):
+            await again.environments.build(["venerable-thing>0"])
+
+
+async def test_an_answer_of_one_index_is_none_of_another(world: World) -> None:
+    await world.environments.build(["foo"])
+    again = world.later(index="https://two.invalid/simple")
+    await again.environments.build(["foo"])
+    assert again.fetcher.asked == [("foo",)]
+    offline = world.later(index="https://three.invalid/simple", network=False)
+    with pytest.raises(DependencyUnavailable, match="not fetched before"):
+        await offline.environments.build(["foo"])
 
 
 async def test_a_cache_that_cannot_be_written_costs_only_the_next_download(world: World) -> None:

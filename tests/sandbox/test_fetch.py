@@ -176,6 +176,19 @@ async def test_a_download_beyond_the_limit_is_cut_off(fetcher: WheelFetcher, ind
     assert index.log
 
 
+async def test_a_builder_with_too_many_files_is_ended(
+    fetcher: WheelFetcher, index: HTTPServer, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import pathlib, time\nfor number in range(70): pathlib.Path('/fetch/tmp', str(number)).touch()\ntime.sleep(60)"
+    )
+    monkeypatch.setattr("agent.sandbox.sandboxed_pip.guarded_pip", lambda *_: code)
+    monkeypatch.setattr("agent.sandbox.sandboxed_pip.MOST_FILES", 50)
+    monkeypatch.setattr("agent.sandbox.pip_process.MOST_FILES", 50)
+    assert "more than 50 files" in str(await failure(fetcher, into, "tinything"))
+    assert not index.log
+
+
 async def test_settings_that_pip_cannot_read_are_an_error_with_its_words(
     fetcher: WheelFetcher, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,3 +49,8 @@ def test_credentials_are_put_into_the_url_they_are_for() -> None:
     )
     assert options.remote_indexes == ("https://me:p%40@a.example/s", "https://b.example/s")
     assert PipOptions().indexes == (DEFAULT_INDEX,)
+
+
+def test_sources_name_no_secret() -> None:
+    options = PipOptions(("https://me:S3cr/et@host/simple", "/local"), find_links=("https://a@b@other/links",))
+    assert options.sources == ("https://host/simple", "/local", "https://other/links")

@@ -159,6 +159,18 @@ async def test_the_job_says_files_environment_and_exit_code(tmp_path: Path) -> N
     assert await relayed(echo, code, command=["-c", code, path], **job) == (3, "b content\n")
 
 
+@pytest.mark.parametrize("room", [{"size": 100_000, "files": 1000}, {"size": 10 << 20, "files": 50}])
+async def test_a_command_whose_folder_holds_too_much_is_ended(tmp_path: Path, room: dict[str, int]) -> None:
+    code = (
+        "import pathlib, sys, time\n"
+        "for number in range(60): pathlib.Path(sys.argv[1], str(number)).write_bytes(bytes(5000))\n"
+        "time.sleep(60)"
+    )
+    (folder := tmp_path / "folder").mkdir()
+    job = {"command": ["-c", code, str(folder)], "room": {"folder": str(folder), **room}}
+    assert await relayed(echo, code, **job) == (relay.OVERFULL, "")
+
+
 async def test_a_relay_whose_host_has_gone_ends() -> None:
     code = "import time; print('here', flush=True); time.sleep(60)"
     async with connected(source("relay")) as process:
@@ -177,6 +189,9 @@ async def test_a_relay_whose_host_has_gone_ends() -> None:
         frame(relay.OPEN, 1) + frame(relay.DATA, 1, b"0" * 32768) * 40,
         frame(relay.OPEN, 1) + frame(relay.CREDIT, 1, b"x"),
         frame(relay.OPEN, 1) + frame(relay.DATA, 1),
+        frame(relay.OPEN, 1) + frame(relay.EOF, 1) * 2,
+        frame(relay.OPEN, 1) + frame(relay.EOF, 1) + frame(relay.DATA, 1, b"x"),
+        b"".join(frame(relay.OPEN, number) for number in range(65)),
         b"\xff" * 20,
         relay._HEADER.pack(relay.DATA, 1, 60000),
     ],
@@ -188,3 +203,28 @@ async def test_a_relay_that_breaks_the_protocol_is_not_listened_to_any_more(fram
     async with connected("import sys; sys.stdin.read()") as process:
         with pytest.raises(BrokenFrames):
             await Mux(ended_reader(frames), process.stdin, wait, lambda _text: None).run()
+
+
+async def test_connections_that_end_at_once_do_not_pile_up_before_a_relay_that_reads_nothing() -> None:
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    reader = asyncio.StreamReader()
+    async with connected("import time; time.sleep(60)") as process:
+        process.stdin.write(b"0" * (1 << 20))  # the pipe is full: no frame to the relay is taken any more
+        mux = Mux(reader, process.stdin, refuse, lambda _text: None)
+        talk = asyncio.ensure_future(mux.run())
+        for number in range(600):
+            reader.feed_data(frame(relay.OPEN, number) + frame(relay.DATA, number, b"x"))
+            await asyncio.sleep(0.001)
+        assert len(mux._tasks) <= 300
+        with pytest.raises(BrokenFrames):
+            await talk
+
+
+async def test_an_empty_output_is_none() -> None:
+    printed: list[bytes] = []
+    async with connected("import sys; sys.stdin.read()") as process:
+        frames = frame(relay.OUTPUT) * 3 + frame(relay.OUTPUT, 0, b"a") + frame(relay.END)
+        await Mux(ended_reader(frames), process.stdin, echo, printed.append).run()
+    assert printed == [b"a"]

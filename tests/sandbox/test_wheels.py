@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import threading
+import tracemalloc
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,8 @@ from werkzeug import Response
 
 from agent.errors import DependencyUnavailable
 from agent.sandbox.closure import close_over
-from agent.sandbox.pip_process import clean, run_pip
-from agent.sandbox.pip_trouble import explain
+from agent.sandbox.pip_process import PipOutput, Tail, clean, run_pip
+from agent.sandbox.pip_trouble import explain, readable
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
 from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, use_folder, use_index
 
@@ -153,6 +156,27 @@ async def test_a_download_beyond_the_size_limit_is_stopped(tmp_path: Path, monke
         await run_pip(["hash", "/dev/zero"], tmp_path, size=1024)  # a pip that never ends by itself
 
 
+async def test_all_rounds_of_a_request_share_one_limit_and_leave_only_the_last(into: Path) -> None:
+    sizes: list[int] = []
+
+    async def pip(arguments: Sequence[str], folder: Path, *, size: int) -> PipOutput:
+        sizes.append(size)
+        wanted = arguments[list(arguments).index("--") + 1 :]
+        make_wheel(folder, "a", requires=["b"], files={"a": "0" * 10_000})
+        if len(wanted) > 1:
+            make_wheel(folder, "b", files={"b": "0" * 10_000})
+        return PipOutput(0, "")
+
+    wheels = await WheelFetcher(pip).fetch([Requirement("a")], CP311, into)
+    assert [wheel.name for wheel in wheels] == ["a", "b"]
+    assert sizes[0] - sizes[1] > 10_000
+    assert {wheel.path.parent.name for wheel in wheels} == {"1"}
+    assert not (into / "0").exists()
+    shutil.rmtree(into / "1")
+    with pytest.raises(DependencyUnavailable, match="larger than"):
+        await WheelFetcher(pip, size=25_000).fetch([Requirement("a")], CP311, into)
+
+
 @pytest.mark.network
 async def test_a_real_index_gives_a_real_wheel(into: Path) -> None:
     [wheel] = await fetch(into, "six")
@@ -199,6 +223,49 @@ def test_output_is_shown_without_escapes_and_secrets() -> None:
     assert clean(dirty) == "red  https://***@host/x http://***@host   2J ok\n"
 
 
+@pytest.mark.parametrize("secret", ["u:p/w@", "u:S3cr/et@", "u:pa@ss@", "tok/en@", "@u:p@"])
+def test_a_secret_that_should_have_been_quoted_is_not_shown_either(secret: str) -> None:
+    assert clean(f"at https://{secret}host/x, ok a@b") == "at https://***@host/x, ok a@b"
+
+
+def test_output_in_tiny_chunks_takes_no_more_than_its_bytes() -> None:
+    printed = Tail()
+    tracemalloc.start()
+    try:
+        for _ in range(500_000):
+            printed.add(b"ab")
+        assert tracemalloc.get_traced_memory()[0] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert printed.text == "ab" * 500_000
+
+
+@given(st.text())
+def test_what_patterns_are_looked_for_in_is_short(text: str) -> None:
+    for long in (text, text * 3000, f"{text}\n" * 3000):
+        lines = readable(long).splitlines()
+        assert len(lines) <= 10_000
+        assert max(map(len, lines), default=0) <= 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "401 " * (1 << 14),
+        "Could not fetch URL " * 3000,
+        "ERROR: Could not find a version that satisfies the requirement x" + " (from versions: " * 4000,
+        "ERROR: Cannot install " * 3000,
+        "\x1b[0" * 20_000,
+        "://" * 20_000,
+        "\n".join(["401 " * 250] * 60),
+    ],
+)
+async def test_output_made_to_be_slow_to_read_is_explained_at_once(line: str) -> None:
+    text = f"x\n{line}\ny"
+    async with asyncio.timeout(5):
+        assert str(await asyncio.to_thread(lambda: explain(clean(text), clean(text), "cp311")))
+
+
 @given(st.text())
 def test_no_output_of_pip_breaks_its_explanation(text: str) -> None:
     error = explain(clean(text), None, "cp311")
@@ -214,6 +281,13 @@ def test_no_output_of_pip_breaks_its_explanation(text: str) -> None:
             "ERROR: Could not find a version that satisfies the requirement six==99 (from versions: 1.15, 1.16)\n",
             None,
             "six==99: no such version has a wheel for cp311; the newest that have: 1.15, 1.16",
+            False,
+        ),
+        (
+            "ERROR: Could not find a version that satisfies the requirement six==99 (from versions: "
+            f"{', '.join(f'1.{number}' for number in range(1000))})\n",
+            None,
+            "six==99: no such version has a wheel for cp311; the newest that have: 1.995, 1.996, 1.997, 1.998, 1.999",
             False,
         ),
         (

@@ -3,7 +3,8 @@
 Standard library only; its source is sent along, and the host speaks the same `Mux`. The builder has no network but its
 own loopback: each connection made to a port there is carried, in frames, over the standard streams. First comes the
 job: its length (4 bytes), then a JSON object with `command` (words for the interpreter), `environment`, `folders` (to
-be made) and `files` (path: text, to be written). The last frame is a JSON object: `exit_code`.
+be made), `files` (path: text, to be written) and perhaps `room` (`folder`; `size` and `files`, which is all that it may
+hold). The last frame is a JSON object: `exit_code`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ OPEN, DATA, EOF, RESET, CREDIT, OUTPUT, END = range(1, 8)
 WINDOW = 1 << 18
 """Bytes that may be under way on one connection before its other end has taken them."""
 
+OVERFULL = -255
+"""The exit code of a command that was ended because its folder held too much."""
+
+_LOOK_SECONDS = 0.5
 _HEADER = struct.Struct("!BIH")
 _NUMBER = struct.Struct("!I")
 _LONGEST = 1 << 15
 _CONNECTIONS = 64
+_TASKS = 4 * _CONNECTIONS
 
 
 class BrokenFrames(ConnectionError):
@@ -62,7 +68,12 @@ class _Connection:
         self.may_send = asyncio.Event()
         self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
         self.held = 0
+        self.ended = False
         self.task: asyncio.Future[Any] | None = None
+
+    def takes(self, kind: int, payload: bytes) -> bool:
+        """Say whether data, or the end of it, may come now: nothing after the end, no more than the window."""
+        return not self.ended and bool(payload) == (kind == DATA) and self.held + len(payload) <= WINDOW
 
 
 class Mux:
@@ -114,7 +125,11 @@ class Mux:
             await self._writer.drain()
 
     async def open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have the other side serve a connection that was made here."""
+        """Have the other side serve a connection that was made here; of too many at once the last is closed."""
+        # half: the other side may not yet have seen the end of those that ended here
+        if len(self._connections) >= _CONNECTIONS // 2:
+            writer.close()
+            return
         self._opened += 1
         number = self._opened
         connection = self._connections[number] = _Connection()
@@ -127,7 +142,8 @@ class Mux:
         if kind == OPEN:
             self._accept(number)
         elif kind == OUTPUT and self._output is not None:
-            self._output(payload)
+            if payload:
+                self._output(payload)
         elif connection is None:
             return  # it ended here while this was under way
         elif kind == RESET:
@@ -136,8 +152,9 @@ class Mux:
         elif kind == CREDIT and len(payload) == _NUMBER.size:
             connection.credit = min(connection.credit + _NUMBER.unpack(payload)[0], WINDOW)
             connection.may_send.set()
-        elif kind in (DATA, EOF) and bool(payload) == (kind == DATA) and connection.held + len(payload) <= WINDOW:
+        elif kind in (DATA, EOF) and connection.takes(kind, payload):
             connection.held += len(payload)
+            connection.ended = kind == EOF
             connection.arrived.put_nowait(payload)
         else:
             raise BrokenFrames(f"a frame of kind {kind} with {len(payload)} bytes out of place")
@@ -145,9 +162,9 @@ class Mux:
     def _accept(self, number: int) -> None:
         if self._serve is None or number in self._connections:
             raise BrokenFrames("a connection nobody asked for")
-        if len(self._connections) >= _CONNECTIONS:
-            self._start(self.send(RESET, number))
-            return
+        # a task may wait for as long as the other side reads nothing, so they are counted as well
+        if len(self._connections) >= _CONNECTIONS or len(self._tasks) >= _TASKS:
+            raise BrokenFrames("more connections at once than anybody needs")
         connection = self._connections[number] = _Connection()
         connection.task = self._start(self._serve_one(number, connection, self._serve))
 
@@ -240,13 +257,40 @@ async def main() -> None:
         env={**job["environment"], "PIP_PROXY": proxy},
     )
     assert command.stdout is not None
+    overfull = asyncio.ensure_future(_watch(job["room"], command)) if "room" in job else None
     while True:
         printed = await command.stdout.read(_LONGEST)
         if not printed:
             break
         await mux.send(OUTPUT, 0, printed)
-    await mux.send(END, 0, json.dumps({"exit_code": await command.wait()}).encode())
+    ended = await command.wait()
+    if overfull is not None and (overfull.done() or _holds_too_much(job["room"])):
+        ended = OVERFULL
+    await mux.send(END, 0, json.dumps({"exit_code": ended}).encode())
     os._exit(0)
+
+
+async def _watch(room: dict[str, Any], command: asyncio.subprocess.Process) -> None:
+    """End the command once its folder holds too much."""
+    loop = asyncio.get_running_loop()
+    while True:
+        if await loop.run_in_executor(None, _holds_too_much, room):
+            return command.kill()
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _holds_too_much(room: dict[str, Any]) -> bool:
+    size = files = 0
+    for place, folders, names in os.walk(room["folder"]):
+        files += len(folders) + len(names)
+        for name in names:
+            try:
+                size += Path(place, name).lstat().st_size
+            except OSError:
+                continue  # moved while it was counted
+        if size > room["size"] or files > room["files"]:
+            return True
+    return False
 
 
 def _prepare(folders: list[str], files: dict[str, str]) -> None:
