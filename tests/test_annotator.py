@@ -16,9 +16,18 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, annotate
 from agent.config import Config, RunnerConfig, SandboxConfig
-from agent.errors import AccountError, BudgetExceeded, ConfigError, InputError, RunFolderError, UsageError
+from agent.errors import (
+    AccountError,
+    BudgetExceeded,
+    ConfigError,
+    InputError,
+    RunFolderError,
+    SandboxUnavailable,
+    UsageError,
+)
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted
 from agent.llm.base import Call, Reply
+from agent.sandbox.base import SandboxBackend
 from agent.types import Usage
 from tests.scripts import PAIR, label, program, screen
 
@@ -319,3 +328,12 @@ def test_a_run_is_told_from_one_whose_programs_were_given_something_else(tmp_pat
     assert given() is given(memory_mb=512, pool=0) is None
     assert given(python="3.9", exclude_newer="2020-01-01") == {"python": "3.9", "exclude_newer": "2020-01-01"}
     assert given(requirements=str(names)) == {"requirements": ["a>=1", "b"]}
+
+
+async def test_without_a_sandbox_the_variants_that_need_none_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(*_arguments: object) -> SandboxBackend:
+        raise SandboxUnavailable("No sandbox works on this machine.")
+
+    monkeypatch.setattr("agent.annotator.choose", none)
+    with pytest.raises(SandboxUnavailable, match=r"No sandbox works on this machine\.\n.*--variant single_llm"):
+        await Annotator(model="heuristic").__aenter__()

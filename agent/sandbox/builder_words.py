@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def installer_job(wheels: Sequence[Path], room: Room) -> str:
         DependencyUnavailable: there is no room for them, or one is damaged.
     """
     check_room(wheels, room)
-    return json.dumps({"lock": locked(wheel.name for wheel in wheels), "size": room.size, "files": room.files})
+    return json.dumps({"lock": locked(wheel.name for wheel in wheels), **asdict(room)})
 
 
 def installed(said: Mapping[str, Any], *, no_pip: str) -> tuple[str, ...]:

@@ -143,7 +143,11 @@ class WheelEnvironments:
         for _attempt in range(_ATTEMPTS):
             environment = await self._built_or_build(asked)
             if await self._hold(environment.key):
-                await self._shrink()
+                try:
+                    await self._shrink()
+                except BaseException:
+                    self.release(environment.key)
+                    raise
                 return environment
             self.forget(environment.key)
         raise EnvironmentGone(f"the environment for {', '.join(asked)} is removed whenever it was built")

@@ -18,6 +18,7 @@ from agent.sandbox.egress import EgressProxy
 from agent.sandbox.inside import ENVIRONMENT, source
 from agent.sandbox.inside.relay import OVERFULL, Mux, job_bytes
 from agent.sandbox.pip_process import MOST_FILES, PipOutput, Tail, guarded_pip, is_before, too_large
+from agent.sandbox.wheel_archive import ROOM
 
 FETCH = "/fetch"
 """The folder of a builder that has room for a download."""
@@ -93,7 +94,7 @@ def _job(settings: BuilderSettings, paths: Sequence[str], arguments: Sequence[st
     command = ["-c", guarded_pip(*paths), "download", "--dest", WHEELS, *arguments]
     environment = {**ENVIRONMENT, **settings.environment, **_FIXED, "HOME": "/tmp", "TMPDIR": _TEMPORARY}
     folders = [WHEELS, _TEMPORARY, SETTINGS]
-    room = {"folder": FETCH, "size": size, "files": MOST_FILES}
+    room = {"folder": FETCH, "size": size, "files": MOST_FILES, "memory": ROOM.memory}
     return job_bytes(
         {"command": command, "environment": environment, "folders": folders, "files": settings.files, "room": room}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -93,5 +94,6 @@ async def discard(
         if removed and not pretend:
             await shelf.remove([each.key for each in removed])
             for each in removed:
-                shelf.leases.forget(each.key)
+                with suppress(OSError):  # what is known of its use is of no use any more
+                    shelf.leases.forget(each.key)
     return removed

@@ -26,10 +26,14 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Room:
-    """What the wheels of one environment may take once they are installed: bytes, and files with their folders."""
+    """What the wheels of one environment may take once they are installed: bytes, and files with their folders.
+
+    `memory` (bytes) is for each process that downloads or installs them.
+    """
 
     size: int = 4 << 30
     files: int = 200_000
+    memory: int = 2 << 30
 
 
 ROOM = Room()

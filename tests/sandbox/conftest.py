@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,37 @@ from tests.conftest import lacking, required
 
 BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "bwrap")]
 LIMITS = Limits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
+
+
+VOLUME = f"test-driven-annotator-tests-{os.getpid()}-shared"
+
+
+@cache
+def own_store() -> Path:
+    """Make a store for this process's tests, in folders that every user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="agent-test-store-"))
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """Remove the stores of this process's tests at its end."""
+    yield
+    if own_store.cache_info().currsize:
+        shutil.rmtree(own_store(), ignore_errors=True)
+    if not lacking("docker"):
+        remove_volume(VOLUME)
+
+
+def remove_volume(name: str) -> None:
+    """Remove a volume of the engine, if it is there."""
+    import docker
+
+    client = docker.from_env()
+    for left in client.volumes.list(filters={"name": name}):
+        left.remove(force=True)
+    client.close()
 
 
 def need(name: str) -> None:
@@ -27,11 +63,11 @@ async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
     if name == "docker":
         from agent.sandbox.docker import DockerBackend
 
-        backend = DockerBackend(limits)
+        backend = DockerBackend(limits, volume=VOLUME)
     else:
         from agent.sandbox.bwrap import BwrapBackend
 
-        backend = BwrapBackend(limits)
+        backend = BwrapBackend(limits, store=own_store())
     await backend.start(lambda _line: None)
     return backend
 

@@ -9,7 +9,7 @@ import docker
 
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.docker import VOLUME, DockerBackend
+from agent.sandbox.docker import DockerBackend
 from agent.sandbox.environments import Installer
 
 
@@ -22,17 +22,17 @@ def installer_of(backend: SandboxBackend) -> Installer:
 async def in_store(backend: SandboxBackend, script: str) -> str:
     """Run a shell script in the folder of the environments, with the rights to change them; return what it prints."""
     if isinstance(backend, DockerBackend):
-        return await asyncio.to_thread(_in_volume, backend.describe()["image"], script)
+        return await asyncio.to_thread(_in_volume, backend.describe()["image"], backend._volume, script)
     assert isinstance(backend, BwrapBackend)
     _, store = backend._running()
     done = await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", script], cwd=store.envs, capture_output=True)
     return bytes(done.stdout).decode()
 
 
-def _in_volume(image: str, script: str) -> str:
+def _in_volume(image: str, volume: str, script: str) -> str:
     client = docker.from_env()
     try:
-        mounts = {VOLUME: {"bind": "/envs", "mode": "rw"}}
+        mounts = {volume: {"bind": "/envs", "mode": "rw"}}
         said = client.containers.run(
             image,
             ["sh", "-c", script],

@@ -218,8 +218,8 @@ async def test_an_environment_that_another_process_built_meanwhile_is_found(
 
 
 async def test_a_wheel_that_pip_refuses_is_unavailable(backend: DockerBackend, tmp_path: Path) -> None:
-    bad = tmp_path / "bad-1.0-py3-none-any.whl"
-    bad.write_bytes(b"no wheel")
+    wheel = make_wheel(tmp_path, "bad", {"bad.py": "x = 1"})
+    bad = wheel.rename(wheel.with_name("bad-1.0-cp27-cp27m-linux_x86_64.whl"))
     with pytest.raises(DependencyUnavailable, match="pip says"):
         await backend.installer.install([bad], "a2")
     assert await backend.installer.installed("a2") is None

@@ -542,3 +542,25 @@ async def test_a_backend_refuses_a_wheel_that_cannot_be_installed(
     environments = WheelEnvironments(CountingInstaller(backend), cache=tmp_path / "cache")
     with pytest.raises(DependencyUnavailable):
         await environments.build([wheel.name.split("-")[0]])
+
+
+async def test_a_build_that_is_cancelled_while_the_store_shrinks_holds_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = asyncio.Event()
+
+    async def slow(*_arguments: object, **_options: object) -> list[Stored]:
+        entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("agent.sandbox.environments.shrink", slow)
+    environments = WheelEnvironments(
+        world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher, sources=world.sources
+    )
+    building = asyncio.create_task(environments.build(["bricks"]))
+    await entered.wait()
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert not world.installer.leases._held

@@ -24,7 +24,7 @@ from agent.sandbox.docker_fetch import unpack_plain_files
 from agent.sandbox.egress import EgressProxy
 from agent.sandbox.environments import WheelEnvironments
 from agent.sandbox.inside.relay import Mux, job_bytes
-from agent.sandbox.owner import KIND
+from agent.sandbox.owner import KIND, Owner
 from agent.sandbox.sandboxed_pip import SandboxedPip, copy_plain_files
 from agent.sandbox.wheels import InterpreterTag, Wheel, WheelFetcher
 from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, use_folder, use_index
@@ -342,4 +342,5 @@ async def builders(backend: SandboxBackend) -> set[str]:
         return {path.name for path in store.staging.glob("fetch-*")}
     assert isinstance(backend, DockerBackend)
     found = await asyncio.to_thread(backend._running().engine.containers)
-    return {name for name, labels in found if labels.get(KIND) == "builder"}
+    ours = Owner.current().labels().items()
+    return {name for name, labels in found if labels.get(KIND) == "builder" and ours <= labels.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class Place:
 
     def install(self, room: Room = ROOM) -> dict[str, Any]:
         job = json.loads(builder_words.installer_job(sorted(self.wheels.iterdir()), ROOM))
-        return installer.main(self.store, self.staging, "key", {**job, "size": room.size, "files": room.files})
+        return installer.main(self.store, self.staging, "key", {**job, **asdict(room)})
 
 
 @pytest.fixture
@@ -144,3 +145,12 @@ async def test_a_builder_that_talks_nonsense_is_a_broken_sandbox(
     found: Installer = backend.installer  # type: ignore[attr-defined]
     with pytest.raises(SandboxError):
         await found.install([make_wheel(tmp_path, "fine")], os.urandom(20).hex())
+
+
+def test_what_installs_has_so_much_memory_and_no_more(place: Place) -> None:
+    source = "x = [" + "1," * 3_000_000 + "]"
+    make_wheel(place.wheels, "greedy", files={"greedy.py": source, "modest.py": "x = 1"})
+    done = place.install(Room(memory=200 << 20))
+    assert done.get("installed") == ["greedy==1.0"], done
+    compiled = {path.name.partition(".")[0] for path in (place.store / "key").glob("__pycache__/*.pyc")}
+    assert compiled <= {"modest"}, "the compiler ran out of memory, as it should"

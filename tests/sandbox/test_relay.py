@@ -159,7 +159,13 @@ async def test_the_job_says_files_environment_and_exit_code(tmp_path: Path) -> N
     assert await relayed(echo, code, command=["-c", code, path], **job) == (3, "b content\n")
 
 
-@pytest.mark.parametrize("room", [{"size": 100_000, "files": 1000}, {"size": 10 << 20, "files": 50}])
+@pytest.mark.parametrize(
+    "room",
+    [
+        {"size": 100_000, "files": 1000, "memory": 1 << 30},
+        {"size": 10 << 20, "files": 50, "memory": 1 << 30},
+    ],
+)
 async def test_a_command_whose_folder_holds_too_much_is_ended(tmp_path: Path, room: dict[str, int]) -> None:
     code = (
         "import pathlib, sys, time\n"

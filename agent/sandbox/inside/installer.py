@@ -1,7 +1,8 @@
 """Runs inside a throwaway builder: installs wheels into a staging folder of the store and publishes it by rename.
 
 Standard library only; its source is sent to the container. Arguments: the store, the staging folder, the key, a JSON
-object (`lock` to be written down; `size` and `files`, which is all that the wheels may take), a pip where the
+object (`lock` to be written down; `size` and `files`, which is all that the wheels may
+take, and `memory`, for each process), a pip where the
 interpreter has none. The last line of its output is a JSON object: `installed` (the lock), or `no_pip`, or `refused`
 (what pip said, or what the wheels took).
 """
@@ -78,8 +79,8 @@ def _watched(arguments: list[str], staging: Path, job: dict[str, Any]) -> tuple[
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        # a wheel says itself how large its files are; none may be larger than all may be together
-        preexec_fn=lambda: _limit_files(job["size"]),
+        # a wheel says itself how large its files are: none may be larger than all may be together
+        preexec_fn=lambda: _limit({resource.RLIMIT_FSIZE: job["size"], resource.RLIMIT_DATA: job["memory"]}),
     ) as process:
         try:
             while True:
@@ -94,10 +95,11 @@ def _watched(arguments: list[str], staging: Path, job: dict[str, Any]) -> tuple[
     return process.returncode, printed
 
 
-def _limit_files(size: int) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    lower = size if hard == resource.RLIM_INFINITY else min(size, hard)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (lower, lower))
+def _limit(limits: dict[int, int]) -> None:
+    for kind, wanted in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        lower = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (lower, lower))
 
 
 def _check(staging: Path, job: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import struct
 import sys
@@ -244,6 +245,10 @@ async def main() -> None:
     reader, writer = await standard_streams()
     job = json.loads(await reader.readexactly(_NUMBER.unpack(await reader.readexactly(_NUMBER.size))[0]))
     _prepare(job["folders"], job["files"])
+    if "room" in job:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        memory = job["room"]["memory"] if hard == resource.RLIM_INFINITY else min(hard, job["room"]["memory"])
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     mux = Mux(reader, writer)
     # nobody is left to be told, and the command ends with this process
     asyncio.ensure_future(mux.run()).add_done_callback(lambda _task: os._exit(1))
