@@ -9,16 +9,19 @@ import sys
 from pathlib import Path
 
 from agent.sandbox.base import SandboxBackend
+from tests.sandbox.conftest import VOLUME, own_store
 from tests.sandbox.stores import in_store, installer_of
 from tests.sandbox.wheel import make_wheel
 
 _BUILD = """
 import asyncio, json, sys
 from pathlib import Path
-from tests.sandbox.conftest import start
+from tests.sandbox import conftest
+
+conftest.VOLUME, conftest.own_store = sys.argv[4], lambda: Path(sys.argv[5])
 
 async def main():
-    backend = await start(sys.argv[1])
+    backend = await conftest.start(sys.argv[1])
     print("ready", flush=True)
     sys.stdin.readline()
     lock = await backend.installer.install([Path(sys.argv[2])], sys.argv[3])
@@ -32,7 +35,7 @@ asyncio.run(main())
 async def builder(backend: SandboxBackend, wheel: Path, key: str) -> asyncio.subprocess.Process:
     """Return a process that is ready to build and waits for a line."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _BUILD, backend.name, str(wheel), key,
+        sys.executable, "-c", _BUILD, backend.name, str(wheel), key, VOLUME, str(own_store()),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
