@@ -23,7 +23,7 @@ from agent.llm.models import Models, ModelSource
 from agent.prompts import Prompts
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.requirements_file import read_requirements
+from agent.sandbox.dependencies.requirements_file import read_requirements
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache

@@ -29,6 +29,17 @@ ORDER = (
     ("cli",),
     ("__main__",),
 )
+SANDBOX_ORDER = (
+    ("base", "flights", "inside", "moments", "owner", "places", "pool", "pythons", "seccomp"),
+    ("wire",),
+    ("channel",),
+    ("dependencies",),
+    ("commands", "interpreter"),
+    ("mounts",),
+    ("bwrap", "docker", "scripted", "session"),
+    ("eras", "selfcheck"),
+    ("select",),
+)
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 OWNERS = {
     "langgraph": {"graph.py"},
@@ -37,8 +48,8 @@ OWNERS = {
     "tenacity": {"llm/retries.py"},
     "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
     "jinja2": {"prompts.py"},
-    "docker": {"sandbox/docker_engine.py"},
-    "httpx": {"sandbox/package_index.py"},
+    "docker": {"sandbox/docker/engine.py"},
+    "httpx": {"sandbox/dependencies/package_index.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }
@@ -76,8 +87,25 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not wrong, f"{part} may not import {wrong}"
 
 
+SANDBOX = PACKAGE / "sandbox"
+SANDBOX_RANK = {name: rank for rank, names in enumerate(SANDBOX_ORDER) for name in names}
+
+
+@pytest.mark.parametrize("path", sorted(SANDBOX.rglob("*.py")), ids=lambda path: str(path.relative_to(SANDBOX)))
+def test_imports_point_one_way_within_the_sandbox_too(path: Path) -> None:
+    part = path.relative_to(SANDBOX).parts[0].removesuffix(".py")
+    imported = {name.split(".")[2] for name in _imported(path) if name.startswith("agent.sandbox.")} - {part}
+    if part == "__init__":
+        assert not imported
+    wrong = {name for name in imported if SANDBOX_RANK[name] >= SANDBOX_RANK[part]}
+    later = {name for name in wrong if SANDBOX_RANK[name] > SANDBOX_RANK[part] or {part, name} == {"bwrap", "docker"}}
+    assert not later, f"{part} may not import {later}"
+
+
 def test_every_part_has_a_place_in_the_order() -> None:
     assert {_part(path) for path in FILES} - {"__init__"} == set(RANK)
+    inside = {path.relative_to(SANDBOX).parts[0].removesuffix(".py") for path in SANDBOX.rglob("*.py")}
+    assert inside - {"__init__"} == set(SANDBOX_RANK)
 
 
 @pytest.mark.parametrize("library", OWNERS)

@@ -54,5 +54,5 @@ def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
 
 
 def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
-    code = "from agent.sandbox.imports import requirement_for; print(requirement_for('yaml'))"
+    code = "from agent.sandbox.dependencies.imports import requirement_for; print(requirement_for('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"

@@ -19,9 +19,9 @@ from agent.cli.text import one_line, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.dependencies.upkeep import HasShelf, Shelf, Stored, discard, shrink
+from agent.sandbox.dependencies.wheel_cache import WheelCache, default_cache
 from agent.sandbox.select import BACKENDS, Make, choose
-from agent.sandbox.upkeep import HasShelf, Shelf, Stored, discard, shrink
-from agent.sandbox.wheel_cache import WheelCache, default_cache
 
 _DAY = 24 * 3600.0
 _NAMED = 4

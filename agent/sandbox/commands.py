@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.sandbox.imports import distribution_for
-from agent.sandbox.requirements import MalformedRequirement, canonical, parse_requirement
+from agent.sandbox.dependencies.imports import distribution_for
+from agent.sandbox.dependencies.requirements import MalformedRequirement, canonical, parse_requirement
 
 MAX_COMMANDS = 10
 MAX_LENGTH = 2000

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
 from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
-from agent.sandbox.environments import Supply
+from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.moments import end_of
 
 _RELEASED = {2019: "3.8", 2020: "3.9", 2021: "3.10", 2022: "3.11", 2023: "3.12", 2024: "3.13", 2025: "3.14"}

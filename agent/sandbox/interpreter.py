@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import InterpreterUnavailable, SandboxUnavailable
+from agent.sandbox.dependencies.wheels import InterpreterTag
 from agent.sandbox.pythons import every_python, named
-from agent.sandbox.wheels import InterpreterTag
 
 UNPRIVILEGED = 65534
 """The uid and gid of what runs in a sandbox, and on the host as well when this process is root: nobody's."""

@@ -11,15 +11,15 @@ from typing import Any
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress, SandboxBackend
-from agent.sandbox.environments import Supply
+from agent.sandbox.dependencies.environments import Supply
+from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.package_index import PackageIndex
+from agent.sandbox.dependencies.project_cache import ProjectCache
+from agent.sandbox.dependencies.requirements_file import read_requirements
+from agent.sandbox.dependencies.wheel_cache import default_cache
 from agent.sandbox.eras import Eras
-from agent.sandbox.index_rule import IndexRule
 from agent.sandbox.moments import read_moment
 from agent.sandbox.mounts import read_mounts
-from agent.sandbox.package_index import PackageIndex
-from agent.sandbox.project_cache import ProjectCache
-from agent.sandbox.requirements_file import read_requirements
-from agent.sandbox.wheel_cache import default_cache
 
 _ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
@@ -53,13 +53,13 @@ class BackendStatus:
 
 
 def _docker(config: SandboxConfig) -> SandboxBackend:
-    from agent.sandbox.docker import DockerBackend
+    from agent.sandbox.docker.backend import DockerBackend
 
     return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config))
 
 
 def _bwrap(config: SandboxConfig) -> SandboxBackend:
-    from agent.sandbox.bwrap import BwrapBackend
+    from agent.sandbox.bwrap.backend import BwrapBackend
 
     if config.image is not None:
         raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")

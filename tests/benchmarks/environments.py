@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.environments import Installer
+from agent.sandbox.dependencies.environments import Installer
 from tests.benchmarks.lives import TRIVIAL
 from tests.sandbox.wheel import make_wheel
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agent.cli import env
-from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.leases import Leases
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.dependencies.leases import Leases
+from agent.sandbox.dependencies.wheel_cache import default_cache
 from agent.sandbox.select import Make
-from agent.sandbox.wheel_cache import default_cache
 from tests.cli.commands import Commands
 from tests.sandbox.wheel import make_wheel
 

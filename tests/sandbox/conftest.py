@@ -61,11 +61,11 @@ async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
     need(name)
     backend: SandboxBackend
     if name == "docker":
-        from agent.sandbox.docker import DockerBackend
+        from agent.sandbox.docker.backend import DockerBackend
 
         backend = DockerBackend(limits, volume=VOLUME)
     else:
-        from agent.sandbox.bwrap import BwrapBackend
+        from agent.sandbox.bwrap.backend import BwrapBackend
 
         backend = BwrapBackend(limits, store=own_store())
     await backend.start(lambda _line: None)

@@ -11,8 +11,8 @@ from typing import Any
 import docker
 
 from agent.sandbox.base import Limits
-from agent.sandbox.docker import DockerBackend
-from agent.sandbox.docker_engine import DockerEngine
+from agent.sandbox.docker.backend import DockerBackend
+from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.owner import PREFIX
 from tests.sandbox.crowd import RUNS, Crowd
 from tests.sandbox.leftovers import comes_to, containers, held

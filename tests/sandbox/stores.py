@@ -8,9 +8,9 @@ import subprocess
 import docker
 
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.docker import DockerBackend
-from agent.sandbox.environments import Installer
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.dependencies.environments import Installer
+from agent.sandbox.docker.backend import DockerBackend
 
 
 def installer_of(backend: SandboxBackend) -> Installer:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.environments import WheelEnvironments
+from agent.sandbox.dependencies.environments import WheelEnvironments
 from agent.sandbox.session import SandboxSession
 from tests.sandbox.conftest import job, passes
 from tests.sandbox.stores import in_store, installer_of

@@ -10,8 +10,8 @@ import pytest
 
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.docker import DockerBackend
-from agent.sandbox.docker_engine import DockerEngine
+from agent.sandbox.docker.backend import DockerBackend
+from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.mounts import Mount, read_mounts, refuse_hiding
 from agent.sandbox.select import choose
 from tests.sandbox.conftest import need

@@ -15,13 +15,14 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agent.errors import DependencyUnavailable, InterpreterUnavailable
-from agent.sandbox import host_pip, pythons
+from agent.sandbox import pythons
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.docker import DockerBackend
-from agent.sandbox.environments import Supply
-from agent.sandbox.image_choice import image_with
-from agent.sandbox.pip_trouble import explain
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.dependencies import host_pip
+from agent.sandbox.dependencies.environments import Supply
+from agent.sandbox.dependencies.pip_trouble import explain
+from agent.sandbox.docker.backend import DockerBackend
+from agent.sandbox.docker.image_choice import image_with
 from tests.pythons import build_image, copied, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_folder, use_index

@@ -15,7 +15,7 @@ from agent.languages.python.inspection import acts_at_load
 from agent.languages.python.source import parse
 from agent.languages.python.tree import Definition, is_within, names_bound, start_line
 from agent.sandbox.base import Frame, Record
-from agent.sandbox.imports import PYTHON2_MODULES
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 from agent.types import Cause
 
 PROGRAM_FILE = "program.py"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from agent.languages.python.tree import roots_imported
-from agent.sandbox.imports import PYTHON2_MODULES, is_stdlib
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 

@@ -19,7 +19,7 @@ from agent.languages.python.tree import (
     walk,
     walk_scope,
 )
-from agent.sandbox.imports import PYTHON2_MODULES
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 
 MAX_NAMES = 10
 """Names that one sentence lists; a longer list helps nobody."""

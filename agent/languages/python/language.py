@@ -11,7 +11,7 @@ from agent.languages.python.inspection import examine
 from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import normalise
 from agent.sandbox.base import Job, RunResult
-from agent.sandbox.imports import Resolver, requirement_for
+from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
 from agent.types import TestReport
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox import bwrap_store
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Progress, Record, RunResult, Sandbox
-from agent.sandbox.bwrap import BwrapBackend
-from agent.sandbox.bwrap_command import Bubblewrap
+from agent.sandbox.bwrap import store as bwrap_store
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.bwrap.command import Bubblewrap
 from agent.sandbox.inside import source
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
@@ -162,7 +162,7 @@ async def weak(change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: boo
 
     monkeypatch.setattr(Bubblewrap, "arguments", arguments)
     if not filtered:
-        monkeypatch.setattr("agent.sandbox.bwrap.kernel_filter", lambda _machine: None)
+        monkeypatch.setattr("agent.sandbox.bwrap.backend.kernel_filter", lambda _machine: None)
     with canaries() as host:
         backend = await start("bwrap")
         try:

@@ -1,0 +1,297 @@
+"""The bubblewrap backend: fresh namespaces for each pair, no daemon, Linux only."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
+from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
+from agent.sandbox.bwrap.cgroups import ControlGroups, Group
+from agent.sandbox.bwrap.command import WORK, Bubblewrap, trouble
+from agent.sandbox.bwrap.environments import BwrapInstaller
+from agent.sandbox.bwrap.fetch import BwrapBuilders
+from agent.sandbox.bwrap.process import BwrapProcess, finished
+from agent.sandbox.bwrap.store import INSIDE, BwrapStore
+from agent.sandbox.channel import Channel
+from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
+from agent.sandbox.dependencies.wheels import WheelFetcher
+from agent.sandbox.inside import source, supervisor_argv
+from agent.sandbox.interpreter import find_interpreter
+from agent.sandbox.mounts import Mount, refuse_hiding, shown
+from agent.sandbox.places import shared_cache
+from agent.sandbox.pool import Pool
+from agent.sandbox.seccomp import kernel_filter
+
+_START_SECONDS = 20.0
+_TEMPORARY = ("/tmp", "/dev/shm", WORK)
+_TRIAL = Job(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
+
+
+class BwrapBackend:
+    """Starts sandboxes in namespaces of their own, from one event loop.
+
+    Args:
+        limits: what one sandbox may use. Where no control groups can be had, memory holds for each process, and cores
+            are not limited.
+        store: the folder that keeps dependency environments from run to run.
+        supply: which dependencies may be had, and how many are kept.
+        python: the minor version of the interpreter that sandboxes run, as `3.9`; by default this process's own.
+        mounts: what of the host every sandbox is shown, to be read only.
+        pool: how many sandboxes wait, started, for the next pairs.
+        starts: how many are starting at once.
+    """
+
+    name = "bwrap"
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        store: Path | None = None,
+        supply: Supply = Supply(),  # noqa: B008
+        python: str | None = None,
+        mounts: Sequence[Mount] = (),
+        pool: int = 4,
+        starts: int = 2,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._root = store or shared_cache()
+        self._mounts = tuple(mounts)
+        self._python = python
+        self._found: tuple[Bubblewrap, BwrapStore] | None = None
+        self._arguments: list[str] = []
+        self._compiled: dict[str, str] = {}
+        self._groups = ControlGroups(None, {})
+        self._alive: set[BwrapSandbox] = set()
+        self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
+        self.installer = BwrapInstaller(self._running)
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
+
+    async def start(self, progress: Progress) -> None:
+        """Find bubblewrap and an interpreter, and try one sandbox.
+
+        Raises:
+            SandboxUnavailable: it is missing, or the system forbids it; the message says the remedy.
+        """
+        if self._found is not None:
+            return
+        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root, self._python)
+        refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
+        self._compiled = {source("python_harness"): store.compiled("python_harness")}
+        self._arguments = bubblewrap.arguments(
+            supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
+            shown={store.envs: "/envs", store.inside: INSIDE, **shown(self._mounts)},
+            tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
+            kept={},
+        )
+        self._groups = await asyncio.to_thread(ControlGroups.find)
+        try:
+            await self._try()
+        except BaseException:
+            await asyncio.to_thread(self._groups.close)
+            self._found = None
+            raise
+        self._pool.fill()
+        progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
+        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
+
+    def describe(self) -> Mapping[str, str]:
+        """Return versions of bubblewrap, interpreter and kernel, as of the start."""
+        if self._found is None:
+            return {"backend": self.name}
+        bubblewrap, _ = self._found
+        return {
+            "backend": self.name,
+            "bubblewrap": _dotted(bubblewrap.version),
+            "python": bubblewrap.interpreter.version,
+            "platform": f"linux/{bubblewrap.interpreter.tag.machine}",
+            "kernel": platform.release(),
+        }
+
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what this machine cannot enforce, each with the reason."""
+        left = {"inodes": "bubblewrap's temporary folders have a size and no number of files"}
+        effects = {"memory": "holds for each process of a sandbox, not for their sum", "cpu": "not limited"}
+        for name, effect in effects.items():
+            if name in self._groups.missing:
+                left[name] = f"{effect}: {self._groups.missing[name]}"
+        if self._found is not None and self._found[0].filter is None:
+            left["seccomp"] = f"no filter was made for this kind of machine, {platform.machine()}"
+        return left
+
+    async def acquire(self) -> BwrapSandbox:
+        """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        self._running()
+        return await self._pool.take()
+
+    async def close(self) -> None:
+        """Release every sandbox."""
+        await self._pool.close()
+        for sandbox in tuple(self._alive):
+            await sandbox.release()
+        self.installer.leases.close()
+        await asyncio.to_thread(self._groups.close)
+        self._found = None
+
+    async def _fresh(self) -> BwrapSandbox:
+        return await finished(self._open(), BwrapSandbox.release)
+
+    async def _open(self) -> BwrapSandbox:
+        process = await BwrapProcess.spawn(self._running()[0], self._arguments)
+        channel = Channel(
+            process.reader, process.writer, self._limits,
+            processes=_process_limit(self._limits), compiled=self._compiled, why=lambda: _crash(process),
+        )  # fmt: skip
+        sandbox = BwrapSandbox(process, channel, self._alive)
+        try:
+            await channel.greet(_START_SECONDS)
+            await channel.prepare(source("python_harness"))
+            await sandbox.confine(self._groups, self._limits)
+        except BaseException:
+            await sandbox.release()
+            raise
+        return sandbox
+
+    async def _try(self) -> None:
+        try:
+            sandbox = await self._fresh()
+            try:
+                result = await sandbox.run(_TRIAL)
+            finally:
+                await sandbox.release()
+        except SandboxError as error:
+            raise SandboxUnavailable(
+                f"bubblewrap is here, but does not work: {error}\n{trouble(str(error))}"
+            ) from error
+        if not result.clean:
+            raise SandboxUnavailable(f"bubblewrap starts, but a program does not run in it: {result.stderr or result}")
+
+    def _running(self) -> tuple[Bubblewrap, BwrapStore]:
+        if self._found is None:
+            raise SandboxError("the bubblewrap backend is not started, or closed")
+        return self._found
+
+
+class BwrapSandbox:
+    """One set of namespaces and the channel to the supervisor in it. `alive` holds those not yet released."""
+
+    def __init__(self, process: BwrapProcess, channel: Channel, alive: set[BwrapSandbox]) -> None:
+        self._process = process
+        self._channel = channel
+        self._alive = alive
+        self._group: Group | None = None
+        alive.add(self)
+
+    async def confine(self, groups: ControlGroups, limits: Limits) -> None:
+        """Put the supervisor, and so all that it will start, into a control group; before anything else runs.
+
+        Raises:
+            SandboxError: the kernel refuses.
+        """
+        if (first := self._process.first) is not None:
+            self._group = await asyncio.to_thread(groups.enter, first, limits)
+
+    @property
+    def usable(self) -> bool:
+        """Whether its processes are still there."""
+        return not self._process.reader.at_eof()
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program; what a failed or cancelled run leaves is killed at once.
+
+        Raises:
+            SandboxError: supervisor or namespaces broke, now or before.
+        """
+        channel = self._usable()
+        kills = 0 if self._group is None else self._group.kills()
+        try:
+            result = await channel.run(job)
+        except BaseException:
+            self._process.kill()
+            raise
+        exceeded = self._group is not None and self._group.kills() > kills
+        return replace(result, limit="memory") if exceeded else result
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command.
+
+        Raises:
+            SandboxError: as for `run`.
+        """
+        try:
+            return await self._usable().command(argv, timeout)
+        except BaseException:
+            self._process.kill()
+            raise
+
+    async def release(self) -> None:
+        """End every process of the sandbox and wait until they are gone."""
+        if self in self._alive:
+            self._alive.remove(self)
+            self._process.kill()
+            await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        await self._process.end()
+        if self._group is not None:
+            await asyncio.to_thread(self._group.remove)
+
+    def _usable(self) -> Channel:
+        if self not in self._alive:
+            raise SandboxError("the sandbox cannot be used any more: it was released")
+        return self._channel
+
+
+def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
+    """Find what sandboxes are made of. Blocks."""
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
+    executable = shutil.which("bwrap")
+    if executable is None:
+        raise SandboxUnavailable(
+            "bubblewrap is not installed: sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
+        )
+    interpreter = find_interpreter(python)
+    store = BwrapStore(root, interpreter)
+    confined = kernel_filter(interpreter.tag.machine)
+    return Bubblewrap(executable, _version(executable), interpreter, store.etc, confined), store
+
+
+def _version(executable: str) -> tuple[int, ...]:
+    done = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    return tuple(map(int, re.findall(r"\d+", done.stdout)))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _usable(sandbox: BwrapSandbox) -> bool:
+    return sandbox.usable
+
+
+async def _crash(process: BwrapProcess) -> RunnerCrashed:
+    return RunnerCrashed(f"the sandbox broke: {await process.last_words() or 'its first process ended'}")
+
+
+def _process_limit(limits: Limits) -> int:
+    """Return the limit to set inside: since Linux 5.14 it counts per user namespace, before per user of the host."""
+    major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
+    return limits.processes if (major, minor) >= (5, 14) else 0

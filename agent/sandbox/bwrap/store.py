@@ -1,0 +1,133 @@
+"""What bubblewrap sandboxes need of the host's disk, in folders that their user can read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from agent.errors import SandboxUnavailable
+from agent.sandbox.bwrap.command import EMPTY
+from agent.sandbox.inside import source
+from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
+
+INSIDE = "/inside"
+"""Where sandboxes find the compiled sources."""
+
+_SOURCES = ("supervisor", "python_harness")
+_ETC = {
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nnobody:x:{UNPRIVILEGED}:{UNPRIVILEGED}:nobody:/tmp:/bin/sh\n",
+    "group": f"root:x:0:\nnogroup:x:{UNPRIVILEGED}:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    EMPTY: "",
+}
+_COMPILE = """
+import importlib.util, marshal, sys
+code = compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
+sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+"""
+
+
+class BwrapStore:
+    """The folders below `root` for one interpreter: `envs`, `staging`, `etc`, and what runs inside, compiled.
+
+    `leases` is for the environments of all interpreters, whose keys differ.
+
+    Raises:
+        SandboxUnavailable: the store cannot be written.
+    """
+
+    def __init__(self, root: Path, interpreter: Interpreter) -> None:
+        self._base = root / "bwrap" / str(interpreter.tag)
+        self.envs = self._base / "envs"
+        self.staging = self._base / "staging"
+        self.leases = root / "leases"
+        try:
+            for folder in (root, root / "bwrap", self._base, self.envs, self.staging):
+                readable(folder)
+            self.etc = self._put("etc", _ETC, "", _add_mount_points)
+            sources = {name: source(name) for name in _SOURCES}
+            self.inside = self._put("inside", sources, f"{interpreter}", partial(_compile_all, interpreter))
+        except OSError as error:
+            raise SandboxUnavailable(f"bubblewrap sandboxes need the folder {root}: {error}") from error
+
+    def every_envs(self) -> list[Path]:
+        """Return the folders of environments of all interpreters that this store was used with."""
+        return sorted(self._base.parent.glob("*/envs"))
+
+    @staticmethod
+    def compiled(name: str) -> str:
+        """Return where a sandbox finds a compiled source."""
+        return f"{INSIDE}/{name}.pyc"
+
+    def pip(self) -> Path:
+        """Return a folder with the host's pip that the sandbox's user can read."""
+        import pip
+
+        package = Path(pip.__file__).parent
+        if os.geteuid() != 0:
+            return package
+        place = self._base / f"pip-{pip.__version__}"
+        if not place.is_dir():
+            _publish(place, lambda folder: shutil.copytree(package, folder, dirs_exist_ok=True))
+        return place
+
+    def _put(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
+        """Write files into a folder that is named by their content and a salt, unless it is there."""
+        digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
+        place = self._base / f"{name}-{digest}"
+
+        def write(folder: Path) -> None:
+            for file, text in files.items():
+                (folder / file).write_text(text, encoding="utf-8")
+            finish(folder)
+
+        if not place.is_dir():
+            _publish(place, write)
+        return place
+
+
+def readable(folder: Path) -> None:
+    """Make sure that a folder is there and, where root made it, that the sandbox's user can enter it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        folder.chmod(0o755)
+
+
+def _publish(place: Path, fill: Callable[[Path], object]) -> None:
+    """Fill a folder under another name and move it to its place; another process may have been faster."""
+    temporary = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
+    readable(temporary)
+    try:
+        fill(temporary)
+        for parent, folders, files in os.walk(temporary):
+            for name in (*folders, *files):
+                Path(parent, name).chmod(0o755 if name in folders else 0o644)
+        temporary.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _add_mount_points(folder: Path) -> None:
+    (folder / "alternatives").mkdir()
+
+
+def _compile_all(interpreter: Interpreter, folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        command = [interpreter.path, "-I", "-S", "-c", _COMPILE, f"{path.name}.py"]
+        with path.open("rb") as text:
+            done = subprocess.run(command, stdin=text, capture_output=True, cwd="/", check=False, **as_unprivileged())
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise SandboxUnavailable(f"{interpreter.path} cannot compile what runs in sandboxes: {said}")
+        path.with_name(f"{path.name}.pyc").write_bytes(done.stdout)
+        path.unlink()

@@ -1,0 +1,52 @@
+"""Which distribution provides an import name, and which names no distribution provides."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, PYTHON2_MODULES, REMOVED_FROM_STDLIB, WHEEL_SUBSTITUTES
+
+__all__ = ["PYTHON2_MODULES", "Resolver", "distribution_for", "is_stdlib", "requirement_for"]
+
+Resolver = Callable[[str], str | None]
+"""Tells the requirement that provides an import name, or None when it knows none; `requirement_for` is one."""
+
+
+def is_stdlib(name: str) -> bool:
+    """Say whether the top-level module of a dotted name belongs to the standard library of a supported Python."""
+    top = name.partition(".")[0]
+    return top in sys.stdlib_module_names or top in REMOVED_FROM_STDLIB
+
+
+def requirement_for(import_name: str) -> str | None:
+    """Return the requirement that provides an import name (dotted or not), or None when it is not in the map.
+
+    A name outside the map is unknown rather than guessed: a distribution of the same name may be anything.
+    """
+    if is_stdlib(import_name) or import_name.partition(".")[0] in PYTHON2_MODULES:
+        return None
+    name = import_name
+    while name:
+        if name in DISTRIBUTIONS:
+            return DISTRIBUTIONS[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def distribution_for(name: str) -> str:
+    """Return the distribution that is meant by a name given to an installer.
+
+    People write the import name (`pip install cv2`), under which an index holds nothing, a dummy or a stranger's
+    package; others name the variant that has no wheels (`psycopg2`). Any other name is returned as it is.
+    """
+    folded = name.lower().replace("_", "-").replace(".", "-")
+    return WHEEL_SUBSTITUTES.get(folded) or _INSTALLER_NAMES.get(folded) or name
+
+
+# A value with a version is what an import needs; a person who names a distribution may want another version of it.
+_INSTALLER_NAMES = {
+    name.lower().replace("_", "-"): distribution
+    for name, distribution in DISTRIBUTIONS.items()
+    if "." not in name and "<" not in distribution
+}

@@ -1,0 +1,145 @@
+"""Decides which distributions may be installed: those of the map, and of the index those that have stood the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from packaging.requirements import Requirement
+from packaging.utils import InvalidName, NormalizedName, canonicalize_name
+
+from agent.errors import DependencyUnavailable
+from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, WHEEL_SUBSTITUTES
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib, requirement_for
+
+MIN_AGE = timedelta(days=730)
+"""How long ago a project must have been uploaded first."""
+
+MIN_RELEASES = 5
+"""How many releases, not counting those taken back, a project must have."""
+
+_LONGEST = 100
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a package index says of a project: `first_upload` is None where it gives no times (PEP 700) or no files.
+
+    `releases` counts the versions that have a file which is not yanked.
+    """
+
+    first_upload: datetime | None
+    releases: int
+
+
+class ProjectIndex(Protocol):
+    """Knows the projects of a package index."""
+
+    async def project(self, name: NormalizedName) -> Project | None:
+        """Return what is known of a project, or None when there is none.
+
+        Raises:
+            DependencyUnavailable: the index does not answer (`temporary`), or not with anything that can be used.
+        """
+        ...
+
+
+class IndexRule:
+    """Admits a distribution of the map, and any other only when the index vouches for it.
+
+    It must have been uploaded first two years ago or more, have five releases or more, and no name that is one edit
+    away from a name of the map: whoever registers a name that models invent or people mistype has none of these. What
+    an admitted distribution depends on is not judged. Without an `index` nothing outside the map is admitted.
+
+    That a distribution provides the import name it is asked for is judged by its name alone, which must be equal to
+    the import name: what is in it shows only after the download.
+    """
+
+    def __init__(self, index: ProjectIndex | None, *, clock: Callable[[], float] = time.time) -> None:
+        self._index = index
+        self._clock = clock
+        self._verdicts: dict[NormalizedName, str | None] = {}
+
+    async def resolve(self, import_name: str) -> str | None:
+        """Return the requirement that provides an import name, or None when unknown.
+
+        Outside the map a dotted name is unknown: whoever lacks `a.b` has `a`. So is a namespace that many share.
+
+        Raises:
+            DependencyUnavailable: the index does not answer; `temporary` is set.
+        """
+        known = requirement_for(import_name)
+        if known is not None or is_stdlib(import_name) or import_name in PYTHON2_MODULES:
+            return known
+        name = canonicalize_name(import_name)
+        # A distribution of the map is there for other import names than its own.
+        if not (import_name.isascii() and import_name.isidentifier()) or name in _ADMITTED | _NAMESPACES:
+            return None
+        return None if await self.refusal(name) is not None else name
+
+    async def refusal(self, distribution: str) -> str | None:
+        """Say why a distribution is not installed, or return None when it may be.
+
+        Raises:
+            DependencyUnavailable: the index does not answer; `temporary` is set.
+        """
+        try:
+            name = canonicalize_name(distribution, validate=True)
+        except InvalidName:
+            return f"{distribution[:_LONGEST]!r} is no name of a distribution"
+        if name in _ADMITTED:
+            return None
+        if name not in self._verdicts:
+            self._verdicts[name] = await self._judge(name)
+        return self._verdicts[name]
+
+    async def _judge(self, name: NormalizedName) -> str | None:
+        shown = name[:_LONGEST]
+        if len(name) > _LONGEST:
+            return f"{shown}…: a name of {len(name)} characters"
+        alike = next((known for known in _NAMES if within_one_edit(name, known)), None)
+        if alike is not None:
+            return f"{shown}: not installed, for its name is that of {alike} or a slip away from it"
+        if self._index is None:
+            return f"{shown}: not among the known distributions, and others are switched off by the settings"
+        try:
+            project = await self._index.project(name)
+        except DependencyUnavailable as error:
+            if error.temporary:
+                raise
+            return f"{shown}: {error}"
+        why = self._shortcoming(project)
+        return None if why is None else f"{shown}: {why}"
+
+    def _shortcoming(self, project: Project | None) -> str | None:
+        if project is None:
+            return "no such distribution on the package index"
+        if project.first_upload is None:
+            return "not among the known distributions, and the package index does not say how old it is (PEP 700)"
+        if project.first_upload > datetime.fromtimestamp(self._clock(), UTC) - MIN_AGE:
+            return f"not installed, for it is new: first uploaded {project.first_upload:%Y-%m-%d}"
+        if project.releases < MIN_RELEASES:
+            return f"not installed, for it has few releases: {project.releases}, and {MIN_RELEASES} are asked for"
+        return None
+
+
+def within_one_edit(first: str, second: str) -> bool:
+    """Say whether one insertion, deletion, replacement or swap of neighbours, or none, makes one text the other."""
+    short, long = sorted((first, second), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    start = next((place for place, both in enumerate(zip(short, long, strict=False)) if both[0] != both[1]), len(short))
+    if len(short) < len(long):
+        return short[start:] == long[start + 1 :]
+    swapped = short[:start] + short[start : start + 2][::-1] + short[start + 2 :]
+    return short[start + 1 :] == long[start + 1 :] or swapped == long
+
+
+_ADMITTED = frozenset(canonicalize_name(Requirement(text).name) for text in DISTRIBUTIONS.values()) | frozenset(
+    canonicalize_name(name) for name in WHEEL_SUBSTITUTES.values()
+)
+_NAMESPACES = frozenset(name.partition(".")[0] for name in DISTRIBUTIONS if "." in name)
+_NAMES = sorted(_ADMITTED | {canonicalize_name(name) for name in (*DISTRIBUTIONS, *WHEEL_SUBSTITUTES)})

@@ -1,0 +1,274 @@
+"""The Docker backend: a fresh hardened container per pair, on any engine that speaks Docker's API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
+from agent.resources import data_folder
+from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
+from agent.sandbox.dependencies import host_pip
+from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
+from agent.sandbox.dependencies.wheels import WheelFetcher
+from agent.sandbox.docker.concessions import CONCESSIONS
+from agent.sandbox.docker.containers import WORK, ContainerCrew, Setting, sandbox_config
+from agent.sandbox.docker.engine import DockerEngine
+from agent.sandbox.docker.environments import DockerInstaller, Site
+from agent.sandbox.docker.fetch import DockerBuilders
+from agent.sandbox.docker.image_choice import image_with
+from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present
+from agent.sandbox.docker.sandbox import DockerSandbox
+from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.mounts import Mount
+from agent.sandbox.owner import PREFIX, Owner
+from agent.sandbox.pool import Pool
+from agent.sandbox.seccomp import engine_profile
+
+VOLUME = f"{PREFIX}-environments"
+UNPRIVILEGED = 65534
+
+
+class DockerBackend:
+    """Starts a container for each pair on the engine that Docker's own settings name.
+
+    Args:
+        limits: what one sandbox may use.
+        image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
+        python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
+            names, or an official one that the engine has.
+        supply: which dependencies may be had, and how many are kept.
+        mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
+        volume: the named volume that holds dependency environments, kept from run to run.
+        pool: how many containers wait, started, for the next pairs.
+        starts: how many containers are starting at once; each takes about one core for a tenth of a second.
+        patience: seconds for which a start waits for an engine that has gone, as one that is being restarted.
+        connect: finds the engine; it may block.
+    """
+
+    name = "docker"
+
+    def __init__(
+        self,
+        limits: Limits = Limits(),  # noqa: B008
+        *,
+        image: str | None = None,
+        python: str | None = None,
+        images: Mapping[str, str] = MappingProxyType({}),
+        supply: Supply = Supply(),  # noqa: B008
+        mounts: Sequence[Mount] = (),
+        volume: str = VOLUME,
+        pool: int = 4,
+        starts: int = 2,
+        patience: float = 60.0,
+        connect: Callable[[], DockerEngine] = DockerEngine.connect,
+    ) -> None:
+        self._limits = limits
+        self._image = image
+        self._python = python
+        self._images = images
+        self._volume = volume
+        self._mounts = tuple(mounts)
+        self._connect = connect
+        self._patience = patience
+        self.installer = DockerInstaller(self._running)
+        self.supply = supply
+        self.environments: EnvironmentBuilder = self.environments_with(supply)
+        self._site: Site | None = None
+        self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
+        self._progress: Progress = _silent
+        self._description: Mapping[str, str] = {"backend": self.name}
+        self._unenforced: Mapping[str, str] = {}
+        self._alive: set[DockerSandbox] = set()
+
+    async def start(self, progress: Progress) -> None:
+        """Connect, build or find the image, remove what dead owners left, and start one container to see it works.
+
+        Raises:
+            SandboxUnavailable: no engine, no image, or no hardened container on it; the message says the remedy.
+        """
+        if self._site is not None:
+            return
+        self._progress = progress
+        engine = await asyncio.to_thread(self._connect)
+        crew = ContainerCrew(engine)
+        try:
+            self._refuse_remote(engine)
+            image = await self._have_image(engine, crew, progress)
+            owner = Owner.current()
+            limits = replace(self._limits, cpus=min(self._limits.cpus, engine.cpus))
+            await crew.call(engine.ensure_volume, self._volume)
+            await crew.call(sweep, engine, owner)
+            security = (f"seccomp={engine_profile()}",)
+            confined = Setting(image, limits, self._volume, owner.labels(), security, self._mounts)
+            self._site = Site(engine, crew, confined)
+            await self._probe(self._site, progress)
+            self._refuse_other_python(image)
+            self._description = await self._describe(self._running())
+        except BaseException as error:
+            self._site = None
+            await crew.close()
+            engine.close()
+            if isinstance(error, SandboxError):
+                raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
+            raise
+        self._pool.fill()
+
+    def _refuse_remote(self, engine: DockerEngine) -> None:
+        if self._mounts and not engine.is_local:
+            raise SandboxUnavailable(
+                "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a "
+                "Unix socket): put the files into an image (--image), or use an engine of this machine"
+            )
+
+    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
+        """Return a builder for this backend's sandboxes that has another supply."""
+        # an image's own pip may know nothing of dates
+        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
+        return WheelEnvironments(self.installer, supply=supply, fetcher=WheelFetcher(SandboxedPip(builders.open)))
+
+    def describe(self) -> Mapping[str, str]:
+        """Return engine, API version, image and its id, interpreter and platform, as of the start."""
+        return self._description
+
+    def unenforced(self) -> Mapping[str, str]:
+        """Return what this machine cannot enforce, each with the reason."""
+        return self._unenforced
+
+    async def acquire(self) -> DockerSandbox:
+        """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        self._running()
+        return await self._pool.take()
+
+    async def close(self) -> None:
+        """Release every sandbox and wait until its container is gone."""
+        site = self._site
+        if site is None:
+            return
+        self.installer.leases.close()
+        await self._pool.close()
+        self._site = None
+        for sandbox in tuple(self._alive):
+            await sandbox.release()
+        for name, error in (await site.crew.close()).items():
+            self._progress(f"Container {name} is left; the next start removes it: {error}")
+        site.engine.close()
+
+    async def _probe(self, site: Site, progress: Progress) -> None:
+        """Start a container; what the engine refuses is asked in another way or given up, and what is lost is told."""
+        left = list(CONCESSIONS)
+        losses: dict[str, str] = {}
+        while True:
+            try:
+                await self.installer.probe()
+            except SandboxError as error:
+                concession = next((one for one in left if one.word in str(error)), None)
+                if concession is None:
+                    raise
+                left.remove(concession)
+                site = self._site = replace(site, setting=concession.made(site.setting))
+                if concession.loss:
+                    losses[concession.what] = concession.loss
+            else:
+                self._unenforced = losses
+                for what, loss in losses.items():
+                    progress(f"This engine cannot enforce all that others do ({what}): {loss}")
+                return
+
+    async def _fresh(self) -> DockerSandbox:
+        """Start a container; as long as the engine does not answer, wait for it."""
+        site = self._running()
+        deadline = time.monotonic() + self._patience
+        told = False
+        while True:
+            try:
+                return await self._open(site)
+            except SandboxError as error:
+                lost = isinstance(error, EngineLost)
+                if time.monotonic() > deadline or (not lost and await site.crew.call(site.engine.answers)):
+                    raise
+            if not told:
+                self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
+                told = True
+            await asyncio.sleep(1)
+
+    async def _open(self, site: Site) -> DockerSandbox:
+        command = supervisor_argv("python3", user=(UNPRIVILEGED, UNPRIVILEGED), work=WORK)
+        config = sandbox_config(site.setting, command)
+        sandbox = DockerSandbox(site, await site.crew.launch(config), self._alive)
+        try:
+            await sandbox.open()
+        except BaseException:
+            await sandbox.release()
+            raise
+        return sandbox
+
+    def _running(self) -> Site:
+        if self._site is None:
+            raise SandboxError("the Docker backend is not started, or closed")
+        return self._site
+
+    async def _have_image(self, engine: DockerEngine, crew: ContainerCrew, progress: Progress) -> str:
+        if self._image is not None:
+            await ensure_present(engine, self._image, progress, call=crew.call)
+            return self._image
+        source = _own_image()
+        if self._python is not None and (self._python in self._images or self._python != source.python_version()):
+            return await crew.call(image_with, engine, self._python, self._images)
+        return await ensure_built(engine, source, progress, call=crew.call)
+
+    def _refuse_other_python(self, image: str) -> None:
+        has = self.installer.interpreter.version
+        if self._python not in (None, has):
+            raise InterpreterUnavailable(f"the image {image} has Python {has}, and not {self._python}, as asked for")
+
+    async def _site_of_pip(self) -> Site:
+        """Return where this process's own pip runs: the image of the sandboxes, or ours where that is too old."""
+        site = self._running()
+        if host_pip.runs_on(self.installer.interpreter.version):
+            return site
+        image = await ensure_built(site.engine, _own_image(), self._progress, call=site.crew.call)
+        return replace(site, setting=replace(site.setting, image=image))
+
+    async def _describe(self, site: Site) -> Mapping[str, str]:
+        return {
+            "backend": self.name,
+            "engine": site.engine.name,
+            "api": site.engine.api_version,
+            "platform": site.engine.platform,
+            "image": site.setting.image,
+            "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
+            "python": self.installer.python,
+        }
+
+
+def _own_image() -> ImageSource:
+    return ImageSource(data_folder("sandbox_images") / "python")
+
+
+def sweep(engine: DockerEngine, here: Owner) -> None:
+    """Remove the containers whose owner, a process of this host, is dead. Blocks.
+
+    Raises:
+        SandboxError: the engine cannot list or remove containers.
+    """
+    for container, labels in engine.containers():
+        owner = Owner.from_labels(labels)
+        if owner is not None and owner.is_gone(here):
+            engine.remove(container)
+
+
+def _usable(sandbox: DockerSandbox) -> bool:
+    return sandbox.usable
+
+
+def _silent(line: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,291 @@
+"""Docker's API through docker-py: the one file that knows the library. Its calls block; callers use threads."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import docker
+import requests
+import urllib3
+from docker.errors import APIError, DockerException, ImageNotFound, InvalidVersion, NotFound
+from docker.utils import version_lt
+
+from agent.errors import EngineLost, SandboxError, SandboxUnavailable
+from agent.sandbox.base import Progress
+from agent.sandbox.dependencies.pip_process import clean
+from agent.sandbox.docker.attach import plain_socket
+from agent.sandbox.docker.containers import ContainerState
+from agent.sandbox.owner import KIND
+
+MINIMUM_API = "1.40"
+CONNECT_TIMEOUT = 10
+CALL_TIMEOUT = 60
+BUILD_TIMEOUT = 900
+CONNECTIONS = 64
+
+_FAILURES = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_NO_ANSWER = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError, OSError)
+_GONE, _CONFLICT = 404, 409
+
+
+class DockerEngine:
+    """One engine: Docker, Podman, Colima or a remote one. Each method but `connect` raises `SandboxError`."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self._client = client
+        self._api = client.api
+        with _reported("describe itself"):
+            version, info = self._api.version(), self._api.info()
+        self.api_version = self._api.api_version
+        self.machine = _machine(str(version.get("Arch") or info.get("Architecture") or ""))
+        self.system = str(info.get("OSType") or version.get("Os") or "linux").lower()
+        self.cpus = float(info.get("NCPU") or 1)
+        self.id = str(info.get("ID") or self._api.base_url)
+        self.platform = f"{self.system}/{self.machine}"
+        components = version.get("Components") or [{}]
+        self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached by a Unix socket, so that paths of this machine are likely to be its own."""
+        return str(self._api.base_url).startswith(("unix://", "http+unix://", "http+docker://localhost"))
+
+    @classmethod
+    def connect(cls, environment: Mapping[str, str] = os.environ) -> DockerEngine:
+        """Find the engine as Docker's command line does, else at the usual places of its relatives.
+
+        Raises:
+            SandboxUnavailable: none answers, this user may not ask it, or it is too old; says the remedy.
+        """
+        try:
+            client = docker.DockerClient.from_env(
+                environment=environment, max_pool_size=CONNECTIONS, timeout=CONNECT_TIMEOUT
+            )
+        except _FAILURES as error:
+            client = _elsewhere(environment, error)
+        try:
+            engine = cls(client)
+        except SandboxError as error:
+            raise SandboxUnavailable(str(error)) from error
+        client.api.timeout = CALL_TIMEOUT
+        if engine.system != "linux":
+            raise SandboxUnavailable("the Docker engine runs Windows containers: switch it to Linux containers")
+        if version_lt(engine.api_version, MINIMUM_API):
+            raise SandboxUnavailable(
+                f"the Docker engine is too old: its API is {engine.api_version}, {MINIMUM_API} is needed "
+                "(Docker 19.03 or Podman 4, or later)"
+            )
+        return engine
+
+    def close(self) -> None:
+        """Close the connections to the engine."""
+        self._client.close()
+
+    def answers(self) -> bool:
+        """Say whether the engine is there now."""
+        try:
+            return bool(self._api.ping())
+        except _FAILURES:
+            return False
+
+    def image_id(self, name: str) -> str | None:
+        """Return the id of a local image, or None."""
+        with _reported(f"look up the image {name}"):
+            try:
+                return str(self._api.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]
+            except ImageNotFound:
+                return None
+
+    def image_names(self) -> list[str]:
+        """Return the names of all local images."""
+        with _reported("list images"):
+            return [str(name) for image in self._api.images() for name in image.get("RepoTags") or ()]
+
+    def pull(self, name: str) -> None:
+        """Fetch an image. Raises `SandboxUnavailable` when it cannot be had."""
+        try:
+            for line in self._api.pull(name, stream=True, decode=True):
+                if "error" in line:
+                    raise SandboxUnavailable(_no_image(name, str(line["error"])))
+        except _FAILURES as error:
+            raise SandboxUnavailable(_no_image(name, _said(error))) from error
+
+    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
+        """Build an image without network from a tar stream. Raises `SandboxUnavailable` when a step fails."""
+        said: list[str] = []
+        try:
+            lines = self._api.build(
+                fileobj=context, custom_context=True, tag=tag, network_mode="none", use_config_proxy=False,
+                labels={KIND: "image"}, rm=True, forcerm=True, timeout=BUILD_TIMEOUT, decode=True,
+            )  # fmt: skip
+            for line in lines:
+                said += clean(str(line.get("error") or line.get("stream") or "")).strip().splitlines()
+                if "error" in line:
+                    raise SandboxUnavailable(f"the sandbox image {tag} could not be built:\n" + "\n".join(said[-10:]))
+                if said and str(line.get("stream", "")).startswith("Step "):
+                    progress(f"  {' '.join(said[-1].split()):.100}")
+        except _FAILURES as error:
+            raise SandboxUnavailable(f"the sandbox image {tag} could not be built: {_said(error)}") from error
+
+    def ensure_volume(self, name: str) -> None:
+        """Create a named volume unless it is there."""
+        with _reported(f"create the volume {name}"):
+            self._api.create_volume(name, labels={KIND: "environments"})
+
+    def create(self, config: Mapping[str, Any], name: str) -> None:
+        """Create a container."""
+        with _reported("create a container"):
+            self._api.create_container_from_config(dict(config), name)  # type: ignore[no-untyped-call]
+
+    def attach(self, name: str) -> socket.socket:
+        """Connect to a created container's standard streams."""
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
+        with _reported(f"attach to container {name}"):
+            return plain_socket(self._api.attach_socket(name, params=parameters))
+
+    def start(self, name: str) -> None:
+        """Start a created container."""
+        with _reported(f"start container {name}"):
+            self._api.start(name)
+
+    def remove(self, name: str) -> None:
+        """Kill and remove a container; one that is gone already is fine."""
+        with _reported(f"remove container {name}"):
+            try:
+                self._api.remove_container(name, v=True, force=True)
+            except APIError as error:
+                if error.status_code not in (_GONE, _CONFLICT):
+                    raise
+
+    def state(self, name: str) -> ContainerState | None:
+        """Say how a container is, or None when there is none of this name."""
+        with _reported(f"inspect container {name}"):
+            try:
+                state = self._api.inspect_container(name)["State"]
+            except NotFound:
+                return None
+        return ContainerState(bool(state["Running"]), int(state["ExitCode"]), bool(state.get("OOMKilled")))
+
+    def containers(self) -> list[tuple[str, Mapping[str, str]]]:
+        """Return id and labels of every container that carries our label, running or not."""
+        with _reported("list containers"):
+            found = self._api.containers(all=True, filters={"label": KIND})
+        return [(str(each["Id"]), each.get("Labels") or {}) for each in found]
+
+    def put(self, name: str, folder: str, archive: IO[bytes]) -> None:
+        """Unpack a tar stream into a folder of a container, started or not."""
+        with _reported(f"send files to container {name}"):
+            self._api.put_archive(name, folder, archive)
+
+    def read(self, name: str, path: str) -> bytes | None:
+        """Return the content of a file in a container, or None when there is no such file."""
+        with _reported(f"read {path} from container {name}"):
+            try:
+                chunks, _ = self._api.get_archive(name, path)
+                return _only_file(b"".join(chunks))
+            except NotFound:
+                return None
+
+    def archive(self, name: str, path: str) -> Iterator[bytes]:
+        """Yield a folder of a container, running or not, as the bytes of a tar archive."""
+        with _reported(f"read {path} from container {name}"):
+            yield from self._api.get_archive(name, path)[0]
+
+
+def _elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
+    """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
+    chosen = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT")
+    if not chosen and _caused_by(error, FileNotFoundError):
+        for path in _usual_sockets(environment):
+            if path.is_socket():
+                try:
+                    return docker.DockerClient(
+                        base_url=f"unix://{path}", max_pool_size=CONNECTIONS, timeout=CONNECT_TIMEOUT
+                    )
+                except _FAILURES as other:
+                    error = other
+    raise _unavailable(error, environment) from error
+
+
+def _usual_sockets(environment: Mapping[str, str]) -> list[Path]:
+    home = Path(environment.get("HOME") or "/nonexistent")
+    runtime = Path(environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    return [
+        runtime / "docker.sock",
+        home / ".docker/run/docker.sock",
+        home / ".docker/desktop/docker.sock",
+        home / ".colima/default/docker.sock",
+        runtime / "podman/podman.sock",
+        Path("/run/podman/podman.sock"),
+    ]
+
+
+def _unavailable(error: Exception, environment: Mapping[str, str]) -> SandboxUnavailable:
+    place = environment.get("DOCKER_HOST") or environment.get("DOCKER_CONTEXT") or "the default socket"
+    if _caused_by(error, PermissionError):
+        return SandboxUnavailable(
+            f"a Docker engine is there, but this user may not use it ({place}): add the user to the group docker "
+            "(sudo usermod -aG docker $USER, then log in again), or use rootless Docker or Podman"
+        )
+    if isinstance(error, InvalidVersion):
+        return SandboxUnavailable(f"the Docker engine is too old ({error}): {MINIMUM_API} is the oldest API that works")
+    return SandboxUnavailable(f"no Docker engine answers at {place}: start one, or set DOCKER_HOST ({_said(error)})")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and all that led to it; requests wraps causes in arguments as well."""
+    pending: list[object] = [error]
+    seen: set[int] = set()
+    while pending:
+        each = pending.pop()
+        if isinstance(each, BaseException) and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending += [each.__cause__, each.__context__, *each.args]
+
+
+def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    return any(isinstance(each, kind) for each in _causes(error))
+
+
+@contextmanager
+def _reported(action: str) -> Iterator[None]:
+    try:
+        yield
+    except _FAILURES as error:
+        answered = isinstance(error, DockerException) or not isinstance(error, _NO_ANSWER)
+        kind = SandboxError if answered else EngineLost
+        raise kind(f"the Docker engine could not {action}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    explanation = getattr(error, "explanation", None)
+    system = (each.strerror for each in _causes(error) if isinstance(each, OSError) and each.errno is not None)
+    return str(explanation or next(system, None) or error)
+
+
+def _no_image(name: str, why: str) -> str:
+    return (
+        f"the image {name} is not here and could not be pulled ({why}): pull it where there is a network "
+        f"(docker pull {name}) and bring it over (docker save, docker load)"
+    )
+
+
+def _machine(name: str) -> str:
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def _only_file(archive: bytes) -> bytes | None:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as unpacked:
+        for entry in unpacked:
+            content = unpacked.extractfile(entry)
+            if content is not None:
+                return content.read()
+    return None

@@ -1,0 +1,203 @@
+"""Sandbox images: built on first use from a folder, under a tag that changes with the folder's content."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import re
+import tarfile
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable
+from agent.sandbox.base import Progress
+from agent.sandbox.dependencies.wheels import InterpreterTag, WheelFetcher
+
+REPOSITORY = "test-driven-annotator"
+OLDEST_GLIBC = "2.28"
+"""What wheels for an image may ask of its C library; every base image in use is newer."""
+
+_FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
+_PYTHON = re.compile(r"python[^:/]*:(\d+\.\d+)")
+
+
+class ImageEngine(Protocol):
+    """What building an image needs of a container engine. The calls block."""
+
+    machine: str
+
+    def image_id(self, name: str) -> str | None:
+        """Return the id of a local image, or None."""
+        ...
+
+    def pull(self, name: str) -> None:
+        """Fetch an image from its registry.
+
+        Raises:
+            SandboxUnavailable: the registry cannot be reached or lacks it.
+        """
+        ...
+
+    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
+        """Build an image from a tar stream, without network; `progress` is called in the calling thread.
+
+        Raises:
+            SandboxUnavailable: a step failed.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """A folder with a Dockerfile, and the requirements whose wheels its build finds in `wheels/`."""
+
+    folder: Path
+
+    def files(self) -> list[Path]:
+        """Return the folder's files, sorted; hidden ones are left out."""
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return sorted(path for path in found if not any(part[0] == "." for part in self._inside(path).parts))
+
+    def digest(self) -> str:
+        """Hash names and contents of the files (hex)."""
+        digest = hashlib.sha256()
+        for path in self.files():
+            content = path.read_bytes()
+            digest.update(f"{self._inside(path).as_posix()}\0{len(content)}\0".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def tag(self) -> str:
+        """Return the image name that stands for this content."""
+        return f"{REPOSITORY}/{self.folder.name.lower()}:{self.digest()[:12]}"
+
+    def bases(self) -> tuple[str, ...]:
+        """Return the images that the Dockerfile builds on, stages of its own left out."""
+        found = _FROM.findall((self.folder / "Dockerfile").read_text(encoding="utf-8"))
+        stages = {stage for _, stage in found if stage} | {"scratch"}
+        return tuple(dict.fromkeys(image for image, _ in found if image not in stages))
+
+    def requirements(self) -> Path | None:
+        """Return the requirements file, or None."""
+        path = self.folder / "requirements.txt"
+        return path if path.is_file() else None
+
+    def python_version(self) -> str:
+        """Return the Python version that the base image names, such as "3.11".
+
+        Raises:
+            SandboxUnavailable: it names none, so wheels cannot be chosen.
+        """
+        versions = [match.group(1) for base in self.bases() if (match := _PYTHON.search(base))]
+        if not versions:
+            raise SandboxUnavailable(
+                f"{self.folder / 'Dockerfile'}: no FROM line names a Python version (python:3.11-slim-bookworm), "
+                "so the wheels of requirements.txt cannot be chosen"
+            )
+        return versions[-1]
+
+    def pack(self, wheels: Iterable[Path], stream: BinaryIO) -> None:
+        """Write the folder, and the wheels under `wheels/`, as a tar archive; equal content gives equal bytes."""
+        with tarfile.open(fileobj=stream, mode="w") as archive:
+            for path in self.files():
+                _add(archive, path, self._inside(path).as_posix())
+            folder = tarfile.TarInfo("wheels")
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(folder)
+            for path in sorted(wheels):
+                _add(archive, path, f"wheels/{path.name}")
+
+    def _inside(self, path: Path) -> Path:
+        return path.relative_to(self.folder)
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    content = path.read_bytes()
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o644
+    archive.addfile(entry, io.BytesIO(content))
+
+
+async def fetch_wheels(requirements: Path, interpreter: InterpreterTag, into: Path) -> list[Path]:
+    """Download the wheels of a requirements file with the host's pip settings; returns them.
+
+    Raises:
+        SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
+    """
+    try:
+        return [wheel.path for wheel in await WheelFetcher().fetch(_wanted(requirements), interpreter, into)]
+    except (InvalidRequirement, DependencyUnavailable, SandboxError) as error:
+        raise SandboxUnavailable(
+            f"the sandbox image needs the wheels of {requirements}, and they could not be fetched: {error}\n"
+            "Give pip an index that has them (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
+        ) from error
+
+
+def _wanted(requirements: Path) -> list[Requirement]:
+    lines = (line.partition("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
+Fetch = Callable[[Path, InterpreterTag, Path], Awaitable[Sequence[Path]]]
+Call = Callable[..., Awaitable[Any]]
+
+
+async def ensure_built(
+    engine: ImageEngine,
+    source: ImageSource,
+    progress: Progress,
+    *,
+    call: Call = asyncio.to_thread,
+    fetch: Fetch = fetch_wheels,
+) -> str:
+    """Return the tag of the folder's image, building it when the engine lacks it. `call` runs blocking calls.
+
+    Raises:
+        SandboxUnavailable: a base image, a wheel or a build step is missing or fails.
+    """
+    tag = source.tag()
+    if await call(engine.image_id, tag) is not None:
+        return tag
+    progress(f"Building the sandbox image {tag} (once)")
+    for base in source.bases():
+        await ensure_present(engine, base, progress, call=call)
+    requirements = source.requirements()
+    with tempfile.TemporaryDirectory(prefix="agent-image-") as folder, tempfile.TemporaryFile() as context:
+        wheels: Sequence[Path] = ()
+        if requirements is not None:
+            progress(f"Fetching the wheels of {requirements.name}")
+            interpreter = InterpreterTag(source.python_version(), machine=engine.machine, libc_version=OLDEST_GLIBC)
+            wheels = await fetch(requirements, interpreter, Path(folder))
+        source.pack(wheels, context)
+        context.seek(0)
+        await call(engine.build, context, tag, _from_thread(progress))
+    return tag
+
+
+def _from_thread(progress: Progress) -> Progress:
+    loop = asyncio.get_running_loop()
+
+    def relay(line: str) -> None:
+        loop.call_soon_threadsafe(partial(progress, line))
+
+    return relay
+
+
+async def ensure_present(
+    engine: ImageEngine, image: str, progress: Progress, *, call: Call = asyncio.to_thread
+) -> None:
+    """Pull an image unless the engine has it.
+
+    Raises:
+        SandboxUnavailable: it is neither here nor to be had.
+    """
+    if await call(engine.image_id, image) is None:
+        progress(f"Pulling {image}")
+        await call(engine.pull, image)

@@ -1,0 +1,248 @@
+"""bubblewrap sandboxes leave nothing behind, however they end, and need no rights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.bwrap import backend as bwrap
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.interpreter import find_interpreter
+from tests.sandbox.conftest import LIMITS, passes, start, statements
+
+needs_bwrap = pytest.mark.bwrap
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture(scope="module")
+async def backend() -> AsyncIterator[BwrapBackend]:
+    """A backend without a pool: the only processes are those of the sandboxes asked for."""
+    await (await start("bwrap")).close()
+    started = BwrapBackend(LIMITS, pool=0)
+    await started.start(lambda _line: None)
+    yield started
+    await started.close()
+
+
+def descendants(root: int = 0) -> set[tuple[int, str]]:
+    """Return the processes below one, by default this one, each with its start time."""
+    parents: dict[int, tuple[int, str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = (int(fields[1]), fields[19])
+    found: set[tuple[int, str]] = set()
+    level = {root or os.getpid()}
+    while level:
+        level = {pid for pid, (parent, _) in parents.items() if parent in level}
+        found |= {(pid, parents[pid][1]) for pid in level}
+    return found
+
+
+def alive(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return those of some processes that still are there; zombies too, unless they are for another to collect."""
+    found = set()
+    for pid, started in processes:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[19] == started and (fields[0] != "Z" or int(fields[1]) == os.getpid()):
+            found.add((pid, started))
+    return found
+
+
+async def left(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return those that the kernel does not end soon."""
+    for _ in range(500):
+        if not alive(processes):
+            break
+        await asyncio.sleep(0.02)
+    return alive(processes)
+
+
+BUSY = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
+
+
+async def busy(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[tuple[int, str]]]:
+    """Start a run with many processes; return it with the processes of its sandbox."""
+    before = descendants()
+    sandbox = await backend.acquire()
+    running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(statements(BUSY, timeout=60)))
+    for _ in range(500):
+        if len(descendants() - before) > 30:
+            break
+        await asyncio.sleep(0.02)
+    return sandbox, running, descendants() - before
+
+
+@needs_bwrap
+async def test_release_leaves_no_process_and_no_zombie(backend: BwrapBackend) -> None:
+    sandbox, running, inside = await busy(backend)
+    await sandbox.release()
+    assert alive(inside) == set()
+    with pytest.raises(SandboxError):
+        await running
+    with pytest.raises(SandboxError, match="released"):
+        await sandbox.run(statements("pass"))
+    await sandbox.release()
+
+
+@needs_bwrap
+async def test_a_cancelled_run_leaves_no_process(backend: BwrapBackend) -> None:
+    sandbox, running, inside = await busy(backend)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(SandboxError):
+        await sandbox.run(statements("pass"))
+    await sandbox.release()
+    assert alive(inside) == set()
+
+
+@needs_bwrap
+async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
+    before = descendants()
+    for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02):
+        other = BwrapBackend(LIMITS, store=store)
+        await other.start(lambda _line: None)
+        starting = [asyncio.ensure_future(other.acquire()) for _ in range(6)]
+        await asyncio.sleep(delay)
+        for each in starting:
+            each.cancel()
+        for each in starting:
+            with suppress(asyncio.CancelledError):
+                await (await each).release()
+        await other.close()
+        assert descendants() - before == set()
+
+
+@needs_bwrap
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_what_is_killed_from_the_host_is_an_error_of_the_sandbox(backend: BwrapBackend, number: int) -> None:
+    sandbox, running, inside = await busy(backend)
+    os.kill(min(inside)[0], number)
+    with pytest.raises(SandboxError, match="the sandbox broke"):
+        await running
+    await sandbox.release()
+    assert await left(inside) == set()
+
+
+@needs_bwrap
+async def test_closing_the_backend_releases_all() -> None:
+    other = BwrapBackend(LIMITS)
+    await other.start(lambda _line: None)
+    before = descendants()
+    for _ in range(3):
+        await other.acquire()
+    inside = descendants() - before
+    assert len(inside) >= 6
+    await other.close()
+    assert alive(inside) == set()
+    with pytest.raises(SandboxError, match="not started, or closed"):
+        await other.acquire()
+
+
+CLIENT = """
+import asyncio, sys
+from agent.sandbox.base import Job
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.inside import source
+from pathlib import Path
+async def main():
+    backend = BwrapBackend(store=Path(sys.argv[1]), pool=0)
+    await backend.start(lambda line: None)
+    sandbox = await backend.acquire()
+    print("running", flush=True)
+    result = await sandbox.run(Job(source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
+    print(result.clean, [record.outcome for record in result.records], flush=True)
+    await sandbox.release()
+    await backend.close()
+asyncio.run(main())
+"""
+
+
+@needs_bwrap
+async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
+    program = "def test_a():\n    while True: pass"
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, str(store), program, stdout=subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"running\n"
+    inside: set[tuple[int, str]] = set()
+    for _ in range(500):
+        inside = descendants(client.pid)
+        if len(inside) == 3:
+            break
+        await asyncio.sleep(0.02)
+    client.kill()
+    await client.wait()
+    assert (len(inside), await left(inside)) == (3, set())
+
+
+@needs_bwrap
+@needs_root
+async def test_a_plain_user_needs_no_rights(store: Path) -> None:
+    found = await asyncio.to_thread(find_interpreter)
+    places = [str(Path(bwrap.__file__).parents[3]), *(path for path in sys.path if path.endswith("-packages"))]
+    os.chown(store, 12345, 12345)
+    client = await asyncio.create_subprocess_exec(
+        found.path, "-c", f"import sys\nsys.path[:0] = {places!r}\n{CLIENT}", str(store), "def test_a(): pass",
+        cwd="/", env={"HOME": str(store)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        user=12345, group=12345, extra_groups=[],
+    )  # fmt: skip
+    out, err = await client.communicate()
+    if b"PermissionError" in err or b"ModuleNotFoundError" in err:
+        pytest.skip("another user can read neither this checkout nor its packages")
+    assert out.decode() == "running\nTrue ['', 'passed', '']\n", err.decode()
+
+
+@needs_bwrap
+@needs_root
+async def test_root_becomes_nobody_on_the_host_too(backend: BwrapBackend) -> None:
+    before = descendants()
+    sandbox = await backend.acquire()
+    users = set()
+    for pid, _ in descendants() - before:
+        status = await asyncio.to_thread(Path(f"/proc/{pid}/status").read_text, encoding="utf-8")
+        users.add(next(line for line in status.split("\n") if line.startswith("Uid:")))
+        assert next(line for line in status.split("\n") if line.startswith("Groups:")).split()[1:] in ([], ["65534"])
+    assert users == {"Uid:\t65534\t65534\t65534\t65534"}
+    await sandbox.release()
+
+
+@needs_bwrap
+async def test_of_the_host_only_the_system_is_seen(backend: BwrapBackend) -> None:
+    body = """
+import os
+assert set(os.listdir("/")) <= {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev", "tmp",
+    "work", "envs", "inside"}
+assert set(os.listdir("/etc")) <= {"passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache", "alternatives"}
+assert os.listdir("/inside") == ["python_harness.pyc", "supervisor.pyc"] or len(os.listdir("/inside")) == 2
+assert not os.path.exists("/sys")
+"""
+    sandbox = await backend.acquire()
+    result = await sandbox.run(statements(body))
+    assert passes(result, "test_a"), result.records
+    await sandbox.release()
+
+
+async def test_nothing_is_known_before_the_start() -> None:
+    backend = BwrapBackend(LIMITS)
+    assert backend.describe() == {"backend": "bwrap"}
+    with pytest.raises(SandboxError, match="not started"):
+        await backend.acquire()
+    with pytest.raises(SandboxError, match="not started"):
+        _ = backend.installer.interpreter

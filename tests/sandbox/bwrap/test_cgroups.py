@@ -1,0 +1,203 @@
+"""A sandbox's processes are limited together wherever this process may make control groups, and none is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.base import Limits
+from agent.sandbox.bwrap import cgroups
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.bwrap.cgroups import ControlGroups, Group
+from agent.sandbox.owner import PREFIX, Owner
+from tests.sandbox.conftest import LIMITS, start, statements
+
+MEMORY = 64 << 20
+HALVES = f"""
+import os, time
+for n in range(4):
+    if os.fork() == 0:
+        x = b"x" * {MEMORY // 2}
+        time.sleep(1)
+        os._exit(0)
+for n in range(4): os.wait()
+"""
+EATS = f"x = b'x' * {4 * MEMORY}; print(len(x))"
+
+
+@pytest.fixture
+def real() -> Iterator[ControlGroups]:
+    """This machine's own, where it lets this process make any."""
+    groups = ControlGroups.find()
+    if "memory" in groups.missing:
+        pytest.skip(groups.missing["memory"])
+    yield groups
+    groups.close()
+    assert not any(folder.exists() for folder in groups._own())
+
+
+def waiting(body: str) -> subprocess.Popen[bytes]:
+    """Start a process that runs statements once it is told to."""
+    return subprocess.Popen([sys.executable, "-c", f"import sys; sys.stdin.read(1); {body}"], stdin=subprocess.PIPE)
+
+
+def test_a_process_that_takes_too_much_is_killed_and_counted(real: ControlGroups) -> None:
+    process = waiting(EATS)
+    group = real.enter(process.pid, Limits(memory=MEMORY))
+    assert group is not None
+    assert group.kills() == 0
+    process.communicate(b"x")
+    assert (process.returncode, group.kills()) == (-9, 1)
+    assert group.remove()
+    assert not any(folder.exists() for folder in group.folders)
+
+
+def test_children_are_limited_with_their_parent(real: ControlGroups) -> None:
+    forks = "import os, time; n = 0\nwhile n < 40 and os.fork(): n += 1\nif n < 40: time.sleep(9)"
+    process = waiting(f"exec({forks!r})")
+    group = real.enter(process.pid, Limits(processes=10))
+    assert group is not None
+    process.communicate(b"x")
+    assert process.returncode == 1, "fork was refused"
+    assert not group.remove(), "processes are still in it"
+    for folder in group.folders:
+        for pid in (folder / "cgroup.procs").read_text().split():
+            os.kill(int(pid), 9)
+    assert group.remove()
+
+
+def test_a_group_that_cannot_be_entered_is_not_left(real: ControlGroups) -> None:
+    with pytest.raises(SandboxError, match="could not be put into its control group"):
+        real.enter(2**22 + 1, Limits())
+    assert not [entry for folder in real._own() for entry in folder.iterdir() if entry.is_dir()]
+
+
+def test_what_a_dead_process_left_is_removed_by_the_next(real: ControlGroups) -> None:
+    dead = replace(real.owner, pid=2**22 - 1)
+    left = replace(real, owner=dead)
+    folders = left._own()
+    for folder in folders:
+        (folder / "0").mkdir(parents=True)
+    ControlGroups.find().close()
+    assert not any(folder.exists() for folder in folders)
+    assert all(folder.exists() for folder in real._own()), "those of the living stay"
+
+
+def test_names_that_are_no_groups_of_ours_are_left_alone(real: ControlGroups) -> None:
+    strange = [folder.with_name("1-2-3-4-5") for folder in real._own()]
+    for folder in strange:
+        folder.mkdir()
+    ControlGroups.find().close()
+    assert all(folder.exists() for folder in strange)
+    for folder in strange:
+        folder.rmdir()
+
+
+@pytest.mark.bwrap
+async def test_a_sandbox_is_limited_as_a_whole(real: ControlGroups) -> None:
+    backend = await start("bwrap", replace(LIMITS, memory=MEMORY))
+    assert isinstance(backend, BwrapBackend)
+    assert not {"memory", "cpu"} & backend.unenforced().keys()
+    sandbox = await backend.acquire()
+    result = await sandbox.run(statements(HALVES))
+    assert result.limit == "memory"
+    assert (await sandbox.run(statements("pass"))).clean
+    await sandbox.release()
+    await backend.close()
+    assert all(folder.exists() for folder in real._own()), "a backend removes its own alone"
+
+
+# What follows has plain folders in place of the kernel's: no machine has every kind.
+
+
+def places(tmp_path: Path, text: str) -> Path:
+    """Return a file that says in which groups this process is."""
+    file = tmp_path / "own"
+    file.write_text(text)
+    return file
+
+
+def delegated(tmp_path: Path, *, passed: str = "cpu memory pids") -> Path:
+    """Make a hierarchy of version 2 whose session passes controllers on."""
+    session = tmp_path / "fs" / "user.slice" / "session"
+    (session / "shell").mkdir(parents=True)
+    (tmp_path / "fs" / "cgroup.controllers").write_text("cpu memory pids")
+    for folder, words in ((tmp_path / "fs", ""), (session.parent, ""), (session, passed), (session / "shell", "")):
+        (folder / "cgroup.subtree_control").write_text(words)
+        (folder / "cgroup.procs").write_text("")
+    return session
+
+
+@pytest.fixture
+def removable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let folders be removed with the files in them, as the kernel's are."""
+
+    def removed(folder: Path) -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+
+    monkeypatch.setattr(cgroups, "_removed", removed)
+
+
+@pytest.mark.usefixtures("removable")
+def test_version_2_is_used_below_the_nearest_group_that_passes_its_controllers_on(tmp_path: Path) -> None:
+    session = delegated(tmp_path)
+    groups = ControlGroups.find(tmp_path / "fs", places(tmp_path, "0::/user.slice/session/shell\n"))
+    assert groups.missing == {}
+    group = groups.enter(4711, Limits(memory=1000, processes=10, cpus=0.5))
+    assert group is not None
+    (folder,) = group.folders
+    assert folder.is_relative_to(session / PREFIX)
+    assert {name: (folder / name).read_text() for name in ("memory.max", "pids.max", "cpu.max", "cgroup.procs")} == {
+        "memory.max": "1000",
+        "pids.max": "18",
+        "cpu.max": "50000 100000",
+        "cgroup.procs": "4711",
+    }
+    assert (folder.parent / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    (folder / "memory.events").write_text("low 0\noom 2\noom_kill 2\noom_group_kill 0\n")
+    assert group.kills() == 2
+    groups.close()
+
+
+@pytest.mark.usefixtures("removable")
+def test_a_controller_that_is_not_passed_on_is_missing(tmp_path: Path) -> None:
+    delegated(tmp_path, passed="memory pids")
+    groups = ControlGroups.find(tmp_path / "fs", places(tmp_path, "0::/user.slice/session/shell\n"))
+    assert set(groups.missing) == {"cpu"}
+    assert "does not pass it on" in groups.missing["cpu"]
+
+
+def test_without_delegation_nothing_is_limited_and_the_remedy_is_told(tmp_path: Path) -> None:
+    delegated(tmp_path, passed="")
+    groups = ControlGroups.find(tmp_path / "fs", places(tmp_path, "0::/user.slice/session/shell\n"))
+    assert set(groups.missing) == {"memory", "pids", "cpu"}
+    assert "Delegate=yes" in groups.missing["memory"]
+    assert groups.enter(1, Limits()) is None
+    groups.close()
+
+
+def test_a_system_without_control_groups_says_so(tmp_path: Path) -> None:
+    groups = ControlGroups.find(tmp_path, tmp_path / "nothing")
+    assert all("no control group" in reason for reason in groups.missing.values())
+    assert groups.enter(1, Limits()) is None
+
+
+def test_the_counter_of_a_group_that_is_gone_is_zero(tmp_path: Path) -> None:
+    assert Group((), tmp_path / "gone").kills() == 0
+    assert Group((), None).kills() == 0
+
+
+def test_names_tell_owners_apart() -> None:
+    owner = Owner("h", "b", "pid:[1]", 2, "3")
+    one, other = (ControlGroups(None, {}, owner)._below(Path("/x")) for _ in range(2))
+    assert one.name.startswith("1-2-3-")
+    assert one != other, "a process may have several backends"

@@ -1,0 +1,131 @@
+"""What bubblewrap sandboxes are made of is found where it can be, and what is missing is said with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SandboxUnavailable
+from agent.sandbox import interpreter
+from agent.sandbox.bwrap import command as bwrap_command
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.bwrap.command import Bubblewrap, trouble
+from agent.sandbox.bwrap.store import BwrapStore
+from agent.sandbox.interpreter import find_interpreter
+
+
+async def test_a_missing_bubblewrap_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxUnavailable, match="bubblewrap is not installed: sudo apt install bubblewrap"):
+        await BwrapBackend(store=tmp_path).start(lambda _line: None)
+
+
+@pytest.fixture
+def broken_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a bubblewrap on the PATH that says it may not."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "bwrap"
+    script.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    for path in (tmp_path, folder, script):
+        path.chmod(0o755)
+    # pytest keeps its folders to their owner, one more of them under xdist
+    for path in tmp_path.parents:
+        if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
+            path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("broken_bwrap")
+async def test_a_forbidden_bubblewrap_is_said_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailable, match=r"No permissions to create new namespace\n.*max_user_namespaces"):
+        await BwrapBackend(store=tmp_path / "store").start(lambda _line: None)
+
+
+@pytest.mark.parametrize(
+    ("printed", "restricted", "words"),
+    [
+        ("bwrap: Unknown option --size", False, "0.7 or later"),
+        ("bwrap: setting up uid map: Permission denied", True, "/etc/apparmor.d/bwrap"),
+        ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", True, "/etc/apparmor.d/bwrap"),
+        ("bwrap: Creating new namespace failed: No space left on device", False, "max_user_namespaces"),
+        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", False, "/proc unmasked"),
+        ("bwrap: who knows", False, "by hand"),
+    ],
+)
+def test_each_trouble_has_its_remedy(
+    printed: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bwrap_command, "_restricted_by_apparmor", lambda: restricted)
+    assert words in trouble(printed)
+
+
+async def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SandboxUnavailable, match="need the folder"):
+        await asyncio.to_thread(BwrapStore, tmp_path / "file", await asyncio.to_thread(find_interpreter))
+
+
+def test_an_interpreter_is_one_that_the_sandboxs_user_can_run() -> None:
+    found = find_interpreter()
+    done = subprocess.run(
+        [found.path, "-I", "-c", "import json, sys; print(json.dumps(sys.version_info[:3]))"],
+        capture_output=True, cwd="/", check=True, **interpreter.as_unprivileged(),
+    )  # fmt: skip
+    assert ".".join(map(str, json.loads(done.stdout))) == found.version
+    assert found.version.startswith(f"{found.tag.version}.")
+
+
+def test_without_an_interpreter_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_candidates", lambda: iter([Path("/bin/false"), Path("/no/python3")]))
+    with pytest.raises(SandboxUnavailable, match="apt install python3"):
+        find_interpreter()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "folders"),
+    [
+        ("/usr", ()),
+        ("/usr/local", ()),
+        ("/opt/python/3.12", ("/opt/python/3.12",)),
+        ("/usrlocal", ("/usrlocal",)),
+        ("/nix/store/abc-python3-3.12", ("/nix/store",)),
+    ],
+)
+def test_an_interpreter_elsewhere_is_shown_with_its_folder(prefix: str, folders: tuple[str, ...]) -> None:
+    assert interpreter._folders(prefix) == folders
+
+
+def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: Path) -> None:
+    found = replace(find_interpreter(), folders=("/tmp/python",))
+    command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).arguments(
+        ["true"], shown={}, tmpfs={"/tmp": 1000}, kept={}
+    )
+    assert command.index("/tmp/python") > command.index("/tmp")
+    assert command[command.index("/tmp") - 3 : command.index("/tmp")] == ["--size", "1000", "--tmpfs"]
+
+
+def test_the_settings_of_an_interpreters_pip_are_hidden(tmp_path: Path) -> None:
+    prefix = tmp_path / "python"
+    prefix.mkdir()
+    (prefix / "pip.conf").write_text("[global]\nindex-url = https://me:secret@index.example/simple\n")
+    found = replace(find_interpreter(), folders=(str(prefix),))
+    words = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path / "etc").arguments([], shown={}, tmpfs={}, kept={})
+    at = words.index(str(prefix / "pip.conf"))
+    assert words[at - 2 : at] == ["--ro-bind", str(tmp_path / "etc" / "ld.so.cache")]
+
+
+def test_user_namespaces_are_forbidden_where_bubblewrap_can(tmp_path: Path) -> None:
+    found = find_interpreter()
+    commands = [
+        Bubblewrap("bwrap", version, found, tmp_path).arguments([], shown={}, tmpfs={}, kept={})
+        for version in ((0, 7, 0), (0, 8, 0), (1, 0))
+    ]
+    assert ["--disable-userns" in command for command in commands] == [False, True, True]

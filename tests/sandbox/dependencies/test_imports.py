@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from agent.languages import PythonLanguage
+from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, REMOVED_FROM_STDLIB, WHEEL_SUBSTITUTES
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, distribution_for, is_stdlib, requirement_for
+
+
+@pytest.mark.parametrize(
+    ("name", "requirement"),
+    [
+        ("cv2", "opencv-python-headless"),
+        ("PIL", "pillow"),
+        ("PIL.Image", "pillow"),
+        ("sklearn.metrics.pairwise", "scikit-learn"),
+        ("yaml", "pyyaml"),
+        ("bs4", "beautifulsoup4"),
+        ("dateutil", "python-dateutil"),
+        ("Crypto", "pycryptodome"),
+        ("google.protobuf.message", "protobuf"),
+        ("pylab", "matplotlib"),
+        ("serial", "pyserial"),
+        ("MySQLdb", "mysqlclient"),
+        ("skimage", "scikit-image"),
+        ("fitz", "pymupdf"),
+        ("docx", "python-docx"),
+        ("attr", "attrs"),
+        ("psycopg2", "psycopg2-binary"),
+        ("nose", "pynose"),
+        ("numpy", "numpy"),
+    ],
+)
+def test_a_known_import_name_leads_to_its_distribution(name: str, requirement: str) -> None:
+    assert requirement_for(name) == requirement
+
+
+@pytest.mark.parametrize("name", ["invenio", "google", "google.cloud", "utils", "np", "", ".", "..", "Yaml", "opencv"])
+def test_any_other_name_is_unknown(name: str) -> None:
+    assert requirement_for(name) is None
+
+
+def test_no_module_of_python_2_or_3_leads_to_a_distribution() -> None:
+    names = (*PYTHON2_MODULES, *REMOVED_FROM_STDLIB, *sys.stdlib_module_names)
+    assert [name for name in names if requirement_for(name) is not None] == []
+
+
+def test_modules_of_every_supported_python_are_standard() -> None:
+    assert all(map(is_stdlib, ("parser", "symbol", "formatter", "binhex", "dummy_threading")))
+    assert all(map(is_stdlib, ("os", "os.path", "json", "imp", "distutils.core", "telnetlib", "tomllib", "__future__")))
+    assert not any(map(is_stdlib, ("numpy", "urllib2", "StringIO", "")))
+
+
+def test_what_a_python_2_module_held_is_in_python_3() -> None:
+    assert not set(PYTHON2_MODULES) & set(sys.stdlib_module_names)
+    assert all(is_stdlib(place) or place == "str" for place in PYTHON2_MODULES.values())
+
+
+@pytest.mark.parametrize("name", ["urllib2", "ConfigParser", "StringIO", "Queue", "cPickle", "compiler", "Tkconstants"])
+def test_a_program_that_imports_a_python_2_module_is_told_the_python_3_name(name: str) -> None:
+    advice = " ".join(PythonLanguage().inspect(f"import {name}\n").advice)
+    assert f"`{name} (now {PYTHON2_MODULES[name]})`" in advice
+
+
+def test_every_entry_is_a_requirement_and_the_map_agrees_with_itself() -> None:
+    for value in (*DISTRIBUTIONS.values(), *WHEEL_SUBSTITUTES.values()):
+        parsed = Requirement(value)
+        assert parsed.url is None
+        assert parsed.marker is None
+    for name in WHEEL_SUBSTITUTES:
+        assert WHEEL_SUBSTITUTES[name] not in WHEEL_SUBSTITUTES
+        assert name not in DISTRIBUTIONS.values()
+
+
+def test_names_given_to_an_installer_ignore_case_and_separators() -> None:
+    assert distribution_for("Pil") == "pillow"
+    assert distribution_for("Opencv_Python") == "opencv-python-headless"
+    assert distribution_for("pkg_resources") == "pkg_resources"
+
+
+@pytest.mark.real_data
+def test_the_map_knows_most_of_what_real_code_imports(real_data: Path) -> None:
+    wanted = []
+    for line in (real_data / "cosqa_search_codes_6267.jsonl").read_text(encoding="utf-8").splitlines():
+        wanted += _third_party(json.loads(line)["code"])
+    known = sum(requirement_for(name) is not None for name in wanted)
+    assert len(wanted) > 80
+    assert known / len(wanted) > 0.45
+
+
+def _third_party(code: str) -> list[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = list(ast.walk(ast.parse(code)))
+    except (SyntaxError, ValueError):
+        return []
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return [name for name in names if not is_stdlib(name) and name.partition(".")[0] not in PYTHON2_MODULES]

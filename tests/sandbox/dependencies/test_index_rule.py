@@ -1,0 +1,468 @@
+"""Outside the map only that is installed which an index shows to be old, often released, and no slip of a name."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.utils import NormalizedName, canonicalize_name
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from agent.config import SandboxConfig
+from agent.errors import DependencyUnavailable
+from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.index_rule import IndexRule, Project, within_one_edit
+from agent.sandbox.dependencies.package_index import PackageIndex, read_page
+from agent.sandbox.dependencies.pip_options import PipOptions
+from agent.sandbox.dependencies.project_cache import LIFE, ProjectCache
+from agent.sandbox.select import rule as rule_of
+from tests.sandbox.dependencies.test_environments import Clock, MakingFetcher, MemoryInstaller
+from tests.sandbox.wheelhouse import project_page, use_index
+
+NOW = 1_750_000_000.0  # June 2025
+OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00.000000Z" for number in range(5)}
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+class World:
+    """A package index on this machine, and what asks it."""
+
+    def __init__(self, server: HTTPServer, folder: Path) -> None:
+        self.server = server
+        self.clock = Clock()
+        self.clock.now = NOW
+        self.folder = folder
+        self.settings = PipOptions((server.url_for("/simple"),))
+        self.rule = self.another_process()
+
+    def another_process(self, **limits: float) -> IndexRule:
+        async def settings() -> PipOptions:
+            return self.settings
+
+        index = PackageIndex(ProjectCache(self.folder), settings=settings, clock=self.clock, **limits)  # type: ignore[arg-type]
+        return IndexRule(index, clock=self.clock)
+
+    def serve(self, name: str, page: Any, *, under: str = "simple", status: int = 200, kind: str = JSON) -> None:
+        body = page if isinstance(page, str | bytes) else json.dumps(page)
+        self.server.expect_request(f"/{under}/{name}/").respond_with_data(body, status=status, content_type=kind)
+
+    def answer(self, name: str, handler: Callable[[Request], Response]) -> None:
+        self.server.expect_request(f"/simple/{name}/").respond_with_handler(handler)
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.path for request, _response in self.server.log]
+
+
+@pytest.fixture
+def world(httpserver: HTTPServer, tmp_path: Path) -> World:
+    return World(httpserver, tmp_path / "projects")
+
+
+async def temporary(rule: IndexRule, name: str) -> str:
+    with pytest.raises(DependencyUnavailable) as caught:
+        await rule.resolve(name)
+    assert caught.value.temporary
+    return str(caught.value)
+
+
+async def refusal(rule: IndexRule, name: str) -> str:
+    found = await rule.refusal(name)
+    assert found is not None
+    assert await rule.resolve(name) is None
+    return found
+
+
+async def test_a_project_that_is_old_and_often_released_provides_the_import_of_its_name(world: World) -> None:
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    assert await world.rule.resolve("Venerable_Thing") == "venerable-thing"
+    assert await world.rule.refusal("venerable.thing") is None
+
+
+async def test_a_name_of_the_map_is_never_asked_about(world: World) -> None:
+    assert await world.rule.resolve("cv2") == "opencv-python-headless"
+    assert [await world.rule.refusal(name) for name in ("numpy", "PyYAML", "scikit_learn", "setuptools")] == [None] * 4
+    assert world.asked == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os",
+        "urllib2",
+        "imp",
+        "parser",
+        "google",
+        "google.cloud",
+        "a.b",
+        "",
+        ".",
+        "..",
+        "naïve",
+        "a b",
+        "../etc",
+        "x;y",
+        "1x",
+    ],
+)
+async def test_what_no_distribution_can_provide_is_never_asked_about(world: World, name: str) -> None:
+    assert await world.rule.resolve(name) is None
+    assert world.asked == []
+
+
+@pytest.mark.parametrize(
+    "name", ["numpi", "pandass", "panda", "reqeusts", "requests2", "urlib3", "Pilow", "sklern", "scikit-lear", "Yaml"]
+)
+async def test_a_slip_of_a_known_name_is_refused_whatever_the_index_says(world: World, name: str) -> None:
+    world.serve(canonicalize_name(name), project_page(canonicalize_name(name), OLD))
+    assert "slip" in await refusal(world.rule, name)
+    assert world.asked == []
+
+
+async def test_a_distribution_of_the_map_is_not_taken_for_an_import_of_its_own_name(world: World) -> None:
+    assert await world.rule.resolve("pyyaml") is None
+    assert await world.rule.refusal("pyyaml") is None
+
+
+async def test_a_young_project_is_refused(world: World) -> None:
+    world.serve("brand-new", project_page("brand-new", {f"1.{n}": f"2023-07-0{n + 1}T00:00:00Z" for n in range(9)}))
+    assert (
+        await refusal(world.rule, "brand_new") == "brand-new: not installed, for it is new: first uploaded 2023-07-01"
+    )
+
+
+async def test_a_project_grows_old(world: World) -> None:
+    world.serve("brand-new", project_page("brand-new", {f"1.{n}": f"2023-07-0{n + 1}T00:00:00Z" for n in range(9)}))
+    world.clock.now += 30 * 86400
+    assert await world.another_process().resolve("brand_new") == "brand-new"
+
+
+async def test_a_project_of_few_releases_is_refused(world: World) -> None:
+    world.serve("placeholder-thing", project_page("placeholder-thing", dict(list(OLD.items())[:4])))
+    assert "few releases: 4" in await refusal(world.rule, "placeholder_thing")
+
+
+async def test_releases_that_were_taken_back_do_not_count(world: World) -> None:
+    world.serve("regretted-thing", project_page("regretted-thing", OLD, yanked=OLD))
+    assert "few releases: 0" in await refusal(world.rule, "regretted_thing")
+
+
+async def test_many_files_of_one_release_are_one_release(world: World) -> None:
+    page = project_page("onerelease", {"1.0": "2012-01-01T00:00:00Z"})
+    page["files"] = [{**page["files"][0], "filename": f"onerelease-1.0-cp3{n}-none-any.whl"} for n in range(9)]
+    page["versions"] = [f"1.{n}" for n in range(9)]
+    world.serve("onerelease", page)
+    assert "few releases: 1" in await refusal(world.rule, "onerelease")
+
+
+async def test_an_unheard_of_project_is_refused(world: World) -> None:
+    world.serve("hallucinated", "", status=404)
+    assert "no such distribution" in await refusal(world.rule, "hallucinated")
+
+
+async def test_an_index_that_gives_no_times_vouches_for_nothing(world: World) -> None:
+    page = project_page("undated-thing", OLD)
+    world.serve("undated-thing", {**page, "files": [{"filename": file["filename"]} for file in page["files"]]})
+    world.serve(
+        "unversioned-thing",
+        {key: value for key, value in page.items() if key != "versions"} | {"name": "unversioned-thing"},
+    )
+    world.serve("hypertext", "<a href='x'>x</a>", kind="text/html; charset=utf-8")
+    world.serve("unacceptable", "", status=406)
+    for name in ("undated-thing", "unversioned-thing", "hypertext", "unacceptable"):
+        assert "does not say how old" in await refusal(world.rule, name.replace("-", "_"))
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 401, 403])
+async def test_an_index_that_does_not_answer_is_asked_again_later(world: World, status: int) -> None:
+    world.serve("venerable-thing", "", status=status)
+    await temporary(world.rule, "venerable_thing")
+    world.server.clear()
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    await temporary(world.rule, "venerable_thing")
+    assert world.asked == []
+    world.clock.now += 61
+    assert await world.rule.resolve("venerable_thing") == "venerable-thing"
+
+
+async def test_nobody_there_is_temporary(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    world.settings = PipOptions((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
+    assert "does not answer" in await temporary(world.rule, "venerable_thing")
+
+
+async def test_an_index_that_hangs_is_not_waited_for(world: World) -> None:
+    go_on = threading.Event()
+    world.answer("tarpit", lambda _request: (go_on.wait(30), Response())[1])
+    try:
+        assert "does not answer" in await temporary(world.another_process(seconds=0.3), "tarpit")
+    finally:
+        go_on.set()
+
+
+async def test_a_huge_answer_is_not_read_to_its_end(world: World) -> None:
+    bomb = gzip.compress(b" " * (8 << 20))
+    world.answer("huge-thing", lambda _: Response(bomb, content_type=JSON, headers={"Content-Encoding": "gzip"}))
+    assert "more than 1 MB" in await refusal(world.another_process(size=1 << 20), "huge_thing")
+
+
+@pytest.mark.parametrize("kind", ["https://example.invalid/x/", "//example.invalid/x/", "file:///etc/passwd"])
+async def test_a_redirect_elsewhere_is_not_followed(world: World, kind: str) -> None:
+    world.answer("moved-thing", lambda _: Response(status=302, headers={"Location": kind}))
+    assert "sends elsewhere" in await refusal(world.rule, "moved_thing")
+    assert len(world.asked) == 1
+
+
+async def test_a_redirect_on_the_same_host_is_followed_but_not_in_circles(world: World) -> None:
+    world.answer("moved-thing", lambda _: Response(status=301, headers={"Location": "/simple/venerable-thing/"}))
+    world.serve("venerable-thing", project_page("moved-thing", OLD))
+    world.answer("round-thing", lambda _: Response(status=301, headers={"Location": "/simple/round-thing/"}))
+    assert await world.rule.resolve("moved_thing") == "moved-thing"
+    assert "circles" in await refusal(world.rule, "round_thing")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": "odd-thing"}', b'{"name": 1, "files": []}',
+        json.dumps({**project_page("odd-thing", OLD), "files": {"a": 1}}),
+        json.dumps(project_page("odd-thing", {"1.0": "yesterday"})),
+        json.dumps(project_page("another-thing", OLD)),
+    ],
+)  # fmt: skip
+async def test_an_answer_that_makes_no_sense_vouches_for_nothing(world: World, body: bytes) -> None:
+    world.serve("odd-thing", body)
+    assert "package index" in await refusal(world.rule, "odd_thing")
+
+
+@given(st.dictionaries(st.text(max_size=12), st.datetimes().map(str) | st.text(max_size=30), max_size=4), st.text())
+def test_no_page_breaks_the_reader(uploads: dict[str, str], text: str) -> None:
+    for body in (json.dumps(project_page("odd-thing", uploads)).encode(), text.encode("utf-8", "replace")):
+        try:
+            found = read_page(body, NormalizedName("odd-thing"))
+        except DependencyUnavailable:
+            continue
+        assert found.releases <= len(uploads)
+
+
+async def test_an_answer_holds_a_week_for_every_process_of_the_machine(world: World) -> None:
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    world.serve("hallucinated", "", status=404)
+    for seconds, questions in ((0.0, 2), (LIFE - 1, 2), (2.0, 4)):
+        world.clock.now += seconds
+        rule = world.another_process()
+        assert await rule.resolve("venerable_thing") == "venerable-thing"
+        assert await rule.resolve("hallucinated") is None
+        assert len(world.asked) == questions
+
+
+async def test_a_cache_that_is_torn_or_cannot_be_written_costs_a_question_only(world: World) -> None:
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    await world.rule.resolve("venerable_thing")
+    for text in ("", "{}", "[]", '{"schema": 1, "name": "venerable-thing", "time": "x", "project": 3}'):
+        [path] = world.folder.iterdir()
+        path.write_text(text)
+        assert await world.another_process().resolve("venerable_thing") == "venerable-thing"
+    world.folder = world.folder / "file"
+    world.folder.write_text("")
+    assert await world.another_process().resolve("venerable_thing") == "venerable-thing"
+
+
+async def test_equal_questions_at_once_are_one(world: World) -> None:
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    found = await asyncio.gather(*(world.rule.resolve("venerable_thing") for _ in range(20)))
+    assert set(found) == {"venerable-thing"}
+    assert len(world.asked) == 1
+
+
+async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
+    world.settings = PipOptions(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
+    world.serve("elsewhere-thing", "", under="own", status=404)
+    world.serve("elsewhere-thing", project_page("elsewhere-thing", OLD))
+    world.serve("both-thing", project_page("both-thing", {"1.0": "2024-01-01T00:00:00Z"}), under="own")
+    world.serve("both-thing", project_page("both-thing", OLD))
+    assert await world.rule.resolve("elsewhere_thing") == "elsewhere-thing"
+    assert "it is new" in await refusal(world.rule, "both_thing")
+
+
+async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen: list[str | None] = []
+
+    def answer(request: Request) -> Response:
+        seen.append(request.headers.get("Authorization"))
+        return Response(json.dumps(project_page("venerable-thing", OLD)), content_type=JSON)
+
+    world.answer("venerable-thing", answer)
+    url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
+    world.settings = PipOptions((url,))
+    assert await world.rule.resolve("venerable_thing") == "venerable-thing"
+    assert seen == ["Basic " + base64.b64encode(b"me:s3cr et").decode()]
+    written = caplog.text + "".join(path.read_text() for path in world.folder.iterdir())
+    assert "s3cr" not in written
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"indexes": ("http://[::1",)},
+        {"indexes": ("https://index.invalid/simple",), "cert": "/no/such/file"},
+        {"indexes": ("https://index.invalid/simple",), "proxy": "gopher://me:s3cret@proxy.invalid"},
+    ],
+)
+async def test_settings_that_cannot_be_used_are_named_without_their_secrets(
+    world: World, settings: dict[str, Any]
+) -> None:
+    world.settings = PipOptions(**settings)
+    said = await temporary(world.rule, "venerable_thing")
+    assert "check index, proxy and certificates" in said
+    assert "s3cret" not in said
+
+
+async def test_the_proxy_of_pips_settings_is_used(world: World) -> None:
+    world.settings = PipOptions(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    assert await world.rule.resolve("venerable_thing") == "venerable-thing"
+
+
+async def test_without_an_index_only_the_map_is_left(world: World) -> None:
+    world.settings = PipOptions(())
+    assert "name no package index" in await refusal(world.rule, "venerable_thing")
+    assert "switched off" in await refusal(IndexRule(None), "venerable_thing")
+    assert await IndexRule(None).resolve("yaml") == "pyyaml"
+
+
+@pytest.mark.parametrize("config", [SandboxConfig(index_rule=False), SandboxConfig(network_for_builds=False)])
+async def test_the_settings_switch_the_rule_off(config: SandboxConfig) -> None:
+    assert "switched off" in await refusal(rule_of(config), "venerable_thing")
+
+
+async def test_the_settings_of_the_host_lead_to_its_index(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_index(monkeypatch, world.server.url_for("/simple"))
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    rule = IndexRule(PackageIndex(ProjectCache(tmp_path / "cache")))
+    assert await rule.resolve("venerable_thing") == "venerable-thing"
+
+
+def environments(
+    world: World, tmp_path: Path, *, network: bool = True, always: tuple[str, ...] = ()
+) -> tuple[WheelEnvironments, MakingFetcher]:
+    fetcher = MakingFetcher()
+    built = WheelEnvironments(
+        MemoryInstaller(tmp_path / "leases"),
+        cache=tmp_path / "cache",
+        fetcher=fetcher,
+        clock=world.clock,
+        supply=Supply(network, world.rule, always=always),
+    )
+    return built, fetcher
+
+
+async def test_what_the_rule_refuses_is_not_fetched_by_whatever_name_it_is_asked_for(
+    world: World, tmp_path: Path
+) -> None:
+    builder, fetcher = environments(world, tmp_path)
+    world.serve("hallucinated", "", status=404)
+    for requirement in ("hallucinated[x]>=1", "Numpi==1.0"):
+        with pytest.raises(DependencyUnavailable, match=r"no such distribution|slip"):
+            await builder.build(["numpy", requirement])
+    assert fetcher.asked == []
+    assert (await builder.build(["numpy"])).installed == ("numpy==1.0",)
+
+
+async def test_what_the_rule_admits_is_fetched(world: World, tmp_path: Path) -> None:
+    builder, _fetcher = environments(world, tmp_path)
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    requirement = await builder.requirement("venerable_thing")
+    assert requirement == "venerable-thing"
+    assert (await builder.build([requirement])).installed == ("venerable-thing==1.0",)
+
+
+async def test_an_index_that_is_down_holds_up_nothing_that_was_fetched_before(world: World, tmp_path: Path) -> None:
+    builder, _fetcher = environments(world, tmp_path)
+    world.serve("venerable-thing", project_page("venerable-thing", OLD))
+    built = await builder.build(["venerable-thing"])
+    world.server.clear()
+    world.serve("venerable-thing", "", status=500)
+    world.clock.now += 2 * LIFE
+    world.rule = world.another_process()
+    again, _fetcher = environments(world, tmp_path)
+    assert await again.build(["venerable-thing"]) == built
+    assert await again.build(["numpy"])
+
+
+async def test_with_the_network_off_nobody_is_asked(world: World, tmp_path: Path) -> None:
+    builder, _fetcher = environments(world, tmp_path, network=False)
+    assert await builder.requirement("venerable_thing") is None
+    assert world.asked == []
+
+
+async def test_an_index_may_be_anything_that_knows_projects() -> None:
+    class Ancient:
+        async def project(self, _name: NormalizedName) -> Project | None:
+            return read_page(json.dumps(project_page("anything", OLD)).encode(), NormalizedName("anything"))
+
+    assert await IndexRule(Ancient()).resolve("anything") == "anything"
+
+
+def edit_distance(first: str, second: str) -> int:
+    """Return the optimal string alignment distance, by the book."""
+    table = [
+        [row + column if row * column == 0 else 0 for column in range(len(second) + 1)] for row in range(len(first) + 1)
+    ]
+    for row, one in enumerate(first, 1):
+        for column, other in enumerate(second, 1):
+            table[row][column] = min(
+                table[row - 1][column] + 1,
+                table[row][column - 1] + 1,
+                table[row - 1][column - 1] + (one != other),
+            )
+            if row > 1 and column > 1 and (one, first[row - 2]) == (second[column - 2], other):
+                table[row][column] = min(table[row][column], table[row - 2][column - 2] + 1)
+    return table[-1][-1]
+
+
+@given(st.text("ab", max_size=6), st.text("ab", max_size=6))
+def test_one_edit_is_what_the_textbook_says(first: str, second: str) -> None:
+    assert within_one_edit(first, second) == (edit_distance(first, second) <= 1)
+
+
+@given(st.text("abc-", min_size=1), st.data())
+def test_every_single_slip_is_one_edit(name: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(name) - 1))
+    slips = [
+        name[:place] + name[place + 1 :],
+        name[:place] + "x" + name[place:],
+        name[:place] + "x" + name[place + 1 :],
+    ]
+    slips.append(name[:place] + name[place : place + 2][::-1] + name[place + 2 :])
+    assert all(within_one_edit(name, slip) and within_one_edit(slip, name) for slip in slips)
+
+
+async def test_what_the_user_wrote_is_not_judged_and_what_comes_with_it_is(world: World, tmp_path: Path) -> None:
+    builder, _fetcher = environments(world, tmp_path, always=("our-own-tool<2",))
+    world.serve("hallucinated", "", status=404)
+    built = await builder.build([])
+    assert (built.requirements, world.asked) == (("our-own-tool<2",), [])
+    assert (await builder.build(["numpy"])).requirements == ("numpy", "our-own-tool<2")
+    with pytest.raises(DependencyUnavailable, match="no such distribution"):
+        await builder.build(["hallucinated"])
+    with pytest.raises(DependencyUnavailable, match="our-own-tool<2 and our-own-tool>=2: no version meets both"):
+        await builder.build(["Our_Own_Tool>=2"])

@@ -1,0 +1,115 @@
+"""Stores of environments keep within their limit, on every backend, and nobody loses what he uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+
+from agent.errors import EnvironmentGone
+from agent.sandbox.base import Job, SandboxBackend
+from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.upkeep import Shelf, discard
+from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
+from tests.sandbox.stores import installer_of
+from tests.sandbox.wheelhouse import make_wheel, use_folder
+
+MEGABYTE = 1 << 20
+Process = Callable[[], Awaitable[SandboxBackend]]
+
+
+@pytest.fixture(params=BACKENDS)
+async def process(
+    request: pytest.FixtureRequest, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Process]:
+    """Return a function that starts a backend on a store of the test's own, as another process would."""
+    need(request.param)
+    use_folder(monkeypatch, tmp_path)
+    for name in ("one", "two", "three"):
+        make_wheel(tmp_path, name, files={f"{name}.py": "", f"{name}.bin": "x" * MEGABYTE})
+    volume = f"test-driven-annotator-tests-upkeep-{os.getpid()}"
+    async with AsyncExitStack() as stack:
+
+        async def started() -> SandboxBackend:
+            backend = _docker(volume) if request.param == "docker" else _bwrap(store)
+            await backend.start(lambda _line: None)
+            stack.push_async_callback(backend.close)
+            cache, limit = tmp_path / "cache", MEGABYTE * 5 // 2
+            backend.environments = WheelEnvironments(installer_of(backend), cache=cache, supply=Supply(limit=limit))
+            return backend
+
+        yield started
+    if request.param == "docker":
+        client = docker.from_env()
+        client.volumes.get(volume).remove(force=True)
+        client.close()
+
+
+def _docker(volume: str) -> SandboxBackend:
+    from agent.sandbox.docker.backend import DockerBackend
+
+    return DockerBackend(LIMITS, volume=volume, pool=1)
+
+
+def _bwrap(store: Path) -> SandboxBackend:
+    from agent.sandbox.bwrap.backend import BwrapBackend
+
+    return BwrapBackend(LIMITS, store=store, pool=1)
+
+
+def _imports(name: str, key: str) -> Job:
+    return replace(job(f"import {name}\ndef test_a(): pass"), environment=key)
+
+
+async def keys(shelf: Shelf) -> set[str]:
+    """Return what is in a store."""
+    return {each.key for each in await shelf.stored()}
+
+
+async def test_a_store_over_its_limit_loses_what_was_unused_longest(process: Process) -> None:
+    backend = await process()
+    one, two = [await backend.environments.build([name]) for name in ("one", "two")]
+    backend.environments.release(one.key)
+    backend.environments.release(two.key)
+    backend.environments.release((await backend.environments.build(["one"])).key)
+    three = await backend.environments.build(["three"])
+    shelf = installer_of(backend)
+    assert await keys(shelf) == {one.key, three.key}
+    assert all(MEGABYTE <= each.size < 1.1 * MEGABYTE for each in await shelf.stored())
+    sandbox = await backend.acquire()
+    with pytest.raises(EnvironmentGone):
+        await sandbox.run(_imports("two", two.key))
+    await sandbox.release()
+    assert await shelf.installed(two.key) is None
+
+
+async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -> None:
+    first, second = await process(), await process()
+    used = await first.environments.build(["one"])
+    for name in ("two", "three"):
+        second.environments.release((await second.environments.build([name])).key)
+    shelf = installer_of(second)
+    assert used.key in await keys(shelf)
+    assert used.key not in {each.key for each in await discard(shelf, await shelf.stored())}
+    sandbox = await first.acquire()
+    assert passes(await sandbox.run(_imports("one", used.key)), "test_a")
+    await sandbox.release()
+    first.environments.release(used.key)
+    assert [each.key for each in await discard(shelf, await shelf.stored())] == [used.key]
+    assert await keys(shelf) == set()
+
+
+async def test_what_another_process_removed_is_built_again(process: Process) -> None:
+    first, second = await process(), await process()
+    built = await first.environments.build(["one"])
+    first.environments.release(built.key)
+    shelf = installer_of(second)
+    await discard(shelf, await shelf.stored())
+    first.environments.forget(built.key)
+    assert await first.environments.build(["one"]) == built
+    assert await keys(shelf) == {built.key}

@@ -1,0 +1,253 @@
+"""Containers get what they need and no more, and a launch that ends early leaves none."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.errors import EngineLost, SandboxError
+from agent.sandbox.base import Limits
+from agent.sandbox.docker.containers import ContainerCrew, Setting, builder_config, sandbox_config
+
+CONFIG: Mapping[str, Any] = {"Image": "x"}
+
+
+class Engine:
+    """Keeps the names of its containers; a step can be held up or made to fail."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.steps: list[str] = []
+        self.broken: set[str] = set()
+        self.reached = {step: threading.Event() for step in ("create", "attach", "start")}
+        self.gates = {step: threading.Event() for step in self.reached}
+        for gate in self.gates.values():
+            gate.set()
+        self.sockets: list[socket.socket] = []
+
+    def _step(self, step: str) -> None:
+        self.steps.append(step)
+        if step in self.reached:
+            self.reached[step].set()
+            assert self.gates[step].wait(10)
+        if step in self.broken:
+            raise SandboxError(f"{step} failed")
+
+    def create(self, config: Mapping[str, Any], name: str) -> None:  # noqa: ARG002
+        self._step("create")
+        self.names.add(name)
+
+    def attach(self, name: str) -> socket.socket:  # noqa: ARG002
+        self._step("attach")
+        ours, theirs = socket.socketpair()
+        self.sockets.append(theirs)
+        return ours
+
+    def start(self, name: str) -> None:  # noqa: ARG002
+        self._step("start")
+
+    def remove(self, name: str) -> None:
+        self._step("remove")
+        self.names.discard(name)
+
+    def connected(self) -> bool:
+        """Say whether any attached stream is still open."""
+        closed = [each.recv(1) == b"" for each in self.sockets]
+        for each in self.sockets:
+            each.close()
+        return not all(closed)
+
+
+async def test_a_container_is_attached_to_before_it_starts_and_gone_after_close() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    launched = await crew.launch(CONFIG, lambda name: engine.steps.append(f"prepare {name}"))
+    assert engine.steps == ["create", f"prepare {launched.name}", "attach", "start"]
+    assert engine.names == {launched.name}
+    launched.connection.close()
+    crew.discard(launched.name)
+    assert await crew.close() == {}
+    assert not engine.names
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("step", ["create", "attach", "start"])
+async def test_a_launch_cancelled_at_any_step_leaves_nothing(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates[step].clear()
+    launch = asyncio.create_task(crew.launch(CONFIG))
+    await asyncio.to_thread(engine.reached[step].wait)
+    launch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await launch
+    engine.gates[step].set()
+    assert await crew.close() == {}
+    assert not engine.names
+    assert not engine.connected()
+    assert step == "start" or "start" not in engine.steps
+
+
+async def test_a_launch_that_takes_too_long_is_an_error_and_leaves_nothing() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates["start"].clear()
+    with pytest.raises(SandboxError, match=r"did not start a container within 0\.05 s"):
+        await crew.launch(CONFIG, deadline=0.05)
+    engine.gates["start"].set()
+    assert await crew.close() == {}
+    assert not engine.names
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("step", ["create", "attach", "start"])
+async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.broken.add(step)
+    with pytest.raises(SandboxError, match=f"{step} failed"):
+        await crew.launch(CONFIG)
+    assert not engine.names
+    assert not engine.connected()
+    await crew.close()
+
+
+async def test_what_the_engine_creates_although_it_was_lost_is_removed_later() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+
+    def lose(config: Mapping[str, Any], name: str) -> None:  # noqa: ARG001
+        late.append(name)
+        raise EngineLost("the connection was reset")
+
+    create, late = engine.create, list[str]()
+    engine.create = lose  # type: ignore[method-assign]
+    with pytest.raises(EngineLost):
+        await crew.launch(CONFIG)
+    engine.create = create  # type: ignore[method-assign]
+    engine.names |= set(late)
+    assert await crew.close() == {}
+    assert not engine.names
+
+
+async def test_a_launch_that_cannot_be_undone_is_reported_at_the_end() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.broken |= {"start", "remove"}
+    with pytest.raises(SandboxError, match="start failed"):
+        await crew.launch(CONFIG)
+    assert [str(error) for error in (await crew.close()).values()] == ["remove failed"]
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("step", ["create", "start"])
+async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    engine.gates[step].clear()
+    launch = asyncio.create_task(crew.launch(CONFIG))
+    await asyncio.to_thread(engine.reached[step].wait)
+    closing = asyncio.create_task(crew.close())
+    await asyncio.sleep(0)
+    engine.gates[step].set()
+    assert await closing == {}
+    with pytest.raises(SandboxError, match=r"given up|closed"):
+        await launch
+    assert not engine.names
+    assert not engine.connected()
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "too late"])
+async def test_the_failure_of_a_launch_that_nobody_waits_for_is_not_complained_about(ending: str) -> None:
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context))
+    try:
+        engine = Engine()
+        crew = ContainerCrew(engine)
+        engine.gates["create"].clear()
+        launch = asyncio.create_task(crew.launch(CONFIG, deadline=0.1 if ending == "too late" else 60))
+        await asyncio.to_thread(engine.reached["create"].wait)
+        if ending == "cancelled":
+            launch.cancel()
+        with pytest.raises((SandboxError, asyncio.CancelledError)):
+            await launch
+        engine.gates["create"].set()
+        await crew.close()
+        await asyncio.sleep(0)
+        del launch
+        gc.collect()
+        await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(before)
+    assert complaints == []
+
+
+async def test_launches_after_close_are_refused() -> None:
+    crew = ContainerCrew(Engine())
+    await crew.close()
+    with pytest.raises(SandboxError, match="closed"):
+        await crew.launch(CONFIG)
+
+
+async def test_close_reports_what_could_not_be_removed() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    launched = await crew.launch(CONFIG)
+    launched.connection.close()
+    engine.broken.add("remove")
+    crew.discard(launched.name)
+    assert {name: str(error) for name, error in (await crew.close()).items()} == {launched.name: "remove failed"}
+    assert not engine.connected()
+
+
+async def test_what_could_not_be_removed_is_removed_when_the_engine_is_back() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    first = await crew.launch(CONFIG)
+    engine.broken.add("remove")
+    crew.discard(first.name)
+    await crew._removed_all()
+    engine.broken.clear()
+    second = await crew.launch(CONFIG)
+    crew.discard(second.name)
+    for launched in (first, second):
+        launched.connection.close()
+    assert await crew.close() == {}
+    assert not engine.names
+
+
+def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
+    limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
+    config = sandbox_config(Setting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"])
+    host = config["HostConfig"]
+    assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
+    assert host["ReadonlyRootfs"]
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["SETUID", "SETGID", "KILL"])
+    assert "no-new-privileges" in host["SecurityOpt"]
+    assert host["Memory"] == host["MemorySwap"] == 1 << 28
+    assert host["NanoCpus"] == 500_000_000
+    assert 10 <= host["PidsLimit"] <= 20
+    assert {"Name": "nofile", "Soft": 99, "Hard": 99} in host["Ulimits"]
+    assert "Binds" not in host
+    assert [(mount["Type"], mount["Target"], mount["ReadOnly"]) for mount in host["Mounts"]] == [
+        ("volume", "/envs", True)
+    ]
+    assert set(host["Tmpfs"]) == {"/tmp", "/work", "/dev/shm"}
+    assert all("size=1048576,nr_inodes=77," in options for options in host["Tmpfs"].values())
+    assert (config["OpenStdin"], config["StdinOnce"], config["Tty"]) == (True, True, False)
+    assert config["Labels"]["owner"] == "me"
+
+
+def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
+    host = builder_config(Setting("image", Limits(), "store", {}), ["python3"])["HostConfig"]
+    assert not host["Mounts"][0]["ReadOnly"]
+    assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
+    assert host["NetworkMode"] == "none"

@@ -1,0 +1,123 @@
+"""Why no engine can be had is told by cause, each with its remedy."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from threading import Thread
+
+import docker
+import pytest
+import requests
+import urllib3
+from docker.errors import DockerException
+from pytest_httpserver import HTTPServer
+
+from agent.errors import SandboxUnavailable
+from agent.sandbox.docker.engine import DockerEngine
+
+
+def environment(server: HTTPServer) -> Mapping[str, str]:
+    return {"DOCKER_HOST": f"tcp://{server.host}:{server.port}"}
+
+
+def serve(server: HTTPServer, api: str, info: Mapping[str, object]) -> None:
+    """Answer as an engine of this API version does."""
+    version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": "Podman Engine"}]}
+    server.expect_request("/version").respond_with_json(version)
+    server.expect_request(f"/v{api}/version").respond_with_json(version)
+    server.expect_request(f"/v{api}/info").respond_with_json(info)
+
+
+def test_an_engine_says_what_it_is(httpserver: HTTPServer) -> None:
+    serve(httpserver, "1.41", {"OSType": "linux", "NCPU": 3})
+    engine = DockerEngine.connect(environment(httpserver))
+    assert (engine.name, engine.platform, engine.cpus) == ("Podman Engine 5.0", "linux/aarch64", 3.0)
+    engine.close()
+
+
+def test_an_old_engine_is_refused(httpserver: HTTPServer) -> None:
+    serve(httpserver, "1.39", {"OSType": "linux"})
+    with pytest.raises(SandboxUnavailable, match=r"too old: its API is 1\.39, 1\.40 is needed"):
+        DockerEngine.connect(environment(httpserver))
+
+
+def test_windows_containers_are_refused(httpserver: HTTPServer) -> None:
+    serve(httpserver, "1.43", {"OSType": "windows"})
+    with pytest.raises(SandboxUnavailable, match="switch it to Linux containers"):
+        DockerEngine.connect(environment(httpserver))
+
+
+def test_a_server_that_is_no_engine_is_refused(httpserver: HTTPServer) -> None:
+    with pytest.raises(SandboxUnavailable, match="no Docker engine answers at tcp://"):
+        DockerEngine.connect(environment(httpserver))
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix:///nonexistent/docker.sock", "No such file or directory"),
+        ("tcp://127.0.0.1:1", "Connection refused"),
+        ("nonsense://x", "nonsense"),
+        ("ssh://x", "paramiko"),
+    ],
+)
+def test_where_nothing_answers_place_and_reason_are_named(host: str, why: str) -> None:
+    said = f"no Docker engine answers at {host}: start one, or set DOCKER_HOST \\(.*{why}"
+    with pytest.raises(SandboxUnavailable, match=said):
+        DockerEngine.connect({"DOCKER_HOST": host})
+
+
+def test_a_socket_this_user_may_not_open_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may open any socket, so the refusal is made here, wrapped as requests and docker-py wrap it."""
+
+    def refuse(**_settings: object) -> docker.DockerClient:
+        denied = urllib3.exceptions.ProtocolError("Connection aborted.", PermissionError(13, "Permission denied"))
+        try:
+            raise requests.exceptions.ConnectionError(denied)
+        except requests.exceptions.ConnectionError as error:
+            raise DockerException("Error while fetching server API version") from error
+
+    monkeypatch.setattr(docker.DockerClient, "from_env", refuse)
+    with pytest.raises(SandboxUnavailable, match="usermod -aG docker"):
+        DockerEngine.connect({})
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers any request with one object that will do for /version and for /info."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"ApiVersion": "1.41", "Version": "1", "Arch": "amd64", "OSType": "linux"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_sockets_of_docker_s_relatives_are_tried_when_the_default_place_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(**_settings: object) -> docker.DockerClient:
+        raise DockerException("nothing there") from FileNotFoundError(2, "No such file")
+
+    monkeypatch.setattr(docker.DockerClient, "from_env", missing)
+    place = tmp_path / ".colima/default/docker.sock"
+    place.parent.mkdir(parents=True)
+    usual = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    with socketserver.ThreadingUnixStreamServer(str(place), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        engine = DockerEngine.connect(usual)
+        assert engine.platform == "linux/x86_64"
+        engine.close()
+        with pytest.raises(SandboxUnavailable, match="no Docker engine answers at chosen"):
+            DockerEngine.connect({**usual, "DOCKER_CONTEXT": "chosen"})
+        server.shutdown()

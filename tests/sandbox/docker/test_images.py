@@ -1,0 +1,183 @@
+"""An image is built once for each content of its folder, from wheels that the host fetched."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from agent.errors import SandboxUnavailable
+from agent.resources import data_folder
+from agent.sandbox.base import Progress
+from agent.sandbox.dependencies.wheels import InterpreterTag
+from agent.sandbox.docker.engine import DockerEngine
+from agent.sandbox.docker.images import ImageSource, ensure_built, fetch_wheels
+from tests.sandbox.wheel import make_wheel
+
+DOCKERFILE = "FROM python:3.11-slim-bookworm\nCOPY wheels /wheels\n"
+
+
+class Engine:
+    """Holds images by name, and the contexts they were built from."""
+
+    machine = "x86_64"
+
+    def __init__(self, *images: str) -> None:
+        self.images = set(images)
+        self.contexts: list[bytes] = []
+
+    def image_id(self, name: str) -> str | None:
+        return "sha256:1" if name in self.images else None
+
+    def pull(self, name: str) -> None:
+        if not name.startswith("python:"):
+            raise SandboxUnavailable(f"{name} is nowhere")
+        self.images.add(name)
+
+    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
+        self.contexts.append(context.read())
+        progress("Step 1/1")
+        self.images.add(tag)
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    (tmp_path / "into").mkdir()
+    return tmp_path / "into"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "python" / "requirements.txt").write_text("# for programs\nthing==1.0  # pinned\n")
+    return tmp_path / "python"
+
+
+async def fetch(requirements: Path, interpreter: InterpreterTag, into: Path) -> Sequence[Path]:
+    """Give one wheel, named after what was asked for."""
+    assert requirements.name == "requirements.txt"
+    wheel = into / f"thing-{interpreter.version}-{interpreter.machine}.whl"
+    wheel.write_bytes(b"wheel")
+    return [wheel]
+
+
+async def test_an_unchanged_folder_is_built_once(folder: Path) -> None:
+    engine, said = Engine("python:3.11-slim-bookworm"), list[str]()
+    tag = await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+    assert tag.startswith("test-driven-annotator/python:")
+    assert await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch) == tag
+    assert len(engine.contexts) == 1
+    assert said[0].startswith("Building the sandbox image")
+    assert "Step 1/1" in said
+
+
+async def test_a_changed_folder_is_built_anew(folder: Path) -> None:
+    engine = Engine("python:3.11-slim-bookworm")
+    first = await ensure_built(engine, ImageSource(folder), print, fetch=fetch)
+    (folder / "requirements.txt").write_text("thing==2.0\n")
+    assert await ensure_built(engine, ImageSource(folder), print, fetch=fetch) != first
+    assert len(engine.contexts) == 2
+
+
+async def test_the_context_holds_the_folder_and_the_wheels(folder: Path) -> None:
+    (folder / ".hidden").write_text("x")
+    engine = Engine("python:3.11-slim-bookworm")
+    await ensure_built(engine, ImageSource(folder), print, fetch=fetch)
+    with tarfile.open(fileobj=io.BytesIO(engine.contexts[0])) as context:
+        names = context.getnames()
+    assert names == ["Dockerfile", "requirements.txt", "wheels", "wheels/thing-3.11-x86_64.whl"]
+
+
+async def test_a_missing_base_image_is_pulled_and_one_that_is_nowhere_is_an_error(folder: Path) -> None:
+    engine, said = Engine(), list[str]()
+    await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+    assert "Pulling python:3.11-slim-bookworm" in said
+    (folder / "Dockerfile").write_text("FROM elsewhere/python:3.11\n")
+    with pytest.raises(SandboxUnavailable, match=r"elsewhere/python:3\.11 is nowhere"):
+        await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+
+
+def test_equal_content_gives_equal_contexts(folder: Path, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "thing", {"thing.py": ""})
+    first, second = io.BytesIO(), io.BytesIO()
+    ImageSource(folder).pack([wheel], first)
+    (folder / "Dockerfile").touch()
+    ImageSource(folder).pack([wheel], second)
+    assert first.getvalue() == second.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "bases", "version"),
+    [
+        ("FROM python:3.12-slim\n", ("python:3.12-slim",), "3.12"),
+        ("# FROM x\nfrom --platform=linux/amd64 r.corp:5000/lib/python:3.13 AS a\nFROM a\n", None, "3.13"),
+        ("FROM node:20 AS js\nFROM python:3.11\n", ("node:20", "python:3.11"), "3.11"),
+    ],
+)
+def test_the_dockerfile_names_bases_and_python(
+    folder: Path, dockerfile: str, bases: tuple[str, ...] | None, version: str
+) -> None:
+    (folder / "Dockerfile").write_text(dockerfile)
+    source = ImageSource(folder)
+    assert source.bases() == (bases or ("r.corp:5000/lib/python:3.13",))
+    assert source.python_version() == version
+
+
+def test_a_base_without_a_python_version_is_an_error(folder: Path) -> None:
+    (folder / "Dockerfile").write_text("FROM debian:12\n")
+    with pytest.raises(SandboxUnavailable, match="no FROM line names a Python version"):
+        ImageSource(folder).python_version()
+
+
+async def test_wheels_come_from_where_the_host_s_pip_looks(
+    folder: Path, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer = tmp_path / "offer"
+    offer.mkdir()
+    make_wheel(offer, "thing", {"thing.py": ""})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(offer))
+    fetched = await fetch_wheels(folder / "requirements.txt", InterpreterTag("3.11"), into)
+    assert [wheel.name for wheel in fetched] == ["thing-1.0-py3-none-any.whl"]
+
+
+@pytest.mark.parametrize("line", ["nowhere-to-be-found==1.0", "!!!"])
+async def test_wheels_that_cannot_be_had_are_an_error_with_the_remedy(
+    folder: Path, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    (folder / "requirements.txt").write_text(f"{line}\n")
+    with pytest.raises(SandboxUnavailable, match=r"(?s)requirements\.txt.*PIP_INDEX_URL"):
+        await fetch_wheels(folder / "requirements.txt", InterpreterTag("3.11"), into)
+
+
+def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:
+    source = ImageSource(data_folder("sandbox_images") / "python")
+    assert source.bases() == ("python:3.11-slim-bookworm",)
+    assert source.python_version() == "3.11"
+    requirements = source.requirements()
+    assert requirements is not None
+    lines = [line for line in requirements.read_text().splitlines() if not line.startswith("#")]
+    assert any(line.startswith("pytest==") for line in lines)
+    assert all("==" in line for line in lines)
+
+
+@pytest.mark.docker
+async def test_a_build_has_no_network_and_a_failing_step_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "offline"
+    folder.mkdir()
+    check = "import os, sys; sys.exit(str(os.listdir('/sys/class/net')))"
+    (folder / "Dockerfile").write_text(f'FROM python:3.11-slim-bookworm\nRUN python3 -c "{check}"\n')
+    engine = DockerEngine.connect()
+    said: list[str] = []
+    with pytest.raises(SandboxUnavailable, match=r"(?s)could not be built.*\n\['lo'\]"):
+        await ensure_built(engine, ImageSource(folder), said.append)
+    assert any("Step 2/" in line for line in said)
+    assert engine.image_id(ImageSource(folder).tag()) is None
+    engine.close()
