@@ -8,9 +8,11 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -24,6 +26,7 @@ from agent.errors import AgentError, UsageError
 from agent.llm.base import Call, Message, close
 from agent.llm.models import Models
 from agent.sandbox import selfcheck
+from agent.sandbox.dependencies.pip_process import NO_PIP, pip_environment
 from agent.sandbox.select import BackendStatus, probe
 from agent.sandbox.selfcheck import Verdict
 
@@ -93,10 +96,20 @@ def _python() -> Finding:
 
 
 def _index() -> Finding:
-    command = [sys.executable, "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
-    done = subprocess.run(command, capture_output=True, check=False)
+    # -P and a folder of its own: whatever lies in the user's folder must not be taken for pip
+    command = [sys.executable, "-P", "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
+    with tempfile.TemporaryDirectory(prefix="agent-pip-") as folder:
+        environment = pip_environment(Path(folder))
+        try:
+            done = subprocess.run(
+                command, capture_output=True, check=False, cwd=folder, env=environment, text=True, timeout=60
+            )
+        except subprocess.TimeoutExpired as error:
+            done = subprocess.CompletedProcess(command, 1, "", str(error))
     if done.returncode == 0:
         return Finding("index", "pip", True, "the package index answers: missing imports can be installed")
+    if "No module named pip" in done.stderr:
+        return Finding("index", "pip", False, NO_PIP, "python -m ensurepip, or install pip as your system does")
     return Finding(
         "index",
         "pip",
