@@ -72,6 +72,8 @@ def prune(
     if everything and older_than is not None:
         raise UsageError("--all and --older-than ask for different things: give one of them")
     config = read_config({"sandbox.backend": sandbox}, settings).sandbox
+    if older_than is None and not everything and not config.store_mb:
+        raise UsageError("there is no limit to shrink to (sandbox.store_mb=0): say --older-than DAYS or --all")
     days = 0.0 if everything else older_than
 
     async def remove() -> list[Found]:

@@ -91,7 +91,9 @@ def _read(path: Path) -> dict[str, Price]:
 
     try:
         found = yaml.safe_load(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read the prices in {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the prices in {path}: {error}") from error
     return _validated(found, str(path))
 

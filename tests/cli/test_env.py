@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent.cli import env
+from agent.errors import UsageError
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.leases import Leases
 from agent.sandbox.dependencies.wheel_cache import default_cache
@@ -121,7 +122,8 @@ def test_all_are_removed_but_those_in_use(kept: Mapping[str, Make], read: Any, i
 
 
 def test_without_a_wish_the_store_is_brought_within_its_limit(kept: Mapping[str, Make], read: Any) -> None:
-    prune(kept, "sandbox.store_mb=0")
+    with pytest.raises(UsageError, match="there is no limit to shrink to"):
+        prune(kept, "sandbox.store_mb=0")
     prune(kept, "sandbox.store_mb=3")
     assert len(read()) == 2
     prune(kept, "sandbox.store_mb=2")

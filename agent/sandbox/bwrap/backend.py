@@ -84,7 +84,7 @@ class BwrapBackend:
         """
         if self._found is not None:
             return
-        bubblewrap, store = self._found = await asyncio.to_thread(_find, self._root, self._python)
+        bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
@@ -93,11 +93,12 @@ class BwrapBackend:
             tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
             kept={},
         )
-        self._groups = await asyncio.to_thread(ControlGroups.find)
+        self._groups = await finished(asyncio.to_thread(ControlGroups.find), _closed)
+        self._found = bubblewrap, store
         try:
             await self._try()
         except BaseException:
-            await asyncio.to_thread(self._groups.close)
+            await _closed(self._groups)
             self._found = None
             raise
         self._pool.fill()
@@ -281,6 +282,10 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+async def _closed(groups: ControlGroups) -> None:
+    await asyncio.to_thread(groups.close)
 
 
 def _usable(sandbox: BwrapSandbox) -> bool:

@@ -153,11 +153,11 @@ class DockerBackend:
         site = self._site
         if site is None:
             return
-        self.installer.leases.close()
         await self._pool.close()
         self._site = None
         for sandbox in tuple(self._alive):
             await sandbox.release()
+        self.installer.leases.close()
         for name, error in (await site.crew.close()).items():
             self._progress(f"Container {name} is left; the next start removes it: {error}")
         site.engine.close()

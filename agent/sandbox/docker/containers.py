@@ -220,9 +220,10 @@ class ContainerCrew:
         self._engine = engine
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
         self._launches: set[_Launch] = set()
+        self._running: set[str] = set()
         self._removals: set[Future[None]] = set()
         self._left: dict[str, BaseException] = {}
-        self._closing = False
+        self._closing = self._ended = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a blocking engine call in a thread."""
@@ -250,6 +251,7 @@ class ContainerCrew:
                 launched = await asyncio.shield(work)
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
+            self._running.add(launched.name)
             self._try_again()
             return launched
         except TimeoutError:
@@ -262,7 +264,10 @@ class ContainerCrew:
             self._launches.discard(launch)
 
     def discard(self, name: str) -> None:
-        """Have a container removed by force, without waiting for it."""
+        """Have a container removed by force, without waiting for it; after `close` it is gone already."""
+        if self._ended:
+            return
+        self._running.discard(name)
         removal = self._pool.submit(self._engine.remove, name)
         self._removals.add(removal)
         removal.add_done_callback(lambda done: self._removed(name, done))
@@ -272,9 +277,12 @@ class ContainerCrew:
         self._closing = True
         for launch in self._launches:
             self._abandon(launch)
+        for name in tuple(self._running):  # of builders, whose work is still being cancelled
+            self.discard(name)
         await self._removed_all()
         self._try_again()
         await self._removed_all()
+        self._ended = True
         await asyncio.to_thread(self._pool.shutdown)
         return self._left
 

@@ -197,6 +197,16 @@ async def test_launches_after_close_are_refused() -> None:
         await crew.launch(CONFIG)
 
 
+async def test_close_removes_containers_whose_users_are_still_being_cancelled() -> None:
+    engine = Engine()
+    crew = ContainerCrew(engine)
+    launched = await crew.launch(CONFIG)
+    launched.connection.close()
+    assert await crew.close() == {}
+    assert not engine.names
+    crew.discard(launched.name)  # its user learns of it late, and that is no error
+
+
 async def test_close_reports_what_could_not_be_removed() -> None:
     engine = Engine()
     crew = ContainerCrew(engine)
