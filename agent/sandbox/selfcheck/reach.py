@@ -12,10 +12,10 @@ _WRITES = {
     "the environment store": "open('/envs/x', 'w')",
     "the interpreter's own modules": "import json\nopen(json.__file__, 'r+')",
     "a kernel setting": "open('/proc/sys/kernel/hostname', 'w').write('x')",
-    "a core pattern": "open('/proc/sys/kernel/core_pattern', 'w').write('|/work/x')",
-    "what handles unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/work/x:')",
+    "a core pattern": "open('/proc/sys/kernel/core_pattern', 'w').write('|/x')",
+    "what handles unknown programs": "open('/proc/sys/fs/binfmt_misc/register', 'w').write(':x:M::x::/x:')",
     "a release agent": "import glob\n"
-    "for p in glob.glob('/sys/fs/cgroup/**/release_agent', recursive=True) or ['/no/x']: open(p, 'w').write('/work/x')",
+    "for p in glob.glob('/sys/fs/cgroup/**/release_agent', recursive=True) or ['/no/x']: open(p, 'w').write('/x')",
     "its own control group": "import glob\n"
     "names = ('cgroup.procs', 'memory.max', 'memory.limit_in_bytes', 'pids.max', 'cpu.max')\n"
     "for n in names:\n    for p in glob.glob(f'/sys/fs/cgroup/**/{n}', recursive=True):\n"
@@ -24,7 +24,7 @@ _WRITES = {
     "the trigger of system requests": "open('/proc/sysrq-trigger', 'w').write('b')",
     "the kernel's memory": "open('/dev/mem', 'rb')",
     "the kernel's messages": "open('/dev/kmsg', 'rb')",
-    "a raw device": "import os, stat\nos.mknod('/work/sda', stat.S_IFBLK | 0o666, os.makedev(8, 0))",
+    "a raw device": "import os, stat\nos.mknod('sda', stat.S_IFBLK | 0o666, os.makedev(8, 0))",
     "the first process's files": "import os\nos.listdir('/proc/1/root/')",
     "the first process's memory": "open('/proc/1/mem', 'rb')",
     "the first process's input": "open('/proc/1/fd/0', 'rb')",
