@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.llm.heuristic.running", "tests.scripts")
+
 ABILITIES = ("docker", "bwrap", "real_data", "network")
 
 
@@ -69,6 +71,11 @@ def _no_network() -> str | None:
     return None if done.returncode == 0 else "no package index answers"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note what a test needs where its report shows it: keywords also hold the names of folders."""
+    item.user_properties += [(_NEEDS, ability) for ability in ABILITIES if item.get_closest_marker(ability)]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose machine lacks what its marker names."""
     for ability in ABILITIES:
@@ -83,12 +90,14 @@ def pytest_sessionstart() -> None:
             pytest.exit(f"AGENT_TEST_REQUIRE names {ability}, but {why}", returncode=1)
 
 
+_NEEDS = "needs"
 _UNWANTED_SKIPS: list[str] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note a skipped test that a required ability marks, whatever it was skipped for."""
-    if report.skipped and not hasattr(report, "wasxfail") and set(report.keywords) & set(required()):
+    needs = {ability for name, ability in report.user_properties if name == _NEEDS}
+    if report.skipped and not hasattr(report, "wasxfail") and needs & set(required()):
         _UNWANTED_SKIPS.append(report.nodeid)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from agent.config import PipelineConfig
 from agent.errors import SandboxError
@@ -14,6 +15,7 @@ from agent.workers import completed
 from tests.sandbox.conftest import outcomes, statements
 
 RUNS = 200
+MOST = 10 * RUNS
 RUNS_OF_A_PAIR = 4
 AT_ONCE = 8
 
@@ -59,9 +61,10 @@ def ending(result: RunResult) -> str:
 
 @dataclass
 class Crowd:
-    """The programs of many pairs: `endings` by number, and the errors of those that had none."""
+    """The programs of many pairs: how many `begun`, `endings` by number, and the errors of those that had none."""
 
     programs: Sequence[Program]
+    begun: int = 0
     endings: dict[int, str] = field(default_factory=dict)
     errors: dict[int, SandboxError] = field(default_factory=dict)
     running: set[int] = field(default_factory=set)
@@ -71,9 +74,12 @@ class Crowd:
         """How many programs have ended."""
         return len(self.endings) + len(self.errors)
 
-    async def work(self, backend: SandboxBackend) -> None:
-        """Run all programs, those of a pair one after the other in one session, as a run of the tool does."""
-        pairs = range(0, RUNS, RUNS_OF_A_PAIR)
+    async def work(self, backend: SandboxBackend, enough: Callable[[], bool] = lambda: True) -> None:
+        """Run all programs, those of a pair one after the other in one session, as a run of the tool does.
+
+        More follow, up to `MOST`, until there were `enough`.
+        """
+        pairs = takewhile(lambda first: first < RUNS or not enough(), range(0, MOST, RUNS_OF_A_PAIR))
         async for _ in completed(pairs, lambda first: self._pair(backend, first), concurrency=AT_ONCE):
             pass
 
@@ -92,6 +98,7 @@ class Crowd:
         return self.programs[number % len(self.programs)]
 
     async def _pair(self, backend: SandboxBackend, first: int) -> None:
+        self.begun += RUNS_OF_A_PAIR
         session = SandboxSession(backend, attempts=PipelineConfig().sandbox_attempts)
         try:
             for number in range(first, first + RUNS_OF_A_PAIR):

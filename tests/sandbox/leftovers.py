@@ -30,14 +30,14 @@ def children() -> set[str]:
     return found
 
 
-def containers() -> set[str]:
-    """Return the containers that this process started."""
+def containers(*, running: bool = False) -> set[str]:
+    """Return the containers that this process started, or those of them that run now."""
     import docker
 
     client = docker.from_env()
     try:
         labels = [f"{label}={value}" for label, value in Owner.current().labels().items()]
-        return {each["Id"] for each in client.api.containers(all=True, filters={"label": labels})}
+        return {each["Id"] for each in client.api.containers(all=not running, filters={"label": labels})}
     finally:
         client.close()
 
