@@ -10,6 +10,7 @@ demo: .venv/.ready-run
 
 test: .venv/.ready-dev
 	@scripts/ensure-sandbox || true
+	@scripts/ensure-browser || true
 	.venv/bin/ruff check agent tests examples
 	.venv/bin/ruff format --check agent tests examples
 	.venv/bin/mypy

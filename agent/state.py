@@ -11,21 +11,26 @@ from agent.languages.base import Language, Program, Snippet
 from agent.llm.asking import Asker
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
-from agent.types import CommandRun, Execution, Pair, Simulated, TestReport, Verdict
+from agent.types import CommandRun, Execution, Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
 
 
 class State(TypedDict, total=False):
     """One pair on its way to a label. Keys appear as nodes provide them.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
-    `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution.
+    `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution. `weakness` says why an
+    earlier program proved nothing, so that another is written.
     """
 
     pair: Pair
     snippet: Snippet
     outcome: str
     screen_verdict: Verdict
+    spec: QuerySpec
     program: Program
+    weakness: str
+    wrong_ones: tuple[WrongOne, ...]
+    strength: float | None
     stand_ins: tuple[str, ...]
     reading: str
     report: TestReport
@@ -40,6 +45,9 @@ class State(TypedDict, total=False):
     label: Literal[0, 1] | None
     decided_by: str
     reason: str
+    abstained: bool
+    votes: tuple[Literal[0, 1] | None, ...]
+    confidence: float | None
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,16 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """Who failed. Only `program` and `dependency` are repaired; `snippet` is evidence."""
+    """Who failed. Only `program` and `dependency` are repaired; `snippet` is evidence.
+
+    `flaky`: the same program ended in different ways, so that its outcome says nothing.
+    """
 
     SNIPPET = "snippet"
     PROGRAM = "program"
     DEPENDENCY = "dependency"
     SANDBOX = "sandbox"
+    FLAKY = "flaky"
 
 
 class CaseOutcome(StrEnum):
@@ -159,8 +163,42 @@ class Simulated(Frozen):
     reason: str = ""
 
 
+class Reading(Frozen):
+    """One thing that the person who typed a query may have meant, and what it requires of an answer."""
+
+    text: str
+    requirements: tuple[str, ...] = ()
+
+
+class QuerySpec(Frozen):
+    """The plausible readings of a query, the most natural one first; the same for all its candidates."""
+
+    readings: tuple[Reading, ...]
+
+
+class WrongOne(Frozen):
+    """Something that cannot be right, put in the snippet's place, and how the program ended on it.
+
+    `kind` is how it was made (`returns_nothing`, `swapped_comparison`, ...), `change` what is different about it.
+    """
+
+    kind: str
+    change: str
+    status: Status
+
+    @property
+    def killed(self) -> bool:
+        """Whether the program noticed."""
+        return self.status is not Status.PASSED
+
+
 class Annotation(Frozen):
-    """The label of one pair in one round and what decided it: one line of `annotations.jsonl`."""
+    """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
+
+    `reading` is the reading of the query that was tested or met. `strength` is the share of wrong ones that the program
+    noticed (None: not looked at), `votes` the arbiter's labels where it was asked several times, `confidence` a number
+    from 0 to 1. `abstained`: the arbiter found that the evidence does not decide.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -175,6 +213,11 @@ class Annotation(Frozen):
     test: TestReport | None = None
     simulated: Simulated | None = None
     stand_ins: tuple[str, ...] = ()
+    reading: str = ""
+    strength: float | None = None
+    votes: tuple[Literal[0, 1] | None, ...] = ()
+    confidence: float | None = None
+    abstained: bool = False
     repairs: int = 0
     installed: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -234,6 +277,8 @@ class Evidence(Frozen):
     pair: Pair
     template: str | None = None
     reading: str = ""
+    spec: QuerySpec | None = None
+    wrong_ones: tuple[WrongOne, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()

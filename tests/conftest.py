@@ -19,7 +19,7 @@ import pytest
 
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.llm.heuristic.running", "tests.scripts")
 
-ABILITIES = ("docker", "bwrap", "real_data", "network")
+ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium")
 
 
 def required() -> list[str]:
@@ -30,7 +30,13 @@ def required() -> list[str]:
 @cache
 def lacking(ability: str) -> str | None:
     """Say why tests with this marker cannot run here; None when they can."""
-    checks = {"docker": _no_docker, "bwrap": _no_bwrap, "real_data": _no_real_data, "network": _no_network}
+    checks = {
+        "docker": _no_docker,
+        "bwrap": _no_bwrap,
+        "real_data": _no_real_data,
+        "network": _no_network,
+        "chromium": _no_chromium,
+    }
     return checks[ability]()
 
 
@@ -69,6 +75,16 @@ def _no_network() -> str | None:
     command = [sys.executable, "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
     done = subprocess.run(command, capture_output=True)
     return None if done.returncode == 0 else "no package index answers"
+
+
+def _no_chromium() -> str | None:
+    return None if browser() else "no Chromium or Chrome is installed"
+
+
+def browser() -> str | None:
+    """Return the path of the Chromium or Chrome of this machine, None when there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

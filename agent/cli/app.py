@@ -7,6 +7,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from agent.cli.app_results import results
+from agent.cli.options import (
+    AsJson,
+    BaseUrl,
+    EraName,
+    ExcludeNewer,
+    Image,
+    Memory,
+    Models,
+    MountRo,
+    Python,
+    Requirements,
+    SandboxName,
+    Settings,
+)
+
 app = typer.Typer(
     name="agent",
     help="Decide whether code exactly matches a search query, and prove it by running a test in a sandbox.",
@@ -16,39 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Models = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="[ROLE=]NAME",
-        help="A model's name at --base-url, `heuristic`, or `replay:FILE`; per role as `screen=NAME`. Repeatable.",
-    ),
-]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
-SandboxName = Annotated[Literal["auto", "docker", "bwrap"], typer.Option("--sandbox", help="Where programs run.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="Any setting, such as sandbox.memory_mb=512. Repeatable."),
-]
-Image = Annotated[str | None, typer.Option(metavar="NAME", help="Docker: the image to run, with Python 3.8 or later.")]
-Memory = Annotated[int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: 1024].")]
-MountRo = Annotated[
-    list[str] | None,
-    typer.Option("--mount-ro", metavar="HOST:BOX", help="Show programs a folder or file, read-only. Repeatable."),
-]
-Requirements = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
-]
-ExcludeNewer = Annotated[
-    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must tell when.")
-]
-Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
-EraName = Annotated[
-    Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
-
+app.add_typer(results)
 
 environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
 app.add_typer(environments, name="env")
@@ -192,19 +176,6 @@ def execute(
         "pipeline.test_timeout": timeout,
     }
     run(program, code, options=options, install=install, settings=settings or [], as_json=as_json)
-
-
-@app.command()
-def show(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary.")] = None,
-    prompts: Annotated[bool, typer.Option(help="Print the prompts too.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Tell one pair's story: query, code, replies, program, cases, repairs, label."""
-    from agent.cli.show import run
-
-    run(run_folder, pair_id, prompts=prompts, as_json=as_json)
 
 
 @app.command()
