@@ -1,4 +1,4 @@
-"""A test that a required ability marks may not be skipped; others may."""
+"""A test that a required ability marks may not be skipped, unless it lacks another as well; others may."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 SKIPPED = """
 import pytest
 
-@pytest.mark.{marker}
+{marks}
 def test_skipped():
     pytest.skip("for another reason")
 """
@@ -19,15 +19,23 @@ def test_skipped():
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize(
-    ("folder", "marker", "status"),
-    [("anywhere", "bwrap", 1), ("anywhere", "network", 0), ("bwrap", "network", 0), ("bwrap", "bwrap", 1)],
+    ("folder", "marks", "status"),
+    [
+        ("anywhere", ["bwrap"], 1),
+        ("anywhere", ["chromium"], 0),
+        ("bwrap", ["chromium"], 0),
+        ("bwrap", ["bwrap"], 1),
+        ("anywhere", ["bwrap", "real_data"], 0),
+    ],
 )
 def test_skipping_a_test_fails_the_session_when_its_marker_is_required(
-    tmp_path: Path, folder: str, marker: str, status: int
+    tmp_path: Path, folder: str, marks: list[str], status: int
 ) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "__init__.py").touch()
-    (tmp_path / folder / "test_it.py").write_text(SKIPPED.format(marker=marker))
+    (tmp_path / folder / "test_it.py").write_text(
+        SKIPPED.format(marks="\n".join(f"@pytest.mark.{mark}" for mark in marks))
+    )
     project = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "1", str(tmp_path)],

@@ -14,6 +14,7 @@ import json
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -195,6 +196,14 @@ class ChatServer:
         self._server.shutdown()
         self._server.server_close()
 
+    def has_heard_all(self) -> bool:
+        """Say, once nobody is connected, whether all that was sent so far is among the requests."""
+        with socket.create_connection(self._server.server_address) as probe:
+            ours = probe.getsockname()
+            while ours not in self._server.accepted:  # connections are accepted in the order in which they came
+                time.sleep(0.001)
+        return not self._server.connected - {ours}
+
     def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Note a request and choose its answer."""
         parsed = json.loads(body) if body else {}
@@ -228,7 +237,22 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, owner: ChatServer) -> None:
         self.owner = owner
+        self.accepted: set[Any] = set()
+        self.connected: set[Any] = set()
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection by a thread of its own."""
+        self.connected.add(client_address)
+        self.accepted.add(client_address)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connected.discard(client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away in mid-answer is what some tests are about."""

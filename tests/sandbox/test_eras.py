@@ -116,6 +116,7 @@ def pair(number: str, **meta: Any) -> Pair:
     return Pair(id=number, query="add two numbers", code="def add(a, b):\n    return a + b\n", meta=meta)
 
 
+@pytest.mark.pyenv
 async def test_each_pair_runs_in_its_own_era(config: Config, tmp_path: Path) -> None:
     pairs = [pair("then", year=2020), pair("now"), pair("again", year="2020-07-01"), pair("never", year=2023)]
     model = ScriptedLLM(lambda call: {"screen": screen(), "generate_test": program(SAYS)}.get(call.role, label(1)))
@@ -134,6 +135,7 @@ async def test_each_pair_runs_in_its_own_era(config: Config, tmp_path: Path) -> 
     assert stdout["now"] != "(3, 9)\n"
 
 
+@pytest.mark.pyenv
 async def test_a_pair_that_runs_nothing_needs_no_python_of_its_year(config: Config) -> None:
     model = ScriptedLLM(lambda _call: screen("match"))
     async with Annotator(model=model, config=config) as annotator:

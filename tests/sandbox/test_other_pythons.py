@@ -99,12 +99,14 @@ async def run(backend: SandboxBackend, program: str, environment: str | None = N
 IS_OTHER = "import sys\n\n\ndef test_a():\n    assert sys.version_info[:2] == (3, 9)\n"
 
 
+@pytest.mark.pyenv
 async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> None:
     backend = await started(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
 
 
+@pytest.mark.pyenv
 async def test_wheels_are_fetched_and_installed_for_the_python_that_was_asked_for(
     started: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +134,7 @@ def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("dated")
-@pytest.mark.parametrize("python", [None, OTHER])
+@pytest.mark.parametrize("python", [None, pytest.param(OTHER, marks=pytest.mark.pyenv)])
 async def test_what_was_uploaded_later_is_not_taken(started: Begin, python: str | None) -> None:
     backend = await started(python=python, supply=Supply(newest=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
