@@ -21,7 +21,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.upkeep import HasShelf, Shelf, Stored, discard, shrink
 from agent.sandbox.dependencies.wheel_cache import WheelCache, default_cache
-from agent.sandbox.select import BACKENDS, Make, choose
+from agent.sandbox.select import BACKENDS, Make, choose, none_works
 
 _DAY = 24 * 3600.0
 _NAMED = 4
@@ -117,18 +117,22 @@ async def _shelves(config: SandboxConfig, backends: Mapping[str, Make]) -> Async
     config = config.model_copy(update={"pool": 0})
     async with AsyncExitStack() as ends:
         found: list[SandboxBackend] = []
+        refusals: dict[str, str] = {}
         for name, make in backends.items() if config.backend == "auto" else ():
             backend = make(config)
             try:
                 await backend.start(told)
             except SandboxUnavailable as error:
                 told(f"{name} does not work here: {one_line(str(error), limit=200)}")
+                refusals[name] = str(error)
                 continue
             ends.push_async_callback(backend.close)
             found.append(backend)
-        if not found:
+        if config.backend != "auto":
             found.append(await choose(config, told, backends=backends))
             ends.push_async_callback(found[0].close)
+        elif not found:
+            raise none_works(refusals)
         yield [(backend.name, backend.installer) for backend in found if isinstance(backend, HasShelf)]
 
 

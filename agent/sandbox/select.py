@@ -164,9 +164,14 @@ async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[
         passed_over = "".join(f"; {other} does not work: {_first(why)}" for other, why in refusals.items())
         progress(f"The sandbox is {name}, chosen by auto{passed_over}")
         return backend
+    raise none_works(refusals)
+
+
+def none_works(refusals: Mapping[str, str]) -> SandboxUnavailable:
+    """Return the error for a machine on which each backend gave a reason why it does not work."""
     reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
-    todo = "\n".join(f"- {name}: {remedy(name)}" for name in backends)
-    raise SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")
+    todo = "\n".join(f"- {name}: {remedy(name)}" for name in refusals)
+    return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")
 
 
 async def probe(

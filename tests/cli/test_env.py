@@ -7,16 +7,19 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.cli import env
-from agent.errors import UsageError
+from agent.errors import SandboxUnavailable, UsageError
+from agent.sandbox.base import Progress, SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.leases import Leases
 from agent.sandbox.dependencies.wheel_cache import default_cache
+from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import Make
 from tests.cli.commands import Commands
 from tests.sandbox.wheel import make_wheel
@@ -152,6 +155,29 @@ def test_a_backend_that_does_not_work_is_an_error_without_a_traceback(agent: Com
     ended = agent("env", "list", "--sandbox", "docker", **NO_ENGINE)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("agent: no Docker engine answers")
+
+
+def test_where_no_backend_works_each_is_asked_once_and_its_reason_is_told() -> None:
+    asked: list[str] = []
+
+    class Absent(ScriptedSandbox):
+        async def start(self, progress: Progress) -> None:  # noqa: ARG002 - the protocol
+            asked.append(self.name)
+            raise SandboxUnavailable(f"{self.name} is not here")
+
+    def absent(name: str) -> SandboxBackend:
+        backend = Absent()
+        backend.name = name
+        return backend
+
+    with pytest.raises(SandboxUnavailable, match=r"docker: docker is not here\n- bwrap: bwrap is not here"):
+        env.show(
+            "auto",
+            [],
+            as_json=True,
+            backends={name: partial(lambda name, _config: absent(name), name) for name in ("docker", "bwrap")},
+        )
+    assert asked == ["docker", "bwrap"]
 
 
 def test_two_wishes_at_once_are_refused(agent: Commands) -> None:

@@ -50,7 +50,7 @@ class DockerEngine:
         self.id = str(info.get("ID") or self._api.base_url)
         self.platform = f"{self.system}/{self.machine}"
         components = version.get("Components") or [{}]
-        self.name = f"{components[0].get('Name') or 'Engine'} {version.get('Version', '?')}"
+        self.name = f"{_product(components[0].get('Name'))} {version.get('Version', '?')}"
 
     @property
     def is_local(self) -> bool:
@@ -276,6 +276,11 @@ def _no_image(name: str, why: str) -> str:
         f"the image {name} is not here and could not be pulled ({why}): pull it where there is a network "
         f"(docker pull {name}) and bring it over (docker save, docker load)"
     )
+
+
+def _product(component: str | None) -> str:
+    """Return what an engine is called: Docker calls its own component just Engine."""
+    return "Docker" if component in (None, "Engine") else component.removesuffix(" Engine")
 
 
 def _machine(name: str) -> str:

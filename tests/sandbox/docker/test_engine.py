@@ -24,18 +24,19 @@ def environment(server: HTTPServer) -> Mapping[str, str]:
     return {"DOCKER_HOST": f"tcp://{server.host}:{server.port}"}
 
 
-def serve(server: HTTPServer, api: str, info: Mapping[str, object]) -> None:
+def serve(server: HTTPServer, api: str, info: Mapping[str, object], component: str = "Podman Engine") -> None:
     """Answer as an engine of this API version does."""
-    version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": "Podman Engine"}]}
+    version = {"ApiVersion": api, "Version": "5.0", "Arch": "arm64", "Components": [{"Name": component}]}
     server.expect_request("/version").respond_with_json(version)
     server.expect_request(f"/v{api}/version").respond_with_json(version)
     server.expect_request(f"/v{api}/info").respond_with_json(info)
 
 
-def test_an_engine_says_what_it_is(httpserver: HTTPServer) -> None:
-    serve(httpserver, "1.41", {"OSType": "linux", "NCPU": 3})
+@pytest.mark.parametrize(("component", "name"), [("Podman Engine", "Podman 5.0"), ("Engine", "Docker 5.0")])
+def test_an_engine_says_what_it_is(httpserver: HTTPServer, component: str, name: str) -> None:
+    serve(httpserver, "1.41", {"OSType": "linux", "NCPU": 3}, component)
     engine = DockerEngine.connect(environment(httpserver))
-    assert (engine.name, engine.platform, engine.cpus) == ("Podman Engine 5.0", "linux/aarch64", 3.0)
+    assert (engine.name, engine.platform, engine.cpus) == (name, "linux/aarch64", 3.0)
     engine.close()
 
 
