@@ -34,8 +34,8 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
     write(path, full_annotation())
     record = json.loads(path.read_text())
     contract = (
-        "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins repairs "
-        "installed seconds usage error meta"
+        "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins reading strength "
+        "votes confidence abstained repairs installed seconds usage error meta"
     )
     assert set(record) == set(contract.split())
     assert record["schema"] == 1

@@ -81,6 +81,10 @@ class BwrapProcess:
             await self._process.wait()
         finally:
             self._transport.close()
+            # what it had not read any more is nobody's loss; asyncio before 3.11.4 complains of it unless it is asked
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self.writer.wait_closed()
 
     async def last_words(self) -> str:
         """Return what it said on stderr when it ended, else how it ended."""

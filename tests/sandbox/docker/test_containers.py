@@ -167,6 +167,7 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
 async def test_the_failure_of_a_launch_that_nobody_waits_for_is_not_complained_about(ending: str) -> None:
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
+    gc.collect()
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _loop, context: complaints.append(context))
     try:
