@@ -22,7 +22,6 @@ from agent.sandbox.dependencies.wheels import InterpreterTag
 from agent.sandbox.inside import installer, shelf, source
 from agent.sandbox.interpreter import UNPRIVILEGED
 
-BUILD_DEADLINE = 900.0
 _TEMPORARY = 64 << 20
 
 
@@ -119,11 +118,11 @@ class BwrapInstaller:
         )
         process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
         try:
-            async with asyncio.timeout(BUILD_DEADLINE):
+            async with asyncio.timeout(builder_words.DEADLINE):
                 said = asyncio.gather(*map(builder_words.everything, (process.reader, process.stderr)))
                 out, err = await said
         except TimeoutError:
-            raise SandboxError(f"installing wheels took longer than {BUILD_DEADLINE:.0f} s") from None
+            raise SandboxError(f"installing wheels took longer than {builder_words.DEADLINE:.0f} s") from None
         finally:
             process.kill()
             await asyncio.shield(process.end())

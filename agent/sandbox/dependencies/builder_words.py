@@ -14,6 +14,9 @@ from agent.sandbox.dependencies.pip_process import clean
 from agent.sandbox.dependencies.wheel_archive import Room, check_room
 from agent.sandbox.dependencies.wheels import locked
 
+DEADLINE = 900.0
+"""Seconds that a builder may take to install."""
+
 _LONGEST = 16 << 20
 _SHOWN = 4_000
 

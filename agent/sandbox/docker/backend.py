@@ -24,13 +24,13 @@ from agent.sandbox.docker.image_choice import image_with
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present
 from agent.sandbox.docker.sandbox import DockerSandbox
 from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
 from agent.sandbox.seccomp import engine_profile
 
 VOLUME = f"{PREFIX}-environments"
-UNPRIVILEGED = 65534
 
 
 class DockerBackend:

@@ -39,7 +39,6 @@ from agent.sandbox.places import user_cache
 
 T = TypeVar("T")
 
-BUILD_DEADLINE = 900.0
 DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 
@@ -152,7 +151,7 @@ class DockerInstaller:
                 archive.seek(0)
                 site.engine.put(name, STORE, archive)
 
-        said = await _said(site, config, BUILD_DEADLINE, send_wheels)
+        said = await _said(site, config, builder_words.DEADLINE, send_wheels)
         no_pip = f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
         self._known[key] = _understood(partial(builder_words.installed, no_pip=no_pip), said)
         return self._known[key]
@@ -184,7 +183,7 @@ class DockerInstaller:
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
-        await _said(site, builder_config(site.setting, command), BUILD_DEADLINE)
+        await _said(site, builder_config(site.setting, command), builder_words.DEADLINE)
 
 
 def _probed(said: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, ...]], InterpreterTag]:
