@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agent.scoring.annotators import Agreement
+from agent.scoring.gold import Gold
 from agent.scoring.results import AnnotatorReport
 from agent.scoring.sources import RunSource, Sources
 
@@ -12,16 +14,30 @@ FEW_PAIRS = 100
 FEW_QUERIES = 30
 
 
-def notes_of(annotators: Sequence[AnnotatorReport], sources: Sources) -> Iterator[str]:
-    """Yield warnings: what was left out, and how little there is to go by."""
+def notes_of(
+    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], sources: Sources, gold: Gold | None
+) -> Iterator[str]:
+    """Yield warnings: what was left out, what flatters, and how little there is to go by."""
+    for run in sources.runs:
+        yield from _errors(run)
     for annotator in annotators:
         if annotator.scores is not None and annotator.kind != "round":
             yield from _left_out(annotator)
-    yield from _few(annotators)
+    if gold is not None and any(path.resolve() == gold.path.resolve() for path in sources.paths):
+        yield f"{gold.path} is both labels and gold: where gold was made from these labels, scores flatter them"
+    yield from _few_pairs(annotators, agreement)
+    yield from _queries(annotators, agreement)
     if sources.differing:
-        yield f"{_pairs(len(sources.differing))} with different queries in different files: are these ids of one dataset?"
+        yield f"{_pairs(len(sources.differing))} have different queries in different files: are they the same pairs?"
     for run in sources.runs:
         yield from _reviews(run)
+
+
+def _errors(run: RunSource) -> Iterator[str]:
+    errors = run.labels.errors
+    if errors:
+        listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}) and count as being without a label"
 
 
 def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
@@ -33,21 +49,28 @@ def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
         yield f"{annotator.name}: {_pairs(scores.predicted_only)} have no gold, and are left out"
 
 
-def _few(annotators: Sequence[AnnotatorReport]) -> Iterator[str]:
+def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
     scored = [each.scores for each in annotators if each.scores is not None and each.scores.pairs]
-    if not scored:
+    fewest = min((scores.pairs for scores in scored), default=min((each.comparable for each in agreement), default=0))
+    if fewest >= FEW_PAIRS:
         return
-    fewest = min(scored, key=lambda scores: scores.pairs)
-    if fewest.pairs < FEW_PAIRS:
-        interval = fewest.wilson["accuracy"]
-        yield (
-            f"{_pairs(fewest.pairs)} are too few for a claim: an accuracy of {fewest.accuracy:.2f} on so many has an "
-            f"interval of {interval.low:.2f} to {interval.high:.2f}"
-        )
-    queries = min(scores.queries for scores in scored)
-    if queries < FEW_QUERIES:
-        yield f"with {queries} queries, intervals over queries are too narrow; {FEW_QUERIES} or more are needed"
-    unknown = max(scores.without_query for scores in scored)
+    example = ""
+    for scores in scored:
+        if scores.pairs == fewest:
+            interval = scores.wilson["accuracy"]
+            example = (
+                f": an accuracy of {scores.accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
+            )
+            break
+    yield f"{_pairs(fewest)} are too few for a claim{example}"
+
+
+def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
+    scored = [each.scores for each in annotators if each.scores is not None and each.scores.pairs]
+    fewest = min([scores.queries for scores in scored] + [each.queries for each in agreement])
+    if fewest < FEW_QUERIES:
+        yield f"with {fewest} queries, intervals over queries are too narrow: {FEW_QUERIES} or more are needed"
+    unknown = max((scores.without_query for scores in scored), default=0)
     if unknown:
         yield f"the query of {_pairs(unknown)} is not known: each counts as a query of its own"
 

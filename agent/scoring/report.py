@@ -53,7 +53,7 @@ def report(
         annotators=annotators,
         agreement=agreement,
         runs=tuple(_run(run, read, sources, settings) for run in sources.runs),
-        notes=tuple(notes_of(annotators, sources)),
+        notes=tuple(notes_of(annotators, agreement, sources, read)),
     )
 
 

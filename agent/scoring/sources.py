@@ -47,6 +47,7 @@ class Sources:
     files: list[Annotator] = field(default_factory=list)
     queries: dict[str, str] = field(default_factory=dict)
     differing: set[str] = field(default_factory=set)
+    paths: list[Path] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
 
     def add(self, path: Path, round: int | None) -> None:
@@ -55,6 +56,7 @@ class Sources:
         Raises:
             UsageError: it cannot be read.
         """
+        self.paths.append(path)
         if path.is_dir():
             self._add_run(read_run_labels(path, round), read_reviewed(path))
             return
