@@ -28,7 +28,7 @@ def notes_of(
     yield from _few_pairs(annotators, agreement)
     yield from _queries(annotators, agreement)
     if sources.differing:
-        yield f"{_pairs(len(sources.differing))} have different queries in different files: are they the same pairs?"
+        yield f"the query of {_pairs(len(sources.differing))} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
 
@@ -37,16 +37,16 @@ def _errors(run: RunSource) -> Iterator[str]:
     errors = run.labels.errors
     if errors:
         listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}) and count as being without a label"
+        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}), and counted as without a label"
 
 
 def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
     scores = annotator.scores
     assert scores is not None
     if scores.gold_only:
-        yield f"{annotator.name}: {_pairs(scores.gold_only)} of gold are not among the labels, and left out"
+        yield f"{annotator.name}: left out, as the labels lack them: {_pairs(scores.gold_only)} of gold"
     if scores.predicted_only:
-        yield f"{annotator.name}: {_pairs(scores.predicted_only)} have no gold, and are left out"
+        yield f"{annotator.name}: left out, as gold lacks them: {_pairs(scores.predicted_only)}"
 
 
 def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
