@@ -23,3 +23,27 @@ def show(
     from agent.cli.show import run
 
     run(run_folder, pair_id, prompts=prompts, as_json=as_json)
+
+
+@results.command()
+def score(
+    labels: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="LABELS...", help="Runs' folders, or files of anybody's labels: id and label, or votes."
+        ),
+    ],
+    gold: Annotated[
+        Path | None, typer.Option(metavar="GOLD", help="A file of id and right label; none: only agreement is told.")
+    ] = None,
+    round: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="One round of a run of several [default: their majority].")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws.")] = 2000,
+    as_json: AsJson = False,
+) -> None:
+    """Score labels against gold, and annotators against each other, with intervals."""
+    from agent.cli.score import run
+
+    run(labels, gold, round=round, seed=seed, resamples=resamples, as_json=as_json)

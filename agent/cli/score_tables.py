@@ -1,0 +1,142 @@
+"""Scores as tables; every number with its interval beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from agent.cli.text import one_line
+from agent.scoring.annotators import Agreement
+from agent.scoring.breakdown import Breakdown, Group
+from agent.scoring.confidence import Calibration
+from agent.scoring.estimates import RunEstimates
+from agent.scoring.measures import FORMULAS, Confusion
+from agent.scoring.results import AnnotatorReport, RunReport, ScoreReport
+from agent.scoring.scores import Scores
+from agent.stats.intervals import Interval
+
+Titled = tuple[str, Table]
+LEGEND = "–: undefined, or the same in every resample of the queries"
+_SHARES = frozenset(Confusion().shares())
+
+
+def tables(report: ScoreReport) -> Iterator[Titled]:
+    """Yield a report's tables, each with its title."""
+    for annotator in report.annotators:
+        if annotator.scores is not None:
+            yield _scores(annotator, annotator.scores)
+    for agreement in report.agreement:
+        yield _agreement(agreement)
+    for run in report.runs:
+        yield from _run(run)
+
+
+def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
+    c = scores.confusion
+    kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
+    title = (
+        f"{kind}{annotator.name}: {scores.pairs} pairs of {scores.queries} queries · "
+        f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
+    )
+    table = _table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
+    for name in FORMULAS:
+        share = _interval(scores.wilson.get(name)) if name in _SHARES else ""
+        _add(table, name.replace("_", " "), _number(getattr(scores, name)), share, _interval(scores.bootstrap[name]))
+    return title, table
+
+
+def _agreement(agreement: Agreement) -> Titled:
+    title = (
+        f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
+        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable} of {agreement.pairs} pairs"
+    )
+    table = _table("", "both labelled", "alike", "Cohen's kappa", "over queries")
+    for pair in agreement.pairwise:
+        names = f"{one_line(pair.first, 30)} – {one_line(pair.second, 30)}"
+        _add(table, names, f"{pair.both}", _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval))
+    return title, table
+
+
+def _run(run: RunReport) -> Iterator[Titled]:
+    if run.breakdown is not None:
+        yield from _breakdown(run.name, run.breakdown)
+    if run.calibration is not None:
+        yield _calibration(run.name, run.calibration)
+    if run.estimates is not None:
+        yield _estimates(run.name, run.estimates)
+
+
+def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
+    for title, groups in (
+        ("by what decided", breakdown.decided_by),
+        ("by test and cause", breakdown.tests),
+        ("by stand-ins", breakdown.stand_ins),
+        ("labels beside a test that passed or failed", breakdown.overrides),
+    ):
+        if groups:
+            yield f"{run}: {title}", _groups(groups)
+
+
+def _groups(groups: Sequence[Group]) -> Table:
+    table = _table("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
+    for group in groups:
+        c = group.confusion
+        counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
+        accuracy = _number(group.accuracy), _interval(group.interval)
+        _add(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
+    return table
+
+
+def _calibration(run: str, calibration: Calibration) -> Titled:
+    title = (
+        f"{run}: confidence of {calibration.labels} labels · Brier score {_number(calibration.brier)} "
+        f"({_interval(calibration.brier_interval)} over queries) · "
+        f"expected calibration error {_number(calibration.ece)} ({len(calibration.table)} bins)"
+    )
+    table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
+    for each in calibration.table:
+        if each.count:
+            bounds = f"{each.low:.1f} to {each.high:.1f}"
+            _add(
+                table,
+                bounds,
+                f"{each.count}",
+                *map(_number, (each.confidence, each.accuracy)),
+                _interval(each.interval),
+            )
+    return title, table
+
+
+def _estimates(run: str, estimates: RunEstimates) -> Titled:
+    e = estimates
+    states = [f"{e.reviewed} reviewed", f"{e.pending} not yet reviewed"] + [f"{e.tied} without a majority"] * bool(
+        e.tied
+    )
+    title = f"{run}: estimates for all {e.pairs} pairs, from {e.sampled} sampled ({', '.join(states)})"
+    table = _table("", "estimate", "interval")
+    for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
+        _add(table, name, _number(estimate.value), _interval(estimate.interval))
+    for name, size in e.unseen.items():
+        _add(table, f"no review yet of the {size} pairs with {name}", "", "")
+    return title, table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*(Text(one_line(cell)) for cell in cells))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"

@@ -1,0 +1,59 @@
+"""Runs to score: folders with the annotations and reviews a test asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent.store import RunFolder
+from agent.store.review_sample import draw, write_sample
+from agent.store.reviews import Review, ReviewLog
+from agent.types import Annotation, Cause, Pair, Status, TestReport
+from tests.store.samples import make_annotation, make_error, make_evidence
+
+__all__ = ["annotated", "make_error", "review", "sample_of", "write_lines", "write_run"]
+
+
+def annotated(
+    pair_id: str, label: int | None, status: str | None = None, cause: str | None = None, **more: Any
+) -> Annotation:
+    """Return an annotation, with a test where a status is given."""
+    if status is not None:
+        more["test"] = TestReport(status=Status(status), cause=None if cause is None else Cause(cause))
+    return make_annotation(
+        pair_id, **{"label": label, "decided_by": "screen" if status is None else "arbitrate", **more}
+    )
+
+
+def write_run(path: Path, annotations: Iterable[Annotation], queries: Mapping[str, str] | None = None) -> Path:
+    """Make a run's folder; a pair's query is by default the first letter of its id."""
+    annotations = list(annotations)
+    ids = dict.fromkeys(annotation.id for annotation in annotations)
+    pairs = [Pair(id=each, query=(queries or {}).get(each, each[0]), code="pass") for each in ids]
+    with RunFolder.create_or_resume(path, identity={"model": "m"}, pairs=pairs, environment={}) as folder:
+        for annotation in annotations:
+            folder.commit(annotation, make_evidence(annotation.id))
+    return path
+
+
+def review(run: Path, reviewer: str, labels: Mapping[str, int | None], *, blind: bool = True) -> None:
+    """Add reviews to a run's folder."""
+    log = ReviewLog(run / "reviews.jsonl")
+    for pair, label in labels.items():
+        log.append(Review(id=pair, label=label, reviewer=reviewer, at=datetime(2026, 1, 1, tzinfo=UTC), blind=blind))
+
+
+def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int) -> list[str]:
+    """Draw a sample into a run's folder; return the ids drawn."""
+    sample = draw(annotations, by, n, seed=1)
+    write_sample(run / "review_sample.json", sample)
+    return sample.ids()
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write rows as JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path

@@ -1,0 +1,118 @@
+"""Reviewers are annotators of a run, and a probability sample of reviews tells of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.scoring.estimates import RunEstimates, estimate_run, read_reviewed
+from agent.scoring.run_labels import read_run_labels
+from agent.stats.stratified import Estimate, Stratum, estimate
+from agent.types import Annotation
+from tests.scoring.runs import annotated, make_error, review, sample_of, write_run
+
+
+def run_of(ones: int, zeros: int) -> list[Annotation]:
+    return [
+        *(annotated(f"one{number}", 1, "passed") for number in range(ones)),
+        *(annotated(f"zero{number}", 0) for number in range(zeros)),
+    ]
+
+
+def estimates(run: Path) -> RunEstimates | None:
+    return estimate_run(read_run_labels(run).annotator.labels, read_reviewed(run))
+
+
+def sampled_run(
+    path: Path, annotations: list[Annotation], n: int, by: Sequence[str] = ("decided_by", "label")
+) -> list[str]:
+    write_run(path, annotations)
+    return sample_of(path, annotations, by, n)
+
+
+def test_a_sample_of_reviews_estimates_the_whole_run_by_stratum(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", run_of(60, 140), 50)
+    ones, zeros = (sorted(pair for pair in drawn if pair.startswith(name)) for name in ("one", "zero"))
+    right = set(ones[3:]) | set(zeros[:2])
+    review(tmp_path / "r", "ann", {pair: int(pair in right) for pair in drawn})
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert (found.pairs, found.sampled, found.reviewed, found.tied, found.pending) == (200, 50, 50, 0, 0)
+    expected = estimate([Stratum(1, 60, len(ones), len(ones) - 3), Stratum(0, 140, len(zeros), 2)])
+    for name, each in expected.items():
+        same = getattr(found, name)
+        assert same.value == pytest.approx(each.value, abs=1e-9)
+        assert same.interval is not None
+        assert same.interval.low < same.value < same.interval.high
+
+
+def test_reviews_of_pairs_outside_of_the_sample_do_not_count(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", run_of(30, 30), 20)
+    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in drawn})
+    before = estimates(tmp_path / "r")
+    outside = next(f"one{number}" for number in range(30) if f"one{number}" not in drawn)
+    review(tmp_path / "r", "ann", {outside: 0})
+    assert before is not None
+    assert before == estimates(tmp_path / "r")
+
+
+def test_pairs_not_yet_reviewed_and_ties_are_counted(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", run_of(30, 30), 20)
+    review(tmp_path / "r", "ann", dict.fromkeys(drawn[:12], 1))
+    review(tmp_path / "r", "bob", {drawn[0]: 0, drawn[1]: 1, drawn[2]: None, drawn[12]: None})
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert (found.reviewed, found.tied, found.pending) == (11, 2, 7)
+
+
+def test_a_stratum_without_a_review_is_named_and_what_needs_it_is_undefined(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", [*run_of(30, 30), make_error("broken")], 20)
+    review(tmp_path / "r", "ann", {pair: 1 for pair in drawn if pair.startswith("one")})
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert found.unseen == {"decided_by=screen, label=0": 30, "decided_by=null, label=null": 1}
+    assert found.precision.value == 1.0
+    assert found.accuracy == found.recall == Estimate(None, None)
+
+
+def test_a_sample_by_other_fields_is_split_by_the_runs_label(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", run_of(60, 40), 30, by=["stand_ins"])
+    review(tmp_path / "r", "ann", dict.fromkeys(drawn, 1))
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert found.by == ("stand_ins",)
+    assert (found.precision.value, found.recall.value, found.accuracy.value) == (
+        1.0,
+        pytest.approx(0.6),
+        pytest.approx(0.6),
+    )
+
+
+def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_path: Path) -> None:
+    annotations = run_of(30, 30)
+    drawn = sampled_run(tmp_path / "r", annotations[:-1], 20)
+    review(tmp_path / "r", "ann", dict.fromkeys(drawn, 1))
+    assert estimates(tmp_path / "r") is not None
+    write_run(tmp_path / "longer", annotations)
+    for name in ("reviews.jsonl", "review_sample.json"):
+        (tmp_path / "longer" / name).write_bytes((tmp_path / "r" / name).read_bytes())
+    assert read_reviewed(tmp_path / "longer").is_stale
+    assert estimates(tmp_path / "longer") is None
+
+
+def test_reviewers_are_annotators_the_last_of_their_reviews_counts(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", run_of(2, 1))
+    assert read_reviewed(run).reviewers == ()
+    review(run, "bob", {"one0": 0})
+    review(run, "ann", {"one0": 0, "one1": None}, blind=False)
+    review(run, "bob", {"one0": 1, "zero0": 0})
+    found = read_reviewed(run)
+    assert [(each.name, dict(each.labels)) for each in found.reviewers] == [
+        ("ann", {"one0": 0, "one1": None}),
+        ("bob", {"one0": 1, "zero0": 0}),
+    ]
+    assert found.majority.labels == {"one0": None, "one1": None, "zero0": 0}
+    assert (found.not_blind, found.sample) == (2, None)
+    assert estimates(run) is None
