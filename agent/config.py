@@ -39,6 +39,7 @@ class PipelineConfig(BaseModel):
     sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
+    flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of a program with time or chance in it")
 
 
 class RunnerConfig(BaseModel):

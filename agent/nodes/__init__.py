@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateTest
 from agent.nodes.judge import Judge
@@ -18,6 +19,7 @@ BUILT_IN: dict[str, Node] = {
         GenerateTest(),
         Execute(),
         Repair(),
+        CheckFlakiness(),
         Simulate(),
         Arbitrate(),
         ArbitrateByRule(),

@@ -85,7 +85,9 @@ def _steps(tree: ast.Module) -> Iterator[ast.AST]:
         names = {part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)}
         for part in ast.walk(loop):
             targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
-            if isinstance(part, ast.Assign | ast.AugAssign) and any(getattr(each, "id", "") in names for each in targets):
+            if isinstance(part, ast.Assign | ast.AugAssign) and any(
+                getattr(each, "id", "") in names for each in targets
+            ):
                 yield from ast.walk(part)
 
 
