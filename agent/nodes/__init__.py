@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
 from agent.nodes.check_flakiness import CheckFlakiness
+from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateTest
 from agent.nodes.judge import Judge
@@ -20,6 +21,7 @@ BUILT_IN: dict[str, Node] = {
         Execute(),
         Repair(),
         CheckFlakiness(),
+        CheckValidity(),
         Simulate(),
         Arbitrate(),
         ArbitrateByRule(),

@@ -96,14 +96,15 @@ def _doing(tree: ast.Module) -> Iterator[ast.AST]:
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
+        if isinstance(node, ast.If) and _is_main_guard(node):
+            pending.extend(node.orelse)
+            continue
         yield node
         children: Iterable[ast.AST] = ast.iter_child_nodes(node)
         if isinstance(node, Definition):
             children = node.body
         elif isinstance(node, ast.AnnAssign):
             children = [] if node.value is None else [node.value]
-        elif isinstance(node, ast.If) and _is_main_guard(node):
-            children = node.orelse
         pending.extend(children)
 
 
@@ -136,7 +137,7 @@ def _numbers(node: ast.AST) -> Iterator[Edit]:
 
 
 def _branches(node: ast.AST) -> Iterator[Edit]:
-    if isinstance(node, ast.If | ast.IfExp) and not (isinstance(node, ast.If) and _is_main_guard(node)):
+    if isinstance(node, ast.If | ast.IfExp):
         yield Edit("dropped_branch", node, "test", ast.Constant(False), node.lineno)
         if not isinstance(node.test, ast.Compare):
             yield Edit("negated_condition", node, "test", ast.UnaryOp(ast.Not(), node.test), node.lineno)
@@ -177,7 +178,7 @@ def _statements(node: ast.AST) -> Iterator[Edit]:
 
 def _acts(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call | ast.Await | ast.Yield)
+        return isinstance(statement.value, ast.Call | ast.Await)
     if isinstance(statement, ast.Assign):
         return any(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
     return isinstance(statement, ast.AugAssign)
