@@ -45,6 +45,12 @@ class PipelineConfig(BaseModel):
     wrong_one_timeout: float = Field(
         default=3.0, gt=0, le=_DAY, description="seconds for one of them; more where the snippet itself took long"
     )
+    votes: int = Field(
+        default=3,
+        ge=1,
+        le=99,
+        description="times in all that the arbiter is asked for a label whose confidence is rated",
+    )
     flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of a program with time or chance in it")
 
 

@@ -8,6 +8,7 @@ from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateTest
 from agent.nodes.judge import Judge
+from agent.nodes.rate_confidence import RateConfidence
 from agent.nodes.repair import Repair
 from agent.nodes.screen import Screen
 from agent.nodes.simulate import Simulate
@@ -26,5 +27,6 @@ BUILT_IN: dict[str, Node] = {
         Arbitrate(),
         ArbitrateByRule(),
         Judge(),
+        RateConfidence(),
     )
 }
