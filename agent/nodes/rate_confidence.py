@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from agent.llm.parsing import LabelReply
+from agent.nodes.check_validity import is_vacuous
 from agent.state import State, Step, Tools
 from agent.types import Status
 
@@ -74,11 +75,11 @@ def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:
 def support_of(label: int, state: State) -> float:
     """Return how far the test speaks for a label: from 1 by -1, 0 where it says nothing.
 
-    A test that passed speaks for 1 and one that failed for 0, each by its strength.
+    A test that passed speaks for 1 and one that failed for 0, each by its strength; one that proves nothing for none.
     """
     report, strength = state.get("report"), state.get("strength")
     spoken = {Status.PASSED: 1, Status.FAILED: 0}.get(report.status) if report is not None else None
-    if spoken is None:
+    if spoken is None or is_vacuous(state.get("wrong_ones", ())):
         return 0.0
     worth = UNKNOWN_STRENGTH if strength is None else strength
     return worth if spoken == label else -worth

@@ -41,6 +41,18 @@ _ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult,
 }
 _EMPTY = {"list": "[]", "sorted": "[]", "dict": "{}", "set": "set()", "tuple": "()", "str": "''", "join": "''"}
+_SEQUENCES = _EMPTY.keys() | {
+    "repr",
+    "format",
+    "strip",
+    "lower",
+    "upper",
+    "replace",
+    "encode",
+    "decode",
+    "split",
+    "bytes",
+}
 _EMPTY_OF: Mapping[type[ast.expr], str] = {
     ast.List: "[]",
     ast.ListComp: "[]",
@@ -150,14 +162,29 @@ def _operators(node: ast.AST) -> Iterator[Edit]:
         other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
         yield Edit("swapped_and_or", node, "op", other, node.lineno)
     elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _ARITHMETIC:
-        operands = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
-        # joining or formatting texts: another operator is no slip, it is a TypeError
-        if not any(_is_text(operand) for operand in operands):
+        # joining or repeating texts and lists: another operator is no slip, it is a TypeError on any input
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
+        if not any(map(_is_sequence, operands)):
             yield Edit("swapped_arithmetic", node, "op", _ARITHMETIC[type(node.op)](), node.lineno)
 
 
+def _is_sequence(node: ast.expr) -> bool:
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.BinOp):
+            pending += [part.left, part.right]
+        elif type(part) in _EMPTY_OF or _is_text(part) or (isinstance(part, ast.Call) and _called(part) in _SEQUENCES):
+            return True
+    return False
+
+
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def _called(node: ast.Call) -> str:
+    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
 
 
 def _truth(node: ast.AST) -> Iterator[Edit]:
@@ -197,7 +224,7 @@ def _results(node: ast.AST) -> Iterator[Edit]:
         return
     value, empty = node.value, _EMPTY_OF.get(type(node.value))
     if isinstance(value, ast.Call):
-        empty = _EMPTY.get(getattr(value.func, "id", getattr(value.func, "attr", "")))
+        empty = _EMPTY.get(_called(value))
     elif _is_text(value) and isinstance(value, ast.Constant) and isinstance(value.value, str):
         empty = "''"
     if empty is not None:

@@ -122,6 +122,13 @@ def test_signatures_decorators_and_annotations_are_left_alone() -> None:
     assert made(code).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES} - {RETURNS_FIRST_ARGUMENT}
 
 
+@pytest.mark.parametrize(
+    "expression", ["'a' + x", "x + 'b' + y", "str(x) + y", "[0] * x", "f'{x}' + y", "x.strip() + y", "'%s' % x"]
+)
+def test_texts_and_lists_are_not_subtracted(expression: str) -> None:
+    assert "swapped_arithmetic" not in made(f"def f(x, y):\n    return g({expression})\n")
+
+
 def test_what_makes_a_loop_end_is_left_alone() -> None:
     code = "def f(n, k):\n    while n > k:\n        n -= 5\n        k += 7\n    return g(n)\n"
     changes = [one.change for found in made(code).values() for one in found]
