@@ -62,6 +62,8 @@ class CheckValidity:
     async def _tried(self, state: State, tools: Tools) -> tuple[WrongOne, ...]:
         language = tools.language
         impostors = language.wrong_ones(language.inspect(state["pair"].code), tools.config.wrong_ones)
+        if not impostors:
+            return ()
         # what the snippet left behind would pass for the work of a stand-in, and what the mutants leave for a program's
         await tools.sandbox.renew()
         found = [await self._try(impostor, state, tools) for impostor in impostors]
