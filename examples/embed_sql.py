@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent import Annotator, Pair, ScriptedLLM, TestReport
-from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.languages.base import RETURNS_NOTHING, Impostor, MalformedProgram, Program, Snippet
 from agent.llm.base import Call
 from agent.sandbox.base import Job, Record, RunResult
 from agent.types import CaseOutcome, CaseResult, Cause, Status
@@ -111,6 +111,15 @@ class SqlLanguage:
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002 - the Language protocol
         """Return nothing, as for `missing`."""
         return None
+
+    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
+        """Return a query without rows: a test that it passes too proves nothing."""
+        empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
+        return (Impostor(RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
+
+    def varying(self, program: Program) -> tuple[str, ...]:
+        """Return whether the query draws random numbers."""
+        return ("random",) if "random" in program.source.lower() else ()
 
 
 def _case(name: str, record: Record | None) -> CaseResult:

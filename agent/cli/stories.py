@@ -62,5 +62,7 @@ def _test(annotation: Annotation) -> str:
     cases = f"{test.passed} of {len(test.cases)} cases passed"
     if test.status is Status.PASSED:
         return f"test passed, {len(test.cases)} cases"
+    if test.cause is Cause.FLAKY:
+        return f"test flaky, {cases}"
     cause = "" if test.cause is None else f" by the {test.cause.value}"
     return f"test {test.status.value}{cause}, {cases}"

@@ -44,6 +44,25 @@ class Program:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+RETURNS_NOTHING = "returns_nothing"
+RETURNS_FIRST_ARGUMENT = "returns_first_argument"
+RAISES = "raises"
+"""Kinds of impostors that cannot be right, whatever is asked for."""
+
+
+@dataclass(frozen=True)
+class Impostor:
+    """Wrong code that can stand in a snippet's place: a sound test program notices it.
+
+    `kind` is one of the three above or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
+    right by chance. `change` tells a reader what is different.
+    """
+
+    kind: str
+    change: str
+    snippet: Snippet
+
+
 @runtime_checkable
 class Language(Protocol):
     """One programming language. Pure: no input or output happens here."""
@@ -89,4 +108,15 @@ class Language(Protocol):
 
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown."""
+        ...
+
+    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
+        """Return at most `limit` impostors of a snippet, those that cannot be right first; none where it cannot say.
+
+        Never raises. Equal snippets have equal impostors.
+        """
+        ...
+
+    def varying(self, program: Program) -> tuple[str, ...]:
+        """Return what may make equal runs of a program end differently (`time`, `random`, …); empty: nothing seen."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from agent.errors import UnsupportedLanguage
-from agent.languages.base import Program, Snippet
+from agent.languages.base import Impostor, Program, Snippet
 from agent.sandbox.base import Job, RunResult
 from agent.types import TestReport
 
@@ -46,6 +46,14 @@ class PlainLanguage:
     def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Refuse."""
         self._refuse()
+
+    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:  # noqa: ARG002
+        """Return nothing: what cannot be read cannot be changed."""
+        return ()
+
+    def varying(self, program: Program) -> tuple[str, ...]:  # noqa: ARG002
+        """Return nothing: no program is ever run."""
+        return ()
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedLanguage(f"no support for running {self.name!r}: give a Language for it, or judge it untested")

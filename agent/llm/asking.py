@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from agent.errors import ModelError, ReplyError
@@ -39,9 +40,12 @@ class Asker:
         self._sample = sample
         self._reasks = reasks
         self._turns: Counter[str] = Counter()
+        self._asked: dict[str, Callable[..., Awaitable[Any]]] = {}
 
-    async def ask(self, role: str, variables: Mapping[str, Any], parse: Callable[[str], T], *, reply: ReplyKind) -> T:
-        """Ask one question and return what `parse` makes of the reply.
+    async def ask(
+        self, role: str, variables: Mapping[str, Any], parse: Callable[[str], T], *, reply: ReplyKind, vote: int = 0
+    ) -> T:
+        """Ask one question and return what `parse` makes of the reply; each `vote` is an independent sample.
 
         A reply that is blank, or for which `parse` raises a ValueError, is asked again with the cause, `reasks` times;
         after a blank JSON reply without the JSON mode, which some models answer with nothing but spaces.
@@ -51,12 +55,11 @@ class Asker:
             ModelError: the model gave no reply.
             PromptError: the prompt does not render.
         """
+        self._asked[role] = partial(self.ask, role, variables, parse, reply=reply)
         messages, kind = self._prompts.render(role, variables), reply
-        problem = ""
+        sample, problem = sample_of(self._sample, vote), ""
         for _ in range(self._reasks + 1):
-            call = Call(
-                role, messages, kind, self._sample, self._pair_id, self._turns[role], variables, schema_of(role)
-            )
+            call = Call(role, messages, kind, sample, self._pair_id, self._turns[role], variables, schema_of(role))
             answer = await self._answer(call)
             try:
                 if blank(answer.text):
@@ -75,6 +78,17 @@ class Asker:
                 messages = (*messages, Message("assistant", _echo(answer.text)), *again)
         times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
         raise ReplyError(f"no usable reply to {role!r}, asked {times}: {problem}")
+
+    def has_asked(self, role: str) -> bool:
+        """Say whether a question of this role was asked."""
+        return role in self._asked
+
+    async def ask_again(self, role: str, vote: int) -> Any:
+        """Ask the latest question of a role once more, word by word, for an independent sample.
+
+        `vote` counts from 1, as the first answer was vote 0. Returns and raises what `ask` does.
+        """
+        return await self._asked[role](vote=vote)
 
     async def _answer(self, call: Call) -> Reply:
         self._turns[call.role] += 1
@@ -101,6 +115,18 @@ class Asker:
                 raw=dict(answer.raw),
             )
         )
+
+
+def sample_of(round_number: int, vote: int) -> int:
+    """Return the sample number of a vote in a round: of vote 0 the round itself, of every other one of its own.
+
+    Those others are the negative numbers, in the order of Cantor's pairing function: no two votes of whatever rounds
+    share a reply, and questions that are asked once find the replies that they always found.
+    """
+    if vote == 0:
+        return round_number
+    diagonal = round_number + vote - 1
+    return -(diagonal * (diagonal + 1) // 2 + vote)
 
 
 def _cause(error: ValueError, answer: Reply) -> str:

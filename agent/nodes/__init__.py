@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.check_flakiness import CheckFlakiness
+from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateTest
 from agent.nodes.judge import Judge
+from agent.nodes.rate_confidence import RateConfidence
 from agent.nodes.repair import Repair
 from agent.nodes.screen import Screen
 from agent.nodes.simulate import Simulate
@@ -18,9 +21,12 @@ BUILT_IN: dict[str, Node] = {
         GenerateTest(),
         Execute(),
         Repair(),
+        CheckFlakiness(),
+        CheckValidity(),
         Simulate(),
         Arbitrate(),
         ArbitrateByRule(),
         Judge(),
+        RateConfidence(),
     )
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from agent.languages.base import Program
+from agent.sandbox.base import Environment, Job
 from agent.state import State, Step, Tools
 from agent.types import Cause, Execution
 
@@ -26,11 +28,7 @@ class Execute:
         program, environment = state["program"], state.get("environment")
         if environment is None:
             environment = await tools.sandbox.first_environment()
-        job = tools.language.job(
-            program,
-            environment=None if environment is None else environment.key,
-            timeout=tools.config.test_timeout,
-        )
+        job = job_for(program, environment, tools)
         result = await tools.sandbox.run(job)
         report = tools.language.report(program, result)
         execution = Execution(
@@ -50,3 +48,10 @@ class Execute:
         if environment is not None:
             update["environment"] = environment
         return Step("broken" if broken else "evidence", update)
+
+
+def job_for(program: Program, environment: Environment | None, tools: Tools) -> Job:
+    """Return what a sandbox runs for a program in an environment."""
+    return tools.language.job(
+        program, environment=None if environment is None else environment.key, timeout=tools.config.test_timeout
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 Progress = Callable[[str], None]
+HASH_SEED = "hash_seed"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Job:
 
     `harness` is Python source defining `main(job, emit)` (see `sandbox/inside/supervisor.py`); `program` is given to
     it as text, `options` as strings. `environment` is the key of a built environment or None. `timeout` in seconds.
+    The option `HASH_SEED` is the supervisor's: with which seed the interpreter hashes (0 without it), and so in which
+    order it goes through sets.
     """
 
     harness: str

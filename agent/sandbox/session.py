@@ -70,6 +70,10 @@ class SandboxSession:
             self._replay.append((tuple(argv), timeout))
         return result
 
+    async def renew(self) -> None:
+        """Have the next request begin in a fresh sandbox, where no program has left files."""
+        await self._drop()
+
     async def environment(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, or find it built; it stays until the session is closed.
 

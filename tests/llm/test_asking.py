@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.errors import ModelError, ReplyError
 from agent.llm import parsing
-from agent.llm.asking import Asker
+from agent.llm.asking import Asker, sample_of
 from agent.llm.base import Reply
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
@@ -78,3 +80,32 @@ async def test_a_call_carries_the_schema_of_its_reply() -> None:
     model = ScriptedLLM([GOOD])
     await judge(asker(model))
     assert model.calls[0].schema == parsing.LabelReply.model_json_schema()
+
+
+async def test_a_question_can_be_asked_again_word_by_word() -> None:
+    model = ScriptedLLM([GOOD, '{"reason": "s", "label": 0}', "no", GOOD])
+    asked = asker(model)
+    await judge(asked)
+    assert (await asked.ask_again("judge", 1)).label == 0
+    assert (await asked.ask_again("judge", 2)).label == 1
+    assert [call.messages for call in model.calls[:3]] == [model.calls[0].messages] * 3
+    assert [call.turn for call in model.calls] == [0, 1, 2, 3]
+    assert model.calls[2].sample == model.calls[3].sample
+    assert (asked.has_asked("judge"), asked.has_asked("arbitrate")) == (True, False)
+
+
+async def test_votes_have_replies_of_their_own_in_the_cache_and_the_first_keeps_the_rounds() -> None:
+    model = ScriptedLLM([GOOD] * 6)
+    for round_number in (0, 1):
+        asked = Asker(Gateway(Models.of(model)), Prompts(), pair_id="7", sample=round_number)
+        await judge(asked)
+        for vote in (1, 2):
+            await asked.ask_again("judge", vote)
+    assert [call.sample for call in model.calls[::3]] == [0, 1]
+    assert len({Gateway(Models.of(model)).key(call) for call in model.calls}) == 6
+
+
+@given(st.sets(st.tuples(st.integers(0, 10**6), st.integers(0, 200)), max_size=50))
+def test_no_two_votes_of_whatever_rounds_share_a_sample(asked: set[tuple[int, int]]) -> None:
+    assert len({sample_of(*each) for each in asked}) == len(asked)
+    assert all((sample_of(*each) == each[0]) == (each[1] == 0) for each in asked)

@@ -16,9 +16,13 @@ import pytest
 
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
+from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
+from agent.llm.gateway import Gateway
+from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
+from agent.prompts import Prompts
 from agent.types import Message
 from tests.llm.server import (
     Answer,
@@ -109,6 +113,17 @@ class TestReplies:
         reply = await stage(answer).reply(call())
         assert reply.reasoning == "because"
         assert reply.raw == json.loads(answer.body)
+
+    async def test_probabilities_of_tokens_are_kept_where_a_server_sends_them(self, stage: Stage) -> None:
+        choices = json.loads(says("1").body)["choices"]
+        token = {"token": "1", "logprob": -0.25, "bytes": [49], "top_logprobs": [{"token": "0", "logprob": -1.5}]}
+        choices[0]["logprobs"] = {"content": [token], "refusal": None}
+        model = stage(says("1", prompt_tokens=900, choices=choices), extra_body={"logprobs": True, "top_logprobs": 1})
+        asker = Asker(Gateway(Models.of(model)), Prompts(), pair_id="7")
+        pair = {"query": "q", "code": "c", "language": "python", "fence": "python", "context": None}
+        await asker.ask("judge", {**pair, "criterion": "exact"}, str, reply="text")
+        assert stage.requests[0].body["logprobs"] is True
+        assert asker.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
 
     async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))

@@ -88,10 +88,12 @@ async def started(start: Start) -> AsyncIterator[Begin]:
         await backend.close()
 
 
-async def run(backend: SandboxBackend, program: str, environment: str | None = None) -> bool:
+async def run(backend: SandboxBackend, program: str, environment: str | None = None, **options: str) -> bool:
     sandbox = await backend.acquire()
     try:
-        return passes(await sandbox.run(dataclasses.replace(job(program), environment=environment)), "test_a")
+        return passes(
+            await sandbox.run(dataclasses.replace(job(program, **options), environment=environment)), "test_a"
+        )
     finally:
         await sandbox.release()
 
@@ -104,6 +106,7 @@ async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> 
     backend = await started(python=OTHER)
     assert backend.describe()["python"].startswith(f"{OTHER}.")
     assert await run(backend, IS_OTHER)
+    assert await run(backend, IS_OTHER, hash_seed="7")
 
 
 @pytest.mark.pyenv

@@ -40,6 +40,19 @@ async def test_a_replacement_gets_the_commands_that_succeeded_before() -> None:
     assert backend.commands == [("mkdir", "data"), ("false",), ("mkdir", "data")]
 
 
+async def test_a_renewed_session_begins_in_a_fresh_sandbox_with_the_commands_that_succeeded() -> None:
+    backend = ScriptedSandbox([RunResult(), RunResult()], commands=[CommandResult(0, ""), CommandResult(0, "")])
+    session = SandboxSession(backend)
+    await session.renew()
+    await session.command(["mkdir", "data"], 5)
+    await session.run(JOB)
+    await session.renew()
+    assert (backend.acquired, backend.released) == (1, 1)
+    await session.run(JOB)
+    assert (backend.acquired, backend.released) == (2, 1)
+    assert backend.commands == [("mkdir", "data"), ("mkdir", "data")]
+
+
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 async def test_it_gives_up_after_its_attempts(attempts: int) -> None:
     backend = ScriptedSandbox(lambda _: SandboxError("gone"))

@@ -53,6 +53,38 @@ async def test_a_program_has(reused: Sandbox, body: str) -> None:
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
+@pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
+async def test_a_program_that_hashes_with_another_seed_has(reused: Sandbox, body: str) -> None:
+    given = statements(body)
+    result = await reused.run(job(PRELUDE + given.program, hash_seed="7"))
+    assert passes(result, "test_a"), (result.records, result.stderr)
+
+
+async def test_another_seed_hashes_otherwise_and_equally_each_time(reused: Sandbox) -> None:
+    program = "def test_a(): print(hash('a'), *{'one', 'two', 'three', 'four', 'five', 'six', 'seven'})"
+    printed = {}
+    for seed in ("0", "1", "2"):
+        first = await reused.run(job(program, hash_seed=seed))
+        assert passes(first, "test_a")
+        assert (await reused.run(job(program, hash_seed=seed))).stdout == first.stdout
+        printed[seed] = first.stdout
+    assert printed["0"] == (await reused.run(job(program))).stdout
+    assert len(set(printed.values())) == 3
+
+
+async def test_a_hang_under_another_seed_is_ended_and_shows_where(reused: Sandbox) -> None:
+    given = statements("import time\nwhile True: time.sleep(0.01)")
+    result = await reused.run(job(given.program, timeout=0.5, hash_seed="7"))
+    assert result.timed_out
+    assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [(3, "test_a")]
+
+
+async def test_a_report_under_another_seed_is_signed(reused: Sandbox) -> None:
+    body = "import os\nos.write(3, b'\\0\\0\\0\\x04abcd')"
+    result = await reused.run(job(statements(body).program, hash_seed="7"))
+    assert [record.kind for record in result.records if record.kind == "tamper"] == ["tamper"]
+
+
 async def test_it_survives_signals_of_its_children(sandbox: Sandbox) -> None:
     body = "import os\nfor n in range(1, 65):\n    try: os.kill(1, n)\n    except OSError: pass"
     for _ in range(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.languages.base import Impostor, MalformedProgram, Program, Snippet
 from agent.languages.python import reporting
 from agent.languages.python.cases import find_cases
 from agent.languages.python.imports import third_party
@@ -10,6 +10,8 @@ from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
 from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import normalise
+from agent.languages.python.varying import what_varies
+from agent.languages.python.wrong_ones import impostors
 from agent.sandbox.base import Job, RunResult
 from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
@@ -80,3 +82,11 @@ class PythonLanguage:
     def requirement(self, import_name: str) -> str | None:
         """Return the requirement that provides an import name, or None when unknown."""
         return self._resolve(import_name)
+
+    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
+        """Return stand-ins that cannot be right, then mutants of the snippet."""
+        return impostors(snippet.code, limit)
+
+    def varying(self, program: Program) -> tuple[str, ...]:
+        """Return the clocks, random numbers and orders that the program or its snippet uses."""
+        return what_varies(program.source)

@@ -28,8 +28,8 @@ def arbitrate_reply(variables: Mapping[str, Any]) -> str:
 
     Rule, in this order:
 
-    1. No report, or one that speaks of program, dependency or sandbox: the overlap alone, as for `judge`; a simulated
-       outcome other than `passed` makes it 0.
+    1. No report, or one that speaks of program, dependency, sandbox or flakiness: the overlap alone, as for `judge`; a
+       simulated outcome other than `passed` makes it 0.
     2. A case that states the query's answer or type failed, or any case failed: 0.
     3. The snippet raised, hung or does not parse: 0 when an oracle's case did; otherwise 1 from `CRASHED_FROM` on.
     4. Passed: with an oracle 1 from `PASSED_ORACLE_FROM` on; with docstring examples from `PASSED_EXAMPLE_FROM` on;
@@ -42,7 +42,7 @@ def arbitrate_reply(variables: Mapping[str, Any]) -> str:
 def _rule(variables: Mapping[str, Any]) -> tuple[int, str]:
     report: TestReport | None = variables.get("report")
     score, least = overlap_of(variables).score, judge_from(variables)
-    if report is None or report.cause in (Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX):
+    if report is None or report.cause in (Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX, Cause.FLAKY):
         return _without_test(variables, score, least, report)
     if report.status is Status.FAILED:
         failed = [case.name for case in report.cases if case.outcome is CaseOutcome.FAILED]
@@ -61,7 +61,8 @@ def _without_test(
     simulated: Simulated | None = variables.get("simulated")
     if simulated is not None and simulated.status != "passed":
         return 0, f"the predicted outcome is {simulated.status}"
-    why = "no test" if report is None or report.cause is None else f"the test did not run, cause {report.cause.value}"
+    cause = None if report is None else report.cause
+    why = "no test" if cause is None else f"the test says nothing, cause {cause.value}"
     return int(score >= least), f"{why}; 1 needs overlap {least}"
 
 

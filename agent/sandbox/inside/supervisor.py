@@ -9,6 +9,8 @@ Requests: `P` loads a harness, `R` runs a program through it, `C` runs a command
 `e` output and errors, `r` the harness's report, `t` the stack at a time-out; `x` how it ended, or in its place `g`: the
 environment it was to have is not there, or did not last until the end.
 
+A run with the option `hash_seed` begins anew in its child, as an interpreter that hashes with that seed.
+
 Works on Python 3.8 and later. A pair pays for every import, so there are few: `signal` alone would cost as much as all.
 """
 
@@ -340,7 +342,39 @@ def prepare_harness(compiled: str, source: str) -> None:
     send(b"p", pack([refusal]))
 
 
+def start_again(job: Job, nonce: str, seed: str) -> NoReturn:
+    """Become a fresh interpreter that hashes with another seed, and run the harness there."""
+    import marshal
+
+    with open("/proc/self/cmdline", "rb") as file:
+        own = file.read().split(b"\0")[:-1]
+    kept = os.memfd_create("run")
+    given = (seed, nonce, job.program, job.cases, job.options, job.environment_path, HARNESS)
+    with open(kept, "wb", closefd=False) as file:
+        marshal.dump(given, file)
+    os.lseek(kept, 0, os.SEEK_SET)
+    for fd in (3, 4, kept):
+        os.set_inheritable(fd, True)
+    os.execve(sys.executable, [*own, b"%d" % kept], {**os.environ, "PYTHONHASHSEED": seed})
+
+
+def go_on(kept: int) -> NoReturn:
+    """Do what `start_again` was for."""
+    import marshal
+
+    global HARNESS
+    for fd in (3, 4):
+        os.set_inheritable(fd, False)
+    with open(kept, "rb") as file:
+        seed, nonce, program, cases, options, environment, HARNESS = marshal.load(file)
+    ENVIRONMENT["PYTHONHASHSEED"] = seed
+    run_harness(Job(program, cases, options, environment), nonce)
+
+
 def run_harness(job: Job, nonce: str) -> NoReturn:
+    seed = job.options.get("hash_seed", "")
+    if seed and seed != ENVIRONMENT["PYTHONHASHSEED"]:
+        start_again(job, nonce, seed)
     import builtins
     import faulthandler
     import types
@@ -456,6 +490,8 @@ def prepare() -> int:
 UID, GID = (int(part) if part else None for part in sys.argv[1:3])
 WORK = sys.argv[3]
 HARNESS: Any = None
+if len(sys.argv) > 4:
+    go_on(int(sys.argv[4]))
 WAKE = prepare()
 send(b"h", pack(["1", "%d.%d.%d" % sys.version_info[:3]]))
 while True:

@@ -30,7 +30,7 @@ def test_without_a_report_the_overlap_decides() -> None:
     assert label(FAR, None) == 0
 
 
-@pytest.mark.parametrize("cause", ["program", "dependency", "sandbox"])
+@pytest.mark.parametrize("cause", ["program", "dependency", "sandbox", "flaky"])
 def test_a_report_that_does_not_speak_of_the_snippet_is_not_held_against_it(cause: str) -> None:
     assert label(CLOSE, report("error", cause, test_oracle_x="not_run")) == 1
     assert label(FAR, report("error", cause, test_oracle_x="not_run")) == 0

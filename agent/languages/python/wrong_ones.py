@@ -1,0 +1,181 @@
+"""Makes impostors of a Python snippet: stand-ins that cannot be right, and mutants that probably are not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+
+from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Impostor, Snippet
+from agent.languages.python.mutations import Edit, edits
+from agent.languages.python.source import Unparsable, fragment_reason, parse
+from agent.languages.python.tree import Function, walk_scope
+
+MAX_CHARACTERS = 20_000
+"""Longer snippets have stand-ins alone: every mutant is written out and compiled whole."""
+
+_MESSAGE = "this stand-in always raises"
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
+_RECEIVERS = frozenset({"self", "cls", "mcs"})
+_SHOWN = 80
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def impostors(code: str, limit: int) -> tuple[Impostor, ...]:
+    """Return at most `limit` impostors of normalised code: stand-ins, then mutants, spread over their kinds.
+
+    Each compiles where the snippet does, no two are equal, and none equals the snippet. Code that does not parse, or is
+    nested too deeply to be written out, has none.
+    """
+    try:
+        tree = parse(code)
+        seen = {_dump(ast.unparse(tree))}
+        found: list[Impostor] = []
+        for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
+            if len(found) >= limit:
+                break
+            if (dump := _dump(text)) is not None and dump not in seen:
+                seen.add(dump)
+                found.append(Impostor(kind, change, Snippet(text)))
+    except (Unparsable, RecursionError, MemoryError):
+        return ()
+    return tuple(found)
+
+
+def _dump(text: str) -> str | None:
+    """Return what equal code has in common; None for what does not compile."""
+    try:
+        fragment_reason(text)
+        return ast.dump(parse(text))
+    except Unparsable:
+        return None
+
+
+def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, change and source of every impostor, the surely wrong ones and the least alike first."""
+    functions = list(_outermost(tree))
+    if functions:
+        for kind, change, body_of in _STAND_INS:
+            bodies = [(node, body_of(node)) for node in functions]
+            if any(body is not None for _, body in bodies):
+                changes: list[tuple[ast.AST, str, object]] = [
+                    (node, "body", [*_docstring(node), *(body or _nothing(node))]) for node, body in bodies
+                ]
+                with _changed(changes):
+                    yield kind, change, ast.unparse(tree)
+    else:
+        kept = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        for kind, change, statement in (
+            (RETURNS_NOTHING, "it does nothing", "pass"),
+            (RAISES, "it raises", f"raise RuntimeError({_MESSAGE!r})"),
+        ):
+            with _changed([(tree, "body", [*kept, *ast.parse(statement).body])]):
+                yield kind, change, ast.unparse(tree)
+    for edit in _spread(edits(tree)) if mutate else ():
+        before = _shown(edit)
+        with _changed([(edit.node, edit.field, edit.value)]):
+            after = _shown(edit)
+            yield edit.kind, f"line {edit.line}: {before} became {after}", ast.unparse(tree)
+
+
+def _outermost(tree: ast.Module) -> Iterator[_Function]:
+    """Yield the functions and methods whose bodies do the work: no constructors, unless there is nothing else."""
+    found = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
+    yield from [node for node in found if node.name not in _CONSTRUCTORS] or found
+
+
+@contextmanager
+def _changed(changes: Iterable[tuple[ast.AST, str, object]]) -> Iterator[None]:
+    """Change fields of a tree for as long as it takes to write it out: a copy for each would cost more."""
+    changes = list(changes)
+    before = [(node, field, getattr(node, field)) for node, field, _ in changes]
+    for node, field, value in changes:
+        setattr(node, field, value)
+    try:
+        yield
+    finally:
+        for node, field, value in before:
+            setattr(node, field, value)
+
+
+def _docstring(node: _Function) -> list[ast.stmt]:
+    """Return a function's docstring: whether there is one is not what a test should notice."""
+    return node.body[:1] if ast.get_docstring(node, clean=False) is not None else []
+
+
+def _nothing(node: _Function) -> list[ast.stmt]:
+    return _statements("return", node)
+
+
+def _first_argument(node: _Function) -> list[ast.stmt] | None:
+    arguments = node.args
+    named = [*arguments.posonlyargs, *arguments.args]
+    if named and named[0].arg in _RECEIVERS:
+        named = named[1:]
+    named += arguments.kwonlyargs
+    if named:
+        value = named[0].arg
+    elif arguments.vararg is not None:
+        value = f"next(iter({arguments.vararg.arg}), None)"
+    else:
+        return None
+    yields = _yields(node)
+    return [*ast.parse(f"yield {value}").body] if yields else _statements(f"return {value}", node)
+
+
+def _raise(node: _Function) -> list[ast.stmt]:
+    return _statements(f"raise RuntimeError({_MESSAGE!r})", node)
+
+
+def _statements(text: str, node: _Function) -> list[ast.stmt]:
+    """Return statements for a body; what was a generator stays one, so that it is iterated as before."""
+    return ast.parse(f"{text}\nyield" if _yields(node) else text).body
+
+
+def _yields(node: _Function) -> bool:
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(node.body, classes=True))
+
+
+_STAND_INS = (
+    (RETURNS_NOTHING, "it returns nothing", _nothing),
+    (RETURNS_FIRST_ARGUMENT, "it returns its first argument", _first_argument),
+    (RAISES, "it raises", _raise),
+)
+
+
+def _spread(found: list[Edit]) -> Iterator[Edit]:
+    """Yield edits of different kinds in turn, so that the first few are as various as can be."""
+    by_kind: dict[str, list[Edit]] = {}
+    for edit in found:
+        by_kind.setdefault(edit.kind, []).append(edit)
+    kinds = sorted(by_kind, key=_KINDS.index)
+    for turn in zip_longest(*(by_kind[kind] for kind in kinds)):
+        yield from (edit for edit in turn if edit is not None)
+
+
+_KINDS = (
+    "swapped_comparison",
+    "off_by_one",
+    "dropped_branch",
+    "swapped_arithmetic",
+    "dropped_statement",
+    "empty_result",
+    "swapped_truth",
+    "negated_condition",
+    "swapped_and_or",
+)
+
+
+def _shown(edit: Edit) -> str:
+    """Show the part of the code that an edit is about, as it is now."""
+    value = getattr(edit.node, edit.field)
+    if isinstance(edit.node, ast.expr | ast.AugAssign):
+        value = edit.node
+    elif isinstance(value, list):
+        originals = edit.value
+        different = [each for each in value if not any(each is other for other in originals)]
+        value = different[0] if different else None
+    text = "nothing" if value is None else f"`{ast.unparse(value)}`"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…`"

@@ -1,0 +1,70 @@
+"""Flakiness: a program whose outcome depends on time, chance or order says nothing of the snippet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from agent.nodes.execute import job_for
+from agent.sandbox.base import HASH_SEED
+from agent.state import State, Step, Tools
+from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
+
+
+class CheckFlakiness:
+    """Run a program again that has time, randomness or order in it; the runs must agree case by case.
+
+    `flakiness_runs` in all, each in a fresh sandbox (what an earlier one wrote is no flakiness) and with another seed
+    of hashes, which decides the order of sets. A program that took all its time is not run again.
+    """
+
+    name = "check_flakiness"
+    requires = frozenset({"program", "report"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"steady": frozenset(), "flaky": frozenset({"report"})}
+    bypass = "steady"
+    uses_sandbox = True
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return `flaky` with a report of cause `flaky` when two runs ended differently."""
+        varying = tools.language.varying(state["program"])
+        if not varying or state["report"].status is Status.TIMEOUT:
+            return Step("steady", {})
+        reports = [state["report"]]
+        for seed in range(1, tools.config.flakiness_runs):
+            reports.append(await self._again(state, tools, seed))
+        await tools.sandbox.renew()
+        if all(_outcome(report) == _outcome(reports[0]) for report in reports):
+            return Step("steady", {})
+        return Step("flaky", {"report": _disagreement(reports, varying)})
+
+    async def _again(self, state: State, tools: Tools, seed: int) -> TestReport:
+        program = state["program"]
+        job = job_for(program, state.get("environment"), tools)
+        await tools.sandbox.renew()
+        # a run that is remembered would agree with itself: this one has to be made
+        result = await tools.sandbox.run(replace(job, options={**job.options, HASH_SEED: str(seed)}))
+        return tools.language.report(program, result)
+
+
+def _outcome(report: TestReport) -> tuple[object, ...]:
+    return report.status, report.cause, tuple((case.name, case.outcome) for case in report.cases)
+
+
+def _disagreement(reports: Sequence[TestReport], varying: Sequence[str]) -> TestReport:
+    """Return the first report with what the others contradict marked as flaky."""
+    cases = []
+    for case in reports[0].cases:
+        outcomes = [found.outcome for report in reports for found in report.cases if found.name == case.name]
+        if len(set(outcomes)) > 1:
+            told = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
+            case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=told, cause=Cause.FLAKY)
+        cases.append(case)
+    different = [case.name for case in cases if case.cause is Cause.FLAKY]
+    ended = ", ".join(report.status.value for report in reports)
+    message = f"the same program was run {len(reports)} times and ended differently ({ended}); it uses " + ", ".join(
+        varying
+    )
+    if different:
+        message += f"; cases that differ: {', '.join(different)}"
+    return TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=tuple(cases), message=message)

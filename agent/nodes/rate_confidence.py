@@ -1,0 +1,100 @@
+"""Confidence: how far a label can be relied on, from repeated votes of the arbiter and from what the test is worth."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+from agent.llm.parsing import LabelReply
+from agent.nodes.check_validity import is_vacuous
+from agent.state import State, Step, Tools
+from agent.types import Status
+
+Vote = Literal[0, 1] | None
+
+STRONGEST_TEST = 4.0
+"""By how much a test of strength 1 multiplies the odds of the label that it speaks for."""
+
+UNKNOWN_STRENGTH = 0.5
+"""The strength of a test that was not tried on wrong ones: one that failed, or where the check is left out."""
+
+_ROLE = "arbitrate"
+
+
+class RateConfidence:
+    """Ask the arbiter's question again, `votes` times in all, take the majority's label and rate it.
+
+    The votes are independent samples of one and the same prompt: `votes - 1` calls more for each pair that the arbiter
+    decided. Labels of the screener, or of a rule, are rated as they are: one opinion, no call. The label is the answer
+    with the most votes; where no answer has more than every other, the evidence does not decide: null.
+    """
+
+    name = "rate_confidence"
+    requires = frozenset({"label"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"rated": frozenset({"confidence"})}
+    bypass = "rated"
+    uses_sandbox = False
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the label with its confidence."""
+        update: State = {}
+        votes: tuple[Vote, ...] = (None if state.get("abstained") else state["label"],)
+        if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
+            others: list[LabelReply] = []
+            for vote in range(1, tools.config.votes):
+                others.append(await tools.asker.ask_again(_ROLE, vote))
+            votes = (*votes, *(reply.label for reply in others))
+            update = {"votes": votes, **_decided(votes, others, state)}
+        decided: State = {**state, **update}
+        label = None if decided.get("abstained") else decided["label"]
+        rated = None if label is None else confidence(label, votes, support_of(label, decided))
+        return Step("rated", {**update, "confidence": rated})
+
+
+def _decided(votes: Sequence[Vote], others: Sequence[LabelReply], state: State) -> State:
+    """Return what the majority changes of the label that the first vote gave."""
+    winner, tied = majority(votes)
+    if winner == votes[0] and not tied:
+        return {}
+    if tied:
+        told = ", ".join("undecided" if vote is None else str(vote) for vote in votes)
+        return {"label": None, "abstained": True, "reason": f"the votes are divided ({told}). {state['reason']}"}
+    reason = next(reply.reason for reply in others if reply.label == winner)
+    return {"label": winner, "abstained": winner is None, "reason": reason}
+
+
+def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:
+    """Return the answer with the most votes, and whether another has as many (the answer is then None)."""
+    (first, most), *rest = Counter(votes).most_common()
+    tied = bool(rest) and rest[0][1] == most
+    return (None, True) if tied else (first, False)
+
+
+def support_of(label: int, state: State) -> float:
+    """Return how far the test speaks for a label: from 1 by -1, 0 where it says nothing.
+
+    A test that passed speaks for 1 and one that failed for 0, each by its strength; one that proves nothing for none.
+    """
+    report, strength = state.get("report"), state.get("strength")
+    spoken = {Status.PASSED: 1, Status.FAILED: 0}.get(report.status) if report is not None else None
+    if spoken is None or is_vacuous(state.get("wrong_ones", ())):
+        return 0.0
+    worth = UNKNOWN_STRENGTH if strength is None else strength
+    return worth if spoken == label else -worth
+
+
+def confidence(label: int, votes: Sequence[Vote], support: float) -> float:
+    """Return a number from 0 to 1 that rises with the votes for the label and with the test's support (-1 to 1).
+
+    The votes give the chance that one more would agree, by Laplace's rule of succession: (k + 1) / (n + 2) for k of n.
+    A test of strength s that speaks for the label multiplies its odds by STRONGEST_TEST ** s, and divides them so where
+    it speaks against it: as for independent evidence, which these two are not quite, for the arbiter has read the
+    report. So this orders labels; it is a probability only after it was calibrated on labelled pairs. Examples: a
+    screener's word .67; three votes .80; three votes and a passed test of strength .9 .93, of strength 0 .80; three
+    votes against such a test .53.
+    """
+    agreed = (sum(vote == label for vote in votes) + 1) / (len(votes) + 2)
+    odds = agreed / (1 - agreed) * math.pow(STRONGEST_TEST, support)
+    return round(odds / (1 + odds), 4)

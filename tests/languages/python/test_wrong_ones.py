@@ -1,0 +1,220 @@
+"""Impostors of a snippet: they compile, differ from it and from each other, and are wrong in the way they say."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.languages import Impostor, MalformedProgram, PythonLanguage
+from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Snippet
+from agent.languages.plain import PlainLanguage
+from agent.languages.python.source import Unparsable, fragment_reason
+from tests.languages.python.snippets import snippets
+
+VARIOUS = """def pick(xs, low, high=10, strict=False):
+    kept = []
+    for i in range(len(xs)):
+        if xs[i] > low and not strict:
+            kept.append(xs[i] * 2)
+        elif xs[i] in (1, 2):
+            continue
+    return sorted(kept, reverse=True)
+"""
+
+
+def made(code: str, limit: int = 50) -> dict[str, list[Impostor]]:
+    found: dict[str, list[Impostor]] = {}
+    for impostor in PythonLanguage().wrong_ones(Snippet(code), limit):
+        found.setdefault(impostor.kind, []).append(impostor)
+    return found
+
+
+def loaded(impostor: Impostor) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(impostor.snippet.code, space)
+    return space
+
+
+@given(snippets(), st.integers(0, 20))
+def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None:
+    language = PythonLanguage()
+    snippet = language.inspect(code)
+    found = language.wrong_ones(snippet, limit)
+    assert found == language.wrong_ones(snippet, limit)
+    assert len(found) <= limit
+    if snippet.problem is not None:
+        return
+    trees = [ast.dump(ast.parse(text)) for text in (snippet.code, *(one.snippet.code for one in found))]
+    assert len(set(trees)) == len(trees)
+    for one in found:
+        fragment_reason(one.snippet.code)
+    assert found or limit == 0
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_it(text: str) -> None:
+    PythonLanguage().wrong_ones(Snippet(text), 12)
+
+
+@pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
+def test_code_that_cannot_be_written_out_has_few_or_none(code: str) -> None:
+    assert len(PythonLanguage().wrong_ones(Snippet(code), 12)) <= 12
+
+
+def test_very_long_code_has_stand_ins_alone() -> None:
+    assert made(VARIOUS + "# long\n" * 5_000).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES}
+
+
+def test_a_language_that_cannot_be_read_has_none() -> None:
+    assert PlainLanguage("cobol").wrong_ones(Snippet("DISPLAY 'X'."), 12) == ()
+
+
+def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds() -> None:
+    found = PythonLanguage().wrong_ones(Snippet(VARIOUS), 9)
+    assert [one.kind for one in found] == [
+        RETURNS_NOTHING,
+        RETURNS_FIRST_ARGUMENT,
+        RAISES,
+        "swapped_comparison",
+        "off_by_one",
+        "dropped_branch",
+        "swapped_arithmetic",
+        "dropped_statement",
+        "empty_result",
+    ]
+    counts = Counter(one.kind for one in PythonLanguage().wrong_ones(Snippet(VARIOUS), 14))
+    assert len(counts) == 12
+    assert max(counts.values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "was", "becomes"),
+    [
+        ("swapped_comparison", "xs[i] > low", "xs[i] <= low"),
+        ("swapped_comparison", "xs[i] in (1, 2)", "xs[i] not in (1, 2)"),
+        ("off_by_one", "range(len(xs))", "range(len(xs) - 1)"),
+        ("off_by_one", "2", "3"),
+        ("off_by_one", "2", "1"),
+        ("off_by_one", "xs[i] > low", "xs[i] >= low"),
+        ("dropped_branch", "xs[i] > low and (not strict)", "False"),
+        ("negated_condition", "xs[i] > low and (not strict)", "not (xs[i] > low and (not strict))"),
+        ("swapped_and_or", "xs[i] > low and (not strict)", "xs[i] > low or not strict"),
+        ("swapped_arithmetic", "xs[i] * 2", "xs[i] + 2"),
+        ("swapped_truth", "True", "False"),
+        ("dropped_statement", "kept.append(xs[i] * 2)", None),
+        ("empty_result", "sorted(kept, reverse=True)", "[]"),
+    ],
+)
+def test_a_mutant_says_what_it_changed(kind: str, was: str, becomes: str | None) -> None:
+    after = "nothing" if becomes is None else f"`{becomes}`"
+    changes = [one.change.partition(": ")[2] for one in made(VARIOUS)[kind]]
+    assert f"`{was}` became {after}" in changes
+
+
+def test_signatures_decorators_and_annotations_are_left_alone() -> None:
+    code = "@cached(size=5)\ndef f(a: Literal[3] = 7) -> Literal[9]:\n    return a\n"
+    assert made(code).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES} - {RETURNS_FIRST_ARGUMENT}
+
+
+@pytest.mark.parametrize(
+    "expression", ["'a' + x", "x + 'b' + y", "str(x) + y", "[0] * x", "f'{x}' + y", "x.strip() + y", "'%s' % x"]
+)
+def test_texts_and_lists_are_not_subtracted(expression: str) -> None:
+    assert "swapped_arithmetic" not in made(f"def f(x, y):\n    return g({expression})\n")
+
+
+def test_what_makes_a_loop_end_is_left_alone() -> None:
+    code = "def f(n, k):\n    while n > k:\n        n -= 5\n        k += 7\n    return g(n)\n"
+    changes = [one.change for found in made(code).values() for one in found]
+    assert not [change for change in changes if "5" in change or "7" in change]
+
+
+def test_code_that_runs_only_as_a_script_is_left_alone() -> None:
+    code = "def f(x):\n    return x.y\n\n\nif __name__ == '__main__':\n    print(f(3) + 1)\n"
+    assert made(code).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES}
+
+
+class TestStandIns:
+    def test_of_a_function(self) -> None:
+        found = made('def f(a, b):\n    """Say."""\n    return a + b\n')
+        assert loaded(found[RETURNS_NOTHING][0])["f"](1, 2) is None
+        assert loaded(found[RETURNS_FIRST_ARGUMENT][0])["f"](1, 2) == 1
+        with pytest.raises(RuntimeError):
+            loaded(found[RAISES][0])["f"](1, 2)
+        assert {loaded(one[0])["f"].__doc__ for one in found.values()} == {"Say."}
+
+    def test_of_a_method_give_the_first_argument_behind_self(self) -> None:
+        found = made("def f(self, a):\n    return self.x + a\n")
+        assert loaded(found[RETURNS_FIRST_ARGUMENT][0])["f"](object(), 5) == 5
+
+    @pytest.mark.parametrize("code", ["def f():\n    return now()\n", "def f(self):\n    return self.x\n"])
+    def test_without_an_argument_there_is_none_to_return(self, code: str) -> None:
+        assert made(code).keys() >= {RETURNS_NOTHING, RAISES}
+        assert RETURNS_FIRST_ARGUMENT not in made(code)
+
+    @pytest.mark.parametrize("signature", ["*values", "*, value"])
+    def test_of_any_signature_give_its_first_value(self, signature: str) -> None:
+        function = loaded(made(f"def f({signature}):\n    return g()\n")[RETURNS_FIRST_ARGUMENT][0])["f"]
+        assert (function(4, 5) if "values" in signature else function(value=4)) == 4
+
+    def test_of_a_generator_are_generators(self) -> None:
+        found = made("def f(xs):\n    for x in xs:\n        yield x * x\n")
+        assert list(loaded(found[RETURNS_NOTHING][0])["f"]("ab")) == []
+        assert list(loaded(found[RETURNS_FIRST_ARGUMENT][0])["f"]("ab")) == ["ab"]
+        stand_in = loaded(found[RAISES][0])["f"]("ab")
+        with pytest.raises(RuntimeError):
+            next(stand_in)
+
+    def test_of_a_coroutine_are_coroutines(self) -> None:
+        found = made("async def f(x):\n    return await g(x)\n")
+        assert asyncio.run(loaded(found[RETURNS_FIRST_ARGUMENT][0])["f"](3)) == 3
+
+    def test_of_a_class_keep_its_constructor(self) -> None:
+        found = made(
+            "class A:\n    def __init__(self, x):\n        self.x = x\n\n    def y(self, z):\n        return z + z\n"
+        )
+        built = loaded(found[RETURNS_NOTHING][0])["A"](3)
+        assert (built.x, built.y(4)) == (3, None)
+
+    def test_of_a_class_that_only_constructs_replace_that(self) -> None:
+        found = made("class A:\n    def __init__(self, x):\n        self.x = x\n")
+        assert not hasattr(loaded(found[RETURNS_NOTHING][0])["A"](3), "x")
+
+    def test_of_several_functions_replace_all_of_them(self) -> None:
+        found = made("def f(x):\n    return g(x) + 1\n\n\ndef g(x):\n    return x\n")
+        space = loaded(found[RETURNS_NOTHING][0])
+        assert (space["f"](1), space["g"](1)) == (None, None)
+
+    def test_of_a_decorator_replace_the_outer_function(self) -> None:
+        code = "def twice(f):\n    def inner(*a):\n        return f(*a) * 2\n    return inner\n"
+        assert loaded(made(code)[RETURNS_FIRST_ARGUMENT][0])["twice"](len) is len
+
+    def test_of_statements_keep_their_imports(self) -> None:
+        found = made("import json\n\nx = json.dumps([1])\n")
+        assert loaded(found[RETURNS_NOTHING][0]).keys() >= {"json"}
+        assert "x" not in loaded(found[RETURNS_NOTHING][0])
+        with pytest.raises(RuntimeError):
+            loaded(found[RAISES][0])
+
+    def test_of_code_that_does_nothing_are_no_stand_ins(self) -> None:
+        assert RETURNS_NOTHING not in made("def f():\n    return\n")
+
+
+@given(snippets())
+def test_impostors_take_the_snippets_place(code: str) -> None:
+    language = PythonLanguage()
+    snippet = language.inspect(code)
+    template = "class Holder:\n    # <candidate>\n\n\ndef test_a():\n    pass\n"
+    try:
+        language.insert(template, snippet)
+        ast.parse(ast.unparse(ast.parse(snippet.code)))
+    except (MalformedProgram, Unparsable):
+        return
+    for one in language.wrong_ones(snippet, 12):
+        assert language.insert(template, one.snippet).cases == ("test_a",)

@@ -1,0 +1,20 @@
+"""One bubblewrap backend for the nodes that execute."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agent.sandbox.base import SandboxBackend
+from tests.sandbox.conftest import nothing_stays, start
+
+__all__ = ["nothing_stays"]
+
+
+@pytest.fixture(scope="session")
+async def bwrap() -> AsyncIterator[SandboxBackend]:
+    """A started backend."""
+    started = await start("bwrap")
+    yield started
+    await started.close()

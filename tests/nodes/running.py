@@ -1,0 +1,40 @@
+"""Runs nodes on programs that are not generated: in a real sandbox, or against a script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agent.config import PipelineConfig
+from agent.languages import PythonLanguage
+from agent.llm.asking import Asker
+from agent.llm.gateway import Gateway
+from agent.llm.models import Models
+from agent.llm.scripted import ScriptedLLM
+from agent.nodes.execute import Execute
+from agent.prompts import Prompts
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.session import SandboxSession
+from agent.state import State, Tools
+from agent.types import Pair
+
+
+@asynccontextmanager
+async def tools_in(
+    backend: SandboxBackend, config: PipelineConfig | None = None, model: ScriptedLLM | None = None
+) -> AsyncIterator[Tools]:
+    """Give nodes a session in this backend, and a model that answers nothing but its script."""
+    session = SandboxSession(backend)
+    asker = Asker(Gateway(Models.of(model or ScriptedLLM([]))), Prompts(), pair_id="1")
+    yield Tools(asker, PythonLanguage(), config or PipelineConfig(), session)
+    await session.close()
+
+
+async def executed(template: str, code: str, tools: Tools) -> State:
+    """Run a program once, as the pipeline does before it looks closer."""
+    language = PythonLanguage()
+    snippet = language.inspect(code)
+    state: State = {"pair": Pair(id="1", query="q", code=code), "snippet": snippet}
+    state["program"] = language.insert(template, snippet)
+    step = await Execute()(state, tools)
+    return {**state, **step.update}

@@ -1,0 +1,116 @@
+"""A program with time, chance or order in it is run again, and must agree with itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.config import PipelineConfig
+from agent.nodes.check_flakiness import CheckFlakiness
+from agent.sandbox.base import HASH_SEED, Job, RunResult, SandboxBackend
+from agent.sandbox.scripted import ScriptedSandbox
+from agent.state import Step
+from agent.types import CaseOutcome, Cause, Status
+from tests.nodes.running import executed, tools_in
+from tests.scripts import failed, passed
+
+ORDER = """# <candidate>
+
+
+def test_order():
+    assert unique(list("abcdefghijklmnop")) == {expected}
+
+
+def test_number():
+    assert len(unique([1, 1, 2])) == 2
+"""
+PRINTS = "# <candidate>\n\n\ndef test_order():\n    print(*unique(list('abcdefghijklmnop')))\n"
+UNIQUE = "def unique(xs):\n    return list(set(xs))\n"
+CHANCE = "import random\n\n\ndef draw(xs):\n    return random.choice(xs)\n"
+STEADY_CHANCE = "# <candidate>\n\n\ndef test_draws_one_of_them():\n    assert draw([1, 2, 3]) in [1, 2, 3]\n"
+LEAVES_A_FILE = """# <candidate>
+import random
+
+
+def test_writes():
+    note("x")
+    assert open("note.txt").read() == "x"
+"""
+NOTE = "def note(text):\n    with open('note.txt', 'x') as file:\n        file.write(text)\n"
+
+
+async def checked(template: str, code: str, backend: SandboxBackend) -> Step:
+    async with tools_in(backend) as tools:
+        return await CheckFlakiness()(await executed(template, code, tools), tools)
+
+
+@pytest.mark.bwrap
+async def test_an_order_that_hashes_decide_is_flaky(bwrap: SandboxBackend) -> None:
+    async with tools_in(bwrap) as tools:
+        seen = await executed(PRINTS, UNIQUE, tools)
+        state = await executed(ORDER.replace("{expected}", repr(seen["result"].stdout.split())), UNIQUE, tools)
+        assert state["report"].status is Status.PASSED
+        step = await CheckFlakiness()(state, tools)
+    assert step.outcome == "flaky"
+    report = step.update["report"]
+    assert (report.status, report.cause, report.executed) == (Status.ERROR, Cause.FLAKY, False)
+    assert [(case.name, case.outcome, case.cause) for case in report.cases] == [
+        ("test_order", CaseOutcome.ERROR, Cause.FLAKY),
+        ("test_number", CaseOutcome.PASSED, None),
+    ]
+    assert "order of sets" in report.message
+    assert "test_order" in report.message
+
+
+@pytest.mark.bwrap
+async def test_chance_whose_properties_are_tested_is_steady(bwrap: SandboxBackend) -> None:
+    assert await checked(STEADY_CHANCE, CHANCE, bwrap) == Step("steady", {})
+
+
+@pytest.mark.bwrap
+async def test_a_file_that_an_earlier_run_wrote_is_no_flakiness(bwrap: SandboxBackend) -> None:
+    assert await checked(LEAVES_A_FILE, NOTE, bwrap) == Step("steady", {})
+
+
+def by_turns(*ends: object) -> ScriptedSandbox:
+    """Return a sandbox whose runs pass or fail as told."""
+    left = list(ends)
+    return ScriptedSandbox(lambda job: left.pop(0)(job))  # type: ignore[operator]
+
+
+async def test_one_disagreement_among_three_runs_is_enough() -> None:
+    step = await checked(STEADY_CHANCE, CHANCE, by_turns(passed, passed, failed))
+    assert step.outcome == "flaky"
+    assert "passed, passed, failed" in step.update["report"].cases[0].message
+
+
+async def test_a_test_that_always_fails_is_evidence() -> None:
+    assert await checked(STEADY_CHANCE, CHANCE, by_turns(failed, failed, failed)) == Step("steady", {})
+
+
+async def test_what_varies_in_nothing_is_run_once() -> None:
+    sandbox = ScriptedSandbox(passed)
+    await checked("# <candidate>\n\n\ndef test_a():\n    assert f() == 1\n", "def f():\n    return 1\n", sandbox)
+    assert len(sandbox.jobs) == 1
+
+
+async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
+    sandbox = ScriptedSandbox(passed)
+    await checked(STEADY_CHANCE, CHANCE, sandbox)
+    assert [job.options.get(HASH_SEED) for job in sandbox.jobs] == [None, "1", "2"]
+    assert sandbox.acquired == 3
+
+
+async def test_a_run_that_took_all_its_time_is_not_repeated() -> None:
+    def hangs(_job: Job) -> RunResult:
+        return RunResult(timed_out=True, exit_code=None, signal=9)
+
+    sandbox = ScriptedSandbox(hangs)
+    assert await checked(STEADY_CHANCE, CHANCE, sandbox) == Step("steady", {})
+    assert len(sandbox.jobs) == 1
+
+
+async def test_the_number_of_runs_is_a_setting() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox, PipelineConfig(flakiness_runs=5)) as tools:
+        await CheckFlakiness()(await executed(STEADY_CHANCE, CHANCE, tools), tools)
+    assert len(sandbox.jobs) == 5

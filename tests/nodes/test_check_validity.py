@@ -1,0 +1,161 @@
+"""A program is tried on code that is wrong: what it does not notice, it does not prove."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.config import PipelineConfig
+from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING
+from agent.nodes.check_validity import CheckValidity, describe, is_vacuous
+from agent.sandbox.base import Job, RunResult, SandboxBackend
+from agent.sandbox.scripted import ScriptedSandbox
+from agent.state import State, Step
+from agent.types import Status, WrongOne
+from tests.nodes.running import executed, tools_in
+from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
+from tests.scripts import failed, passed
+
+TEMPLATE = "# <candidate>\n\n\ndef test_a():\n    assert slug('A b') == 'a-b'\n"
+SMOKE = "# <candidate>\n\n\ndef test_a():\n    slug('A b')\n"
+
+
+async def checked(template: str, code: str, backend: SandboxBackend, **more: str) -> Step:
+    async with tools_in(backend) as tools:
+        state: State = {**(await executed(template, code, tools)), **more}  # type: ignore[typeddict-item]
+        return await CheckValidity()(state, tools)
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("code", "template"), VACUOUS.values(), ids=VACUOUS)
+async def test_a_program_proves_nothing_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+    step = await checked(template, code, bwrap)
+    assert step.outcome == "vacuous"
+    assert "code that does nothing and returns nothing" in step.update["weakness"]
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("code", "template"), SOUND.values(), ids=SOUND)
+async def test_a_program_proves_what_it_says_of(bwrap: SandboxBackend, code: str, template: str) -> None:
+    step = await checked(template, code, bwrap)
+    assert step.outcome == "checked"
+    stand_ins = [one for one in step.update["wrong_ones"] if one.kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT)]
+    assert all(one.killed for one in stand_ins)
+    assert step.update["strength"] is not None
+    assert step.update["strength"] > 0.5
+
+
+@pytest.mark.bwrap
+async def test_to_call_the_code_and_look_at_nothing_proves_nothing(bwrap: SandboxBackend) -> None:
+    assert (await checked(SMOKE, SLUG, bwrap)).outcome == "vacuous"
+
+
+@pytest.mark.bwrap
+async def test_a_file_that_the_snippet_left_is_not_the_work_of_a_stand_in(bwrap: SandboxBackend) -> None:
+    code = "def note(text):\n    with open('note.txt', 'w') as file:\n        file.write(text)\n"
+    template = "# <candidate>\n\n\ndef test_a():\n    note('x')\n    assert open('note.txt').read() == 'x'\n"
+    step = await checked(template, code, bwrap)
+    assert {one.kind: one.killed for one in step.update["wrong_ones"]}[RETURNS_NOTHING]
+
+
+@pytest.mark.bwrap
+async def test_a_mutant_that_never_ends_is_killed_by_time(bwrap: SandboxBackend) -> None:
+    code = "def f(n):\n    while True:\n        n = n - 1\n        if n <= 0:\n            return n\n"
+    template = "# <candidate>\n\n\ndef test_a():\n    assert f(3) == 0\n"
+    async with tools_in(bwrap, PipelineConfig(wrong_one_timeout=0.5)) as tools:
+        step = await CheckValidity()(await executed(template, code, tools), tools)
+    statuses = {one.kind: one.status for one in step.update["wrong_ones"]}
+    assert statuses["dropped_branch"] is Status.TIMEOUT
+    assert WrongOne(kind="x", change="", status=Status.TIMEOUT).killed
+
+
+class Runs:
+    """Answers the first run as passed and every wrong one by its text."""
+
+    def __init__(self, **ends: object) -> None:
+        self.ends = ends
+        self.first = True
+
+    def __call__(self, job: Job) -> RunResult:
+        if self.first:
+            self.first = False
+            return passed(job)
+        end = next((end for text, end in self.ends.items() if text in job.program), passed)
+        return end(job)  # type: ignore[operator, no-any-return]
+
+
+async def test_strength_is_the_share_of_the_killed() -> None:
+    sandbox = ScriptedSandbox(Runs(RuntimeError=failed, title=passed))
+    async with tools_in(sandbox, PipelineConfig(wrong_ones=4)) as tools:
+        state = await executed(TEMPLATE, SLUG, tools)
+        state["weakness"] = "an earlier one was vacuous"
+        step = await CheckValidity()(state, tools)
+    assert [one.kind for one in step.update["wrong_ones"]][:3] == [RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES]
+    assert step.update["strength"] == 1 / 4
+
+
+async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_second_time() -> None:
+    first = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed))
+    assert first.outcome == "vacuous"
+    assert (first.update["wrong_ones"], first.update["strength"]) == ((), None)
+    second = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed), weakness=first.update["weakness"])
+    assert second.outcome == "checked"
+    assert second.update["strength"] == 0
+    assert second.update["report"].status is Status.PASSED
+    assert second.update["report"].message.startswith("the program proves nothing. No case")
+
+
+async def test_only_what_passed_is_tried_on_wrong_ones() -> None:
+    sandbox = ScriptedSandbox(failed)
+    assert await checked(TEMPLATE, SLUG, sandbox) == Step("checked", {"wrong_ones": (), "strength": None})
+    assert len(sandbox.jobs) == 1
+
+
+async def test_wrong_ones_are_no_executions_of_the_pair() -> None:
+    step = await checked(TEMPLATE, SLUG, ScriptedSandbox(Runs(return_=failed)))
+    assert not {"executions", "result", "repairs", "rounds"} & step.update.keys()
+
+
+async def test_none_are_tried_when_the_setting_says_so() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox, PipelineConfig(wrong_ones=0)) as tools:
+        step = await CheckValidity()(await executed(TEMPLATE, SLUG, tools), tools)
+    assert (step.outcome, step.update["strength"], len(sandbox.jobs)) == ("checked", None, 1)
+
+
+async def test_wrong_ones_have_little_time_but_no_less_than_the_snippet_needed() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox, PipelineConfig(wrong_ones=1, test_timeout=10, wrong_one_timeout=2)) as tools:
+        state = await executed(TEMPLATE, SLUG, tools)
+        for seconds in (0.1, 1.5, 9.0):
+            state["result"] = RunResult(seconds=seconds)
+            await CheckValidity()(state, tools)
+    assert [job.timeout for job in sandbox.jobs[1:]] == [2, 4.5, 10]
+
+
+def one(kind: str, status: Status) -> WrongOne:
+    return WrongOne(kind=kind, change="line 1: `secret_name < 3` became `secret_name >= 3`", status=status)
+
+
+@pytest.mark.parametrize(
+    ("found", "vacuous"),
+    [
+        ([one(RETURNS_NOTHING, Status.PASSED)], True),
+        ([one(RETURNS_NOTHING, Status.ERROR)], False),
+        ([one(RETURNS_NOTHING, Status.PASSED), one(RAISES, Status.ERROR)], True),
+        ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.FAILED)], False),
+        ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.ERROR)], True),
+        ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.TIMEOUT)], True),
+        ([one(RETURNS_NOTHING, Status.PASSED), one(RETURNS_FIRST_ARGUMENT, Status.FAILED)], False),
+        ([one(RAISES, Status.PASSED)], False),
+        ([], False),
+    ],
+)
+def test_to_notice_a_crash_is_no_proof(found: list[WrongOne], vacuous: bool) -> None:
+    assert is_vacuous(found) is vacuous
+
+
+def test_the_model_is_told_kinds_and_nothing_of_the_code() -> None:
+    told = describe([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.PASSED), one("x", Status.FAILED)])
+    assert "does nothing and returns nothing" in told
+    assert "off by one (1 tried)" in told
+    assert "secret_name" not in told

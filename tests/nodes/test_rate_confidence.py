@@ -1,0 +1,178 @@
+"""Confidence: the arbiter's votes, the label they give, and a number that orders labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import PipelineConfig
+from agent.languages.base import RAISES, RETURNS_NOTHING
+from agent.llm.base import Reply
+from agent.llm.scripted import ScriptedLLM
+from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, majority, support_of
+from agent.sandbox.scripted import ScriptedSandbox
+from agent.state import State
+from agent.types import Cause, Status, TestReport, WrongOne
+from tests.nodes.running import tools_in
+from tests.scripts import PAIR, label
+
+VOTES = st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=9)
+SUPPORT = st.floats(-1, 1)
+
+
+async def rated(labels: Sequence[int], votes: int = 3, **more: Any) -> tuple[State, ScriptedLLM]:
+    """Let the arbiter decide with these answers, then rate; return the state."""
+    model = ScriptedLLM([label(value, f"vote {number}") for number, value in enumerate(labels)])
+    async with tools_in(ScriptedSandbox(), PipelineConfig(votes=votes), model) as tools:
+        state: State = {"pair": PAIR, **more}  # type: ignore[typeddict-item]
+        for node in (Arbitrate(), RateConfidence()):
+            state = {**state, **(await node(state, tools)).update}
+    return state, model
+
+
+async def test_the_arbiter_is_asked_the_same_question_three_times_in_all() -> None:
+    state, model = await rated([1, 1, 1])
+    assert state["votes"] == (1, 1, 1)
+    assert len({call.messages for call in model.calls}) == 1
+    assert [call.role for call in model.calls] == ["arbitrate"] * 3
+    assert len({call.sample for call in model.calls}) == 3
+
+
+async def test_the_majority_decides_and_gives_its_reason() -> None:
+    state, _ = await rated([1, 0, 0])
+    assert (state["label"], state["reason"], state["decided_by"]) == (0, "vote 1", "arbitrate")
+
+
+async def test_a_label_that_the_votes_confirm_stays_with_its_reason() -> None:
+    state, _ = await rated([1, 0, 1])
+    assert (state["label"], state["reason"]) == (1, "vote 0")
+
+
+async def test_votes_that_are_divided_leave_it_undecided() -> None:
+    state, _ = await rated([1, 0], votes=2)
+    assert (state["label"], state["abstained"], state["confidence"]) == (None, True, None)
+    assert state["reason"] == "the votes are divided (1, 0). vote 0"
+
+
+async def test_one_vote_costs_no_call_beyond_the_arbiters() -> None:
+    state, model = await rated([1], votes=1)
+    assert len(model.calls) == 1
+    assert "votes" not in state
+    assert state["confidence"] == confidence(1, [1], 0)
+
+
+async def test_what_screener_or_rule_decided_is_rated_without_a_call() -> None:
+    report = TestReport(status=Status.PASSED)
+    async with tools_in(ScriptedSandbox()) as tools:
+        screened: State = {"pair": PAIR, "label": 0, "decided_by": "screen", "reason": "r"}
+        step = await RateConfidence()(screened, tools)
+        assert step.update == {"confidence": confidence(0, [0], 0)}
+        ruled: State = {"pair": PAIR, "report": report}
+        ruled = {**ruled, **(await ArbitrateByRule()(ruled, tools)).update}
+        assert (await RateConfidence()(ruled, tools)).update == {"confidence": confidence(1, [1], 0.5)}
+
+
+async def test_an_undecided_label_has_no_confidence() -> None:
+    async with tools_in(ScriptedSandbox()) as tools:
+        undecided: State = {"pair": PAIR, "label": None, "decided_by": "arbitrate_by_rule", "reason": "r"}
+        assert (await RateConfidence()(undecided, tools)).update == {"confidence": None}
+        # kept as 0 by whoever wants it so: the evidence still does not decide
+        abstained: State = {**undecided, "label": 0, "abstained": True}
+        assert (await RateConfidence()(abstained, tools)).update == {"confidence": None}
+
+
+async def test_the_strength_of_the_test_counts() -> None:
+    passed = TestReport(status=Status.PASSED)
+    strong, _ = await rated([1, 1, 1], report=passed, strength=0.9)
+    weak, _ = await rated([1, 1, 1], report=passed, strength=0.1)
+    against, _ = await rated([0, 0, 0], report=passed, strength=0.9)
+    levels = [state["confidence"] for state in (strong, weak, against)]
+    assert levels == sorted(levels, reverse=True)
+    assert len(set(levels)) == 3
+
+
+@pytest.mark.parametrize(
+    ("label", "report", "strength", "expected"),
+    [
+        (1, TestReport(status=Status.PASSED), 0.75, 0.75),
+        (0, TestReport(status=Status.PASSED), 0.75, -0.75),
+        (1, TestReport(status=Status.PASSED), None, 0.5),
+        (0, TestReport(status=Status.FAILED), None, 0.5),
+        (1, TestReport(status=Status.FAILED), None, -0.5),
+        (0, TestReport(status=Status.ERROR, cause=Cause.FLAKY), None, 0.0),
+        (0, TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET), None, 0.0),
+        (1, None, None, 0.0),
+    ],
+)
+def test_a_test_speaks_for_a_label(label: int, report: TestReport | None, strength: Any, expected: float) -> None:
+    state: State = {"strength": strength}
+    if report is not None:
+        state["report"] = report
+    assert support_of(label, state) == expected
+
+
+def test_a_test_that_proves_nothing_speaks_for_no_label() -> None:
+    crashes = WrongOne(kind=RAISES, change="", status=Status.ERROR)
+    survivor = WrongOne(kind=RETURNS_NOTHING, change="", status=Status.PASSED)
+    state: State = {"report": TestReport(status=Status.PASSED), "strength": 0.5, "wrong_ones": (survivor, crashes)}
+    assert (support_of(1, state), support_of(0, state)) == (0, 0)
+
+
+@given(st.sampled_from([0, 1]), VOTES, SUPPORT)
+def test_confidence_is_between_0_and_1(label: int, votes: list[Vote], support: float) -> None:
+    assert 0 < confidence(label, votes, support) < 1
+
+
+@given(st.sampled_from([0, 1]), VOTES, SUPPORT, SUPPORT)
+def test_confidence_rises_with_the_tests_support(label: int, votes: list[Vote], one: float, other: float) -> None:
+    least, most = sorted((one, other))
+    assert confidence(label, votes, least) <= confidence(label, votes, most)
+    if most - least > 0.01:
+        assert confidence(label, votes, least) < confidence(label, votes, most)
+
+
+@given(st.sampled_from([0, 1]), VOTES, SUPPORT, st.data())
+def test_confidence_rises_with_each_vote_for_the_label(
+    label: int, votes: list[Vote], support: float, data: st.DataObject
+) -> None:
+    against = [at for at, vote in enumerate(votes) if vote != label]
+    if not against:
+        assert confidence(label, [*votes, label], support) > confidence(label, votes, support)
+        return
+    turned = [*votes]
+    turned[data.draw(st.sampled_from(against))] = label  # type: ignore[call-overload]
+    assert confidence(label, turned, support) > confidence(label, votes, support)
+
+
+@given(VOTES)
+def test_a_majority_has_more_votes_than_any_other_answer(votes: list[Vote]) -> None:
+    winner, tied = majority(votes)
+    counts = {answer: votes.count(answer) for answer in (0, 1, None)}
+    best = [answer for answer, count in counts.items() if count == max(counts.values())]
+    assert tied == (len(best) > 1)
+    assert winner == (None if tied else best[0])
+
+
+async def test_a_vote_that_cannot_be_read_is_asked_again() -> None:
+    model = ScriptedLLM([label(1), "no label here", label(1), json.dumps({"label": 0})])
+    async with tools_in(ScriptedSandbox(), PipelineConfig(votes=3), model) as tools:
+        state: State = {"pair": PAIR}
+        state = {**state, **(await Arbitrate()(state, tools)).update}
+        assert (await RateConfidence()(state, tools)).update["votes"] == (1, 1, 0)
+
+
+async def test_probabilities_of_tokens_are_not_used() -> None:
+    doubtful = {"choices": [{"logprobs": {"content": [{"token": "1", "logprob": -9.0}]}}]}
+    model = ScriptedLLM([Reply(label(1, "vote 0"), raw=doubtful), label(1), label(1)])
+    async with tools_in(ScriptedSandbox(), model=model) as tools:
+        state: State = {"pair": PAIR}
+        state = {**state, **(await Arbitrate()(state, tools)).update}
+        found = (await RateConfidence()(state, tools)).update["confidence"]
+        assert tools.asker.exchanges[0].raw == doubtful
+    assert found == (await rated([1, 1, 1]))[0]["confidence"]
