@@ -86,7 +86,9 @@ class Node(Protocol):
     `requires` names the state keys it reads without a default. `outcomes` maps each outcome to the state keys it then
     provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the node is
     toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything. A node that asks a model may
-    name its role in an attribute `role`: a run without a model for it is then refused before anything is spent.
+    name its role, or a tuple of them, in an attribute `role`: a run without a model for it is then refused before
+    anything is spent. A node that does more than a plain one in the same place may name that one in an attribute
+    `plain`: toggled off, it gives way to it. Both then have the same outcomes.
     """
 
     @property

@@ -57,7 +57,10 @@ def annotate(
     model: Models = None,
     base_url: BaseUrl = None,
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
-    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+    ] = None,
     sandbox: SandboxName = "auto",
     image: Image = None,
     memory: Memory = None,
@@ -197,7 +200,10 @@ def doctor(
 @app.command()
 def graph(
     variant: Annotated[str | None, typer.Argument(help="A pipeline's name or YAML file; none: list them.")] = None,
-    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+    ] = None,
 ) -> None:
     """Draw a pipeline as a Mermaid flowchart."""
     from agent.cli.graph import run
