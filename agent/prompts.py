@@ -14,11 +14,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent.errors import PromptError
-from agent.prompt_text import delimited, describe_history, describe_list, describe_report, describe_simulation
+from agent.prompt_text import (
+    delimited,
+    describe_history,
+    describe_list,
+    describe_report,
+    describe_simulation,
+    fitted,
+)
 from agent.resources import data_folder
 from agent.types import CaseOutcome, CaseResult, Cause, Message, Simulated, Status, TestReport
 
@@ -36,6 +44,9 @@ ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
 
 _RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
 _BLOCKS: Mapping[str, tuple[Literal["system", "user"], ...]] = {"reask": ("user",)}
+_DATA = "_data"
+_LONGEST_WORD = 20
+_PLACE = re.compile("\0([0-9]+)\0")
 
 
 class Prompts:
@@ -71,15 +82,17 @@ class Prompts:
         if role not in self.roles:
             raise PromptError(f"there is no prompt template {role}.j2")
         template = self._environment.get_template(f"{role}.j2")
-        context = template.new_context(_plain(variables))
-        messages = []
+        data: list[tuple[str, str]] = []
+        context = template.new_context({**_plain(variables), _DATA: data})
+        texts = []
         for block in _blocks(role):
             try:
-                text = "".join(template.blocks[block](context))
+                texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
                 raise PromptError(f"{role}.j2, block {block!r}, does not render: {error}") from error
-            messages.append(Message(block, _squeezed(text)))
-        return tuple(messages)
+        shown = delimited(data, around="\n".join(texts))
+        filled = (_PLACE.sub(lambda place: shown[int(place[1])], text) for text in texts)
+        return tuple(Message(block, text) for block, text in zip(_blocks(role), filled, strict=True))
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 (hex) of each role's template, the parts that it includes with it."""
@@ -129,10 +142,14 @@ class _Shown(str):
     __slots__ = ()
 
 
-def _data(value: Any, name: str) -> _Shown:
+@pass_context
+def _data(context: Context, value: Any, name: str) -> _Shown:
+    """Keep a text for its place: its delimiters are chosen when all texts of the prompt are known."""
     if not isinstance(value, str):
         raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
-    return _Shown(delimited(value, name))
+    data: list[tuple[str, str]] = context[_DATA]
+    data.append((name, fitted(value, name)))
+    return _Shown(f"\0{len(data) - 1}\0")
 
 
 def _finalize(value: Any) -> Any:
@@ -152,11 +169,9 @@ def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)[:40]
-
-
-def _squeezed(text: str) -> str:
-    return text.strip("\n")
+    """Return a name that fits between the lines of a prompt; one that could be a sentence is not told."""
+    word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)
+    return word if len(word) <= _LONGEST_WORD else "unknown"
 
 
 def _role(name: str) -> str:
