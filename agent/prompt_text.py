@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from agent.types import Simulated, TestReport
+from agent.types import QuerySpec, Simulated, TestReport
 
 LIMITS: Mapping[str, int] = {
     "query": 2_000,
@@ -112,6 +112,15 @@ def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
 def describe_simulation(simulated: Simulated) -> str:
     """Return a predicted outcome as text."""
     return f"status: {simulated.status}\nreason: {simulated.reason}"
+
+
+def describe_spec(spec: QuerySpec) -> str:
+    """Return the readings of a query by number, each with what it requires below it."""
+    lines = []
+    for number, reading in enumerate(spec.readings, 1):
+        lines.append(f"{number}. {_indented(reading.text)}")
+        lines += [f"   - {_indented(requirement)}" for requirement in reading.requirements]
+    return "\n".join(lines)
 
 
 def describe_list(values: tuple[str, ...]) -> str:

@@ -25,21 +25,28 @@ from agent.prompt_text import (
     describe_list,
     describe_report,
     describe_simulation,
+    describe_spec,
     fitted,
 )
 from agent.resources import data_folder
-from agent.types import CaseOutcome, CaseResult, Cause, Message, Simulated, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
-COMMON_VARIABLES = frozenset({"query", "code", "language", "fence", "context", "criterion"})
+QUERY_VARIABLES = frozenset({"query", "language", "criterion"})
+COMMON_VARIABLES = QUERY_VARIABLES | {"code", "fence", "context", "spec"}
 ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
+    "specify_query": QUERY_VARIABLES,
     "screen": COMMON_VARIABLES,
     "judge": COMMON_VARIABLES,
     "generate_test": COMMON_VARIABLES | {"marker", "advice"},
     "repair": COMMON_VARIABLES | {"program", "report", "output", "installed", "round", "history"},
     "simulate": COMMON_VARIABLES | {"program"},
-    "arbitrate": COMMON_VARIABLES | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"},
+    "arbitrate": COMMON_VARIABLES
+    | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"}
+    | {"reading"},
     "reask": frozenset({"cause", "reply"}),
 }
+OPTIONAL_VARIABLES = frozenset({"spec", "reading"})
+"""What no node need give; it is then None."""
 ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
 
 _RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
@@ -83,7 +90,7 @@ class Prompts:
             raise PromptError(f"there is no prompt template {role}.j2")
         template = self._environment.get_template(f"{role}.j2")
         data: list[tuple[str, str]] = []
-        context = template.new_context({**_plain(variables), _DATA: data})
+        context = template.new_context({**dict.fromkeys(OPTIONAL_VARIABLES), **_plain(variables), _DATA: data})
         texts = []
         for block in _blocks(role):
             try:
@@ -214,6 +221,7 @@ def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
         report=describe_report,
         history=describe_history,
         simulation=describe_simulation,
+        spec=describe_spec,
     )
     return environment
 
@@ -239,9 +247,11 @@ def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
     report = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message="m")
     full: dict[str, Any] = dict.fromkeys(ANY_VARIABLES, "text")
     full |= {"report": report, "simulated": Simulated(status="passed"), "round": 1, "criterion": "exact"}
+    full["spec"] = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
     full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
     full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
     least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
+    least["spec"] = None
     least |= {"history": (), "criterion": "half", "reply": "text"}
     bare = {**least, "program": None, "report": None, "problem": None}
     for variables in (full, least, bare) if "problem" in names else (full, least):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import PromptError
 from agent.prompt_text import printable
 from agent.prompts import ROLE_VARIABLES, Prompts
-from agent.types import CaseOutcome, CaseResult, Cause, Simulated, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Simulated, Status, TestReport
 
 PROMPTS = Prompts()
 ROLES = sorted(PROMPTS.roles - {"reask"})
@@ -30,7 +30,8 @@ def variables(role: str, query: str = "reverse a list", code: str = "def f(x): r
         "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,), "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
-        "simulated": Simulated(status="passed", reason=code),
+        "simulated": Simulated(status="passed", reason=code), "reading": query,
+        "spec": QuerySpec(readings=(Reading(text=query, requirements=(code, query)), Reading(text=code))),
     }  # fmt: skip
     return {name: values[name] for name in ROLE_VARIABLES[role]}
 

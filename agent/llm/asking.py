@@ -40,8 +40,16 @@ class Asker:
         self._reasks = reasks
         self._turns: Counter[str] = Counter()
 
-    async def ask(self, role: str, variables: Mapping[str, Any], parse: Callable[[str], T], *, reply: ReplyKind) -> T:
-        """Ask one question and return what `parse` makes of the reply.
+    async def ask(
+        self,
+        role: str,
+        variables: Mapping[str, Any],
+        parse: Callable[[str], T],
+        *,
+        reply: ReplyKind,
+        shared: bool = False,
+    ) -> T:
+        """Ask one question and return what `parse` makes of the reply; a `shared` one is asked once for all pairs.
 
         A reply that is blank, or for which `parse` raises a ValueError, is asked again with the cause, `reasks` times;
         after a blank JSON reply without the JSON mode, which some models answer with nothing but spaces.
@@ -54,9 +62,8 @@ class Asker:
         messages, kind = self._prompts.render(role, variables), reply
         problem = ""
         for _ in range(self._reasks + 1):
-            call = Call(
-                role, messages, kind, self._sample, self._pair_id, self._turns[role], variables, schema_of(role)
-            )
+            turn, schema = self._turns[role], schema_of(role, variables)
+            call = Call(role, messages, kind, self._sample, self._pair_id, turn, variables, schema, shared)
             answer = await self._answer(call)
             try:
                 if blank(answer.text):

@@ -9,11 +9,13 @@ from agent.nodes.judge import Judge
 from agent.nodes.repair import Repair
 from agent.nodes.screen import Screen
 from agent.nodes.simulate import Simulate
+from agent.nodes.specify_query import SpecifyQuery
 from agent.state import Node
 
 BUILT_IN: dict[str, Node] = {
     node.name: node
     for node in (
+        SpecifyQuery(),
         Screen(),
         GenerateTest(),
         Execute(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_execution, about_pair
+from agent.nodes.asking import about_execution, about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Status
 
@@ -33,9 +34,12 @@ class Arbitrate:
             "simulated": state.get("simulated"),
             "stand_ins": state.get("stand_ins", ()),
             "problem": None if snippet is None else snippet.problem,
+            "reading": state.get("reading"),
         }
-        reply = await tools.asker.ask("arbitrate", variables, parsing.parse_label, reply="json")
-        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
+        parse = partial(parsing.parse_label, readings=readings(state))
+        reply = await tools.asker.ask("arbitrate", variables, parse, reply="json")
+        decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
+        return Step("decided", {**decided, **chosen(state, reply.reading)})
 
 
 class ArbitrateByRule:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from agent.languages.base import Program
 from agent.llm import parsing
-from agent.nodes.asking import about_pair
+from agent.nodes.asking import about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
@@ -34,7 +34,7 @@ class GenerateTest:
             return Step("snippet_error", {"snippet": snippet, "report": report})
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
-            reply = parsing.parse_program(text, language.fence)
+            reply = parsing.parse_program(text, language.fence, readings(state))
             return reply, language.insert(reply.template, snippet)
 
         variables = {**about_pair(state, tools), "marker": language.marker, "advice": snippet.advice}
@@ -46,5 +46,6 @@ class GenerateTest:
                 "program": program,
                 "stand_ins": tuple(reply.stand_ins),
                 "reading": reply.reading,
+                **chosen(state, reply.number),
             },
         )

@@ -15,12 +15,14 @@ from agent.llm.heuristic.generation import generate_reply
 from agent.llm.heuristic.repairing import repair_reply
 from agent.llm.heuristic.ruling import arbitrate_reply, simulate_reply
 from agent.llm.heuristic.screening import judge_reply, screen_reply
+from agent.llm.heuristic.specifying import specify_reply
 from agent.types import Usage
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a rule, a table or a threshold changes: replies are cached under it."""
 
 _ROLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "specify_query": specify_reply,
     "screen": screen_reply,
     "judge": judge_reply,
     "arbitrate": arbitrate_reply,

@@ -57,7 +57,8 @@ class Written:
 def generate_reply(variables: Mapping[str, Any]) -> str:
     """Answer `generate_test`: a block with reading and stand-ins, and a block with the program."""
     written = write_program(variables["query"], variables["code"], variables["marker"])
-    head = json.dumps({"reading": written.reading, "stand_ins": list(written.stand_ins)})
+    reading = 1 if variables.get("spec") else written.reading
+    head = json.dumps({"reading": reading, "stand_ins": list(written.stand_ins)})
     return f"```json\n{head}\n```\n\n```{variables['fence']}\n{written.program}```\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.llm.heuristic.generation import EXAMPLE, ORACLE, SMOKE, TYPE
-from agent.llm.heuristic.screening import judge_from, overlap_of, shown
+from agent.llm.heuristic.screening import judge_from, met, overlap_of, shown
 from agent.types import CaseOutcome, Cause, Simulated, Status, TestReport
 
 PASSED_ORACLE_FROM = 0.2
@@ -36,7 +36,8 @@ def arbitrate_reply(variables: Mapping[str, Any]) -> str:
        with cases of another author likewise as an oracle; with smoke cases alone as for `judge`.
     """
     label, rule = _rule(variables)
-    return json.dumps({"reason": f"rule: {rule}; {shown(overlap_of(variables))}", "label": label})
+    reason = f"rule: {rule}; {shown(overlap_of(variables))}"
+    return json.dumps({"reason": reason, **met(variables, label == 1), "label": label})
 
 
 def _rule(variables: Mapping[str, Any]) -> tuple[int, str]:
