@@ -37,7 +37,9 @@ ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
     "specify_query": QUERY_VARIABLES,
     "screen": COMMON_VARIABLES,
     "judge": COMMON_VARIABLES,
-    "generate_test": COMMON_VARIABLES | {"marker", "advice"},
+    "generate_test": COMMON_VARIABLES | {"marker", "advice", "weakness"},
+    "scaffold": COMMON_VARIABLES | {"marker", "advice"},
+    "generate_blind": QUERY_VARIABLES | {"spec", "fence", "marker", "signature", "surroundings", "weakness"},
     "repair": COMMON_VARIABLES | {"program", "report", "output", "installed", "round", "history"},
     "simulate": COMMON_VARIABLES | {"program"},
     "arbitrate": COMMON_VARIABLES
@@ -45,7 +47,7 @@ ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
     | {"reading"},
     "reask": frozenset({"cause", "reply"}),
 }
-OPTIONAL_VARIABLES = frozenset({"spec", "reading"})
+OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"})
 """What no node need give; it is then None."""
 ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
 
@@ -251,7 +253,7 @@ def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
     full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
     full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
     least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
-    least["spec"] = None
+    least |= dict.fromkeys(("spec", "weakness"))
     least |= {"history": (), "criterion": "half", "reply": "text"}
     bare = {**least, "program": None, "report": None, "problem": None}
     for variables in (full, least, bare) if "problem" in names else (full, least):

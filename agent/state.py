@@ -14,12 +14,21 @@ from agent.sandbox.session import SandboxSession
 from agent.types import CommandRun, Execution, Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
 
 
+@dataclass(frozen=True)
+class Scaffold:
+    """What was written around a snippet before any test case; `surroundings` is what the cases' author sees of it."""
+
+    template: str
+    stand_ins: tuple[str, ...]
+    surroundings: str
+
+
 class State(TypedDict, total=False):
     """One pair on its way to a label. Keys appear as nodes provide them.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
     `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution. `weakness` says why an
-    earlier program proved nothing, so that another is written.
+    earlier program proved nothing, so that another is written; it tells nothing of the snippet's body.
     """
 
     pair: Pair
@@ -29,6 +38,7 @@ class State(TypedDict, total=False):
     spec: QuerySpec
     program: Program
     weakness: str
+    scaffold: Scaffold
     wrong_ones: tuple[WrongOne, ...]
     strength: float | None
     stand_ins: tuple[str, ...]

@@ -54,6 +54,20 @@ def test_leaving_out_the_repair_leads_broken_programs_to_the_arbiter() -> None:
     assert load_variant("full").without("repair").nodes == load_variant("ps_tpg_te_fa").nodes
 
 
+def test_full_plus_without_what_is_its_own_is_full() -> None:
+    left, full = load_variant("full_plus"), load_variant("full")
+    for name in [name for name in left.nodes if name not in full.nodes]:
+        left = left.without(name)
+    assert (left.start, left.nodes) == (full.start, full.nodes)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in load_variant("full_plus").nodes if name not in load_variant("full").nodes]
+)
+def test_each_part_of_full_plus_can_be_left_out_alone(name: str) -> None:
+    assert name not in build("full_plus", without=(name,)).variant.nodes
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [("nothing", "has no node 'nothing'"), ("arbitrate", "cannot be left out"), ("execute", "cannot be left out")],

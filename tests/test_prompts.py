@@ -31,6 +31,7 @@ def variables(role: str, query: str = "reverse a list", code: str = "def f(x): r
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),
         "simulated": Simulated(status="passed", reason=code), "reading": query,
+        "signature": code, "surroundings": query, "weakness": code,
         "spec": QuerySpec(readings=(Reading(text=query, requirements=(code, query)), Reading(text=code))),
     }  # fmt: skip
     return {name: values[name] for name in ROLE_VARIABLES[role]}

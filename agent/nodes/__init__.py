@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
 from agent.nodes.execute import Execute
-from agent.nodes.generate_test import GenerateTest
+from agent.nodes.generate_test import GenerateBlind, GenerateTest
 from agent.nodes.judge import Judge
 from agent.nodes.repair import Repair
 from agent.nodes.screen import Screen
@@ -18,6 +18,7 @@ BUILT_IN: dict[str, Node] = {
         SpecifyQuery(),
         Screen(),
         GenerateTest(),
+        GenerateBlind(),
         Execute(),
         Repair(),
         Simulate(),

@@ -24,7 +24,8 @@ SPEC = json.dumps(
         ]
     }
 )
-NODES = load_variant("full_plus").nodes
+FULL = load_variant("full")
+VARIANT = {"start": "specify_query", "nodes": {"specify_query": {"specified": "screen"}, **FULL.nodes}}
 CANDIDATES = [
     PAIR.model_copy(update={"id": str(n), "code": f"{PAIR.code}# {n}\n", "context": f"found on page {n}"})
     for n in range(20)
@@ -51,7 +52,7 @@ class Slow(ScriptedLLM):
 
 
 async def annotate(model: ScriptedLLM, pairs: list[Pair], **options: Any) -> list[Annotation]:
-    options = {"variant": "full_plus", "sandbox": ScriptedSandbox(passed), **options}
+    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(passed), **options}
     async with Annotator(model=model, **options) as annotator:
         return [annotation async for annotation in annotator.annotate(pairs)]
 
@@ -76,7 +77,7 @@ async def test_candidates_far_apart_share_it_too() -> None:
     model = Slow(answer)
     others = [PAIR.model_copy(update={"id": f"other {n}", "query": f"query {n}"}) for n in range(20)]
     mixed = [pair for both in zip(CANDIDATES, others, strict=True) for pair in both]
-    async with Annotator(model=model, variant="full_plus", sandbox=ScriptedSandbox(passed)) as annotator:
+    async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(passed)) as annotator:
         assert len([annotation async for annotation in annotator.annotate(mixed, ordered=True)]) == 40
     asked = [call.variables["query"] for call in of(model, "specify_query")]
     assert len(asked) == len(set(asked)) == 21
@@ -151,8 +152,7 @@ async def test_a_match_of_the_screener_keeps_its_reading() -> None:
 async def test_left_out_the_questions_are_those_of_full() -> None:
     models = [ScriptedLLM(answer), ScriptedLLM(answer)]
     await annotate(models[0], [PAIR], variant="full")
-    plain = ("specify_query", "generate_blind", "repair_program", "arbitrate_or_abstain")
-    await annotate(models[1], [PAIR], without=[name for name in plain if name in NODES])
+    await annotate(models[1], [PAIR], without=["specify_query"])
     first, second = ([call.messages for call in model.calls] for model in models)
     assert first == second
 
