@@ -40,14 +40,17 @@ ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
     "generate_test": COMMON_VARIABLES | {"marker", "advice", "weakness"},
     "scaffold": COMMON_VARIABLES | {"marker", "advice"},
     "generate_blind": QUERY_VARIABLES | {"spec", "fence", "marker", "signature", "surroundings", "weakness"},
-    "repair": COMMON_VARIABLES | {"program", "report", "output", "installed", "round", "history"},
+    "repair": COMMON_VARIABLES
+    | {"program", "report", "output", "installed", "round", "history"}
+    | {"marker", "may_correct", "first_line", "last_line"},
     "simulate": COMMON_VARIABLES | {"program"},
     "arbitrate": COMMON_VARIABLES
     | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"}
     | {"reading"},
     "reask": frozenset({"cause", "reply"}),
 }
-OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"})
+_ABILITIES = frozenset({"may_correct", "first_line", "last_line"})
+OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"}) | _ABILITIES
 """What no node need give; it is then None."""
 ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
 
@@ -248,12 +251,13 @@ def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
     case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="a\nb", cause=Cause.SNIPPET)
     report = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message="m")
     full: dict[str, Any] = dict.fromkeys(ANY_VARIABLES, "text")
+    full |= {"first_line": 1, "last_line": 2}
     full |= {"report": report, "simulated": Simulated(status="passed"), "round": 1, "criterion": "exact"}
     full["spec"] = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
     full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
     full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
     least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
-    least |= dict.fromkeys(("spec", "weakness"))
+    least |= dict.fromkeys(("spec", "weakness", "may_correct"))
     least |= {"history": (), "criterion": "half", "reply": "text"}
     bare = {**least, "program": None, "report": None, "problem": None}
     for variables in (full, least, bare) if "problem" in names else (full, least):

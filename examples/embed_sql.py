@@ -92,6 +92,15 @@ class SqlLanguage:
         """Return nothing, as there is no signature."""
         return ""
 
+    def check_correction(self, program: Program, corrected: Program) -> None:
+        """Refuse a test with fewer cases, or with other rows expected.
+
+        Raises:
+            MalformedProgram: it is such a test.
+        """
+        if _CASE.findall(program.template) != _CASE.findall(corrected.template):
+            raise MalformedProgram("the cases and the rows that they expect must stay as they are")
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return the program with the harness that runs it."""
         return Job(HARNESS, program.source, program.cases, program.options, environment, timeout)

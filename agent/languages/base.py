@@ -90,6 +90,14 @@ class Language(Protocol):
         """
         ...
 
+    def check_correction(self, program: Program, corrected: Program) -> None:
+        """Refuse a corrected program that proves less than the one it replaces.
+
+        Raises:
+            MalformedProgram: it has fewer cases, or they check less.
+        """
+        ...
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return what a sandbox runs for this program."""
         ...

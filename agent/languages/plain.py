@@ -39,6 +39,10 @@ class PlainLanguage:
         """Refuse."""
         self._refuse()
 
+    def check_correction(self, program: Program, corrected: Program) -> None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:  # noqa: ARG002
         """Refuse."""
         self._refuse()

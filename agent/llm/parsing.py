@@ -22,7 +22,7 @@ MAX_COMMANDS = 20
 MAX_READINGS = 3
 MAX_REQUIREMENTS = 8
 _LONGEST_LINE = 400
-_SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal"})
+SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal"})
 
 
 def _reason(value: Any) -> Any:
@@ -106,6 +106,13 @@ class ProgramReply(_Reply):
     stand_ins: tuple[str, ...]
     reading: _Reason = ""
     number: int | None = None
+
+
+class RepairReply(_Reply):
+    """Commands to give, and a program to take the place of the one that could not run."""
+
+    commands: tuple[str, ...] = ()
+    program: ProgramReply | None = None
 
 
 _Model = TypeVar("_Model", bound=_Reply)
@@ -232,7 +239,7 @@ def parse_commands(text: str) -> tuple[str, ...]:
         Unparsable: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
     """
     blocks = fenced_blocks(text)
-    shells = [block for block in blocks if block.language in _SHELLS]
+    shells = [block for block in blocks if block.language in SHELLS]
     if not shells:
         shells = [block for block in blocks if not block.language]
     if not shells:
@@ -242,6 +249,19 @@ def parse_commands(text: str) -> tuple[str, ...]:
     if len(commands) > MAX_COMMANDS:
         raise Unparsable(f"the reply holds {len(commands)} commands; give at most {MAX_COMMANDS}")
     return commands
+
+
+def parse_repair(text: str, fence: str) -> RepairReply:
+    """Read commands, a corrected program, or both; the program stands in a ```{fence} block, with its ```json block.
+
+    Raises:
+        Unparsable: there is neither, or as `parse_commands` and `parse_program` raise.
+    """
+    languages = [block.language for block in fenced_blocks(text)]
+    if fence.lower() not in languages:
+        return RepairReply(commands=parse_commands(text))
+    commands = parse_commands(text) if SHELLS & set(languages) else ()
+    return RepairReply(commands=commands, program=parse_program(text, fence))
 
 
 def _validated(model: type[_Model], values: dict[str, Any]) -> _Model:

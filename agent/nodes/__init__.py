@@ -6,7 +6,7 @@ from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateBlind, GenerateTest
 from agent.nodes.judge import Judge
-from agent.nodes.repair import Repair
+from agent.nodes.repair import Repair, RepairProgram
 from agent.nodes.screen import Screen
 from agent.nodes.simulate import Simulate
 from agent.nodes.specify_query import SpecifyQuery
@@ -21,6 +21,7 @@ BUILT_IN: dict[str, Node] = {
         GenerateBlind(),
         Execute(),
         Repair(),
+        RepairProgram(),
         Simulate(),
         Arbitrate(),
         ArbitrateByRule(),

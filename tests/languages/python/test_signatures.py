@@ -29,7 +29,7 @@ def surroundings(scaffold: str, code: str = "def f(a):\n    return SECRET + sort
          "def f(a, b: int=3, *c, d=None, **e) -> str:\n    ..."),
         ("import re\nX = 5\n@wraps(g)\nasync def f(): # note\n    yield X", "@wraps(g)\nasync def f():\n    ..."),
         ("def f():\n    def inner(): pass\n    class Inner: pass", "def f():\n    ..."),
-        ("class A(B, metaclass=M):\n  'doc'\n  x: int = 1\n  y = 2\n  def __init__(self, z): pass\n  def _own(self): pass",
+        ("class A(B, metaclass=M):\n  'doc'\n  x: int = 1\n  def __init__(self, z): pass\n  def _own(self): pass",
          "class A(B, metaclass=M):\n\n    def __init__(self, z):\n        ..."),
         ("@dataclass\nclass P:\n    x: int = 1\n    y = 2", "@dataclass\nclass P:\n    x: int = 1"),
         ("class E(Exception):\n    'doc'", "class E(Exception):\n    ..."),
