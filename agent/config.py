@@ -39,6 +39,9 @@ class PipelineConfig(BaseModel):
     sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
+    abstain: Literal["keep", "negative"] = Field(
+        default="keep", description="label of a pair that the evidence does not decide: none, or 0"
+    )
 
 
 class RunnerConfig(BaseModel):

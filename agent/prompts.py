@@ -46,10 +46,10 @@ ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
     "simulate": COMMON_VARIABLES | {"program"},
     "arbitrate": COMMON_VARIABLES
     | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"}
-    | {"reading"},
+    | {"reading", "may_abstain"},
     "reask": frozenset({"cause", "reply"}),
 }
-_ABILITIES = frozenset({"may_correct", "first_line", "last_line"})
+_ABILITIES = frozenset({"may_correct", "may_abstain", "first_line", "last_line"})
 OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"}) | _ABILITIES
 """What no node need give; it is then None."""
 ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
@@ -257,7 +257,7 @@ def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
     full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
     full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
     least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
-    least |= dict.fromkeys(("spec", "weakness", "may_correct"))
+    least |= dict.fromkeys(("spec", "weakness", "may_correct", "may_abstain"))
     least |= {"history": (), "criterion": "half", "reply": "text"}
     bare = {**least, "program": None, "report": None, "problem": None}
     for variables in (full, least, bare) if "problem" in names else (full, least):

@@ -27,7 +27,7 @@ def variables(role: str, query: str = "reverse a list", code: str = "def f(x): r
     values: dict[str, Any] = {
         "query": query, "code": code, "context": code, "program": code, "output": query, "problem": query,
         "cause": code, "language": "python", "fence": "python", "criterion": "exact", "marker": "# <candidate>",
-        "may_correct": True, "first_line": 3, "last_line": 9,
+        "may_correct": True, "may_abstain": True, "first_line": 3, "last_line": 9,
         "reply": "text", "round": 1, "advice": (code, query), "stand_ins": (query,), "installed": (code,),
         "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=query),
         "history": ({"command": query, "outcome": "failed", "output": code},),

@@ -81,6 +81,10 @@ def annotate(
     field_map: Annotated[
         str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
     ] = None,
+    abstain: Annotated[
+        Literal["keep", "negative"],
+        typer.Option(help="Where the arbiter may abstain and does: keep the label null, or make it 0."),
+    ] = "keep",
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail",
     unsupported: Annotated[
         Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
@@ -142,6 +146,7 @@ def annotate(
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,
                 "pipeline.pair_timeout": pair_timeout,
+                "pipeline.abstain": abstain,
             },
             more_settings=tuple(settings or ()),
             as_json=as_json,

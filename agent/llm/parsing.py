@@ -82,11 +82,14 @@ class ScreenReply(_Reply):
 
 
 class LabelReply(_Reply):
-    """What the arbiter or the judge says; `reading` is the number of the reading that it finds met."""
+    """What the arbiter or the judge says; `reading` is the number of the reading that it finds met.
+
+    `label` None is an abstention, never a label that could not be read.
+    """
 
     reason: _Reason = ""
     reading: int | None = None
-    label: Annotated[Literal[0, 1], BeforeValidator(_label)]
+    label: Annotated[Literal[0, 1], BeforeValidator(_label)] | None
 
 
 class SimulationReply(_Reply):
@@ -136,8 +139,11 @@ def schema_of(role: str, variables: Mapping[str, Any]) -> dict[str, Any] | None:
     if model is None:
         return None
     schema = model.model_json_schema()
+    schema.pop("description", None)  # it speaks to readers of this file
     if not variables.get("spec"):
         schema["properties"].pop("reading", None)
+    if model is LabelReply and not variables.get("may_abstain"):
+        schema["properties"]["label"] = {"enum": [0, 1], "title": "Label", "type": "integer"}
     return schema
 
 
@@ -163,13 +169,17 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     return _met(_validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match")
 
 
-def parse_label(text: str, readings: int = 0) -> LabelReply:
+def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> LabelReply:
     """Read the arbiter's or the judge's reply to a prompt that numbers so many readings.
+
+    Where the prompt lets it abstain, `null` does, and nothing else.
 
     Raises:
         Unparsable: it holds no label, or several that differ; or label 1 does not say which reading is met.
     """
     values = json_object(text, "label")
+    if values["label"] is None and not may_abstain:
+        raise Unparsable('"label": must be the number 0 or 1')
     return _met(_validated(LabelReply, _numbered(values, readings)), readings, lambda reply: reply.label == 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateBlind, GenerateTest
 from agent.nodes.judge import Judge
@@ -24,6 +24,7 @@ BUILT_IN: dict[str, Node] = {
         RepairProgram(),
         Simulate(),
         Arbitrate(),
+        ArbitrateOrAbstain(),
         ArbitrateByRule(),
         Judge(),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Status
 
+_UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
 _LABEL = frozenset({"label", "decided_by", "reason"})
 
 
@@ -23,6 +24,7 @@ class Arbitrate:
     bypass = None
     uses_sandbox = False
     role = "arbitrate"
+    may_abstain = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""
@@ -35,11 +37,26 @@ class Arbitrate:
             "stand_ins": state.get("stand_ins", ()),
             "problem": None if snippet is None else snippet.problem,
             "reading": state.get("reading"),
+            "may_abstain": self.may_abstain,
         }
-        parse = partial(parsing.parse_label, readings=readings(state))
-        reply = await tools.asker.ask("arbitrate", variables, parse, reply="json")
-        decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
+        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=self.may_abstain)
+        reply = await tools.asker.ask(self.role, variables, parse, reply="json")
+        decided: State = {"label": reply.label, "decided_by": self.role, "reason": reply.reason}
+        if reply.label is None:
+            return Step("decided", {**decided, "label": _UNDECIDED[tools.config.abstain], "abstained": True})
         return Step("decided", {**decided, **chosen(state, reply.reading)})
+
+
+class ArbitrateOrAbstain(Arbitrate):
+    """Ask for the label, or that the evidence does not decide: then null, or 0 where the setting `abstain` says so.
+
+    `decided_by` is `arbitrate`, so that tables of variants with and without this node can be compared; `abstained` says
+    what became of the pair, whatever the label.
+    """
+
+    name = "arbitrate_or_abstain"
+    plain = "arbitrate"
+    may_abstain = True
 
 
 class ArbitrateByRule:
