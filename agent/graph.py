@@ -30,19 +30,38 @@ class Variant(BaseModel):
     nodes: dict[str, dict[str, str]] = Field(min_length=1)
 
     def without(self, name: str, nodes: Mapping[str, Node] = BUILT_IN) -> Variant:
-        """Return this variant with a node toggled off: what led to it leads to where its bypass outcome led.
+        """Return this variant with a node toggled off.
+
+        A node that stands for a plain one gives it its place and its edges, or, where the variant has the plain node
+        already, leads there. Of any other node, what led to it leads to where its bypass outcome led.
 
         Raises:
-            GraphError: the variant has no such node, or the node cannot be bypassed.
+            GraphError: the variant has no such node, or the node cannot be toggled off.
         """
         if name not in self.nodes:
             raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
-        bypass = _known(name, self.name, nodes).bypass
-        if bypass is None:
+        node = _known(name, self.name, nodes)
+        plain = getattr(node, "plain", None)
+        if plain is None:
+            return self._led_past(name, self._way_around(name, node))
+        if set(node.outcomes) != set(_known(plain, self.name, nodes).outcomes):
+            raise GraphError(f"node {name!r} cannot give way to {plain!r}: their outcomes differ")
+        if plain in self.nodes:
+            return self._led_past(name, plain)
+        renamed = self.model_copy(
+            update={"nodes": {plain if other == name else other: edges for other, edges in self.nodes.items()}}
+        )
+        return renamed._led_past(name, plain)
+
+    def _way_around(self, name: str, node: Node) -> str:
+        if node.bypass is None:
             raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
-        target = self.nodes[name][bypass]
+        target = self.nodes[name][node.bypass]
         if target == name:
             raise GraphError(f"node {name!r} cannot be left out: its bypass leads back to itself")
+        return target
+
+    def _led_past(self, name: str, target: str) -> Variant:
         kept = {
             other: {outcome: target if to == name else to for outcome, to in edges.items()}
             for other, edges in self.nodes.items()
@@ -88,7 +107,7 @@ class Pipeline:
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
-        self.roles = tuple(role for name in variant.nodes if (role := getattr(nodes[name], "role", None)))
+        self.roles = tuple(dict.fromkeys(role for name in variant.nodes for role in _roles(nodes[name])))
         self._compiled = _compile(variant, nodes)
 
     async def run(self, state: State, tools: Tools) -> State:
@@ -163,6 +182,11 @@ def mermaid(variant: Variant) -> str:
             f"    {name} -- {outcome} --> {'label([label])' if to == END else to}" for outcome, to in edges.items()
         ]
     return "\n".join(lines) + "\n"
+
+
+def _roles(node: Node) -> tuple[str, ...]:
+    named = getattr(node, "role", None) or ()
+    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def _variant(fields: Mapping[str, Any], place: str) -> Variant:

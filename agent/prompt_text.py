@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from agent.types import Simulated, TestReport
+from agent.types import QuerySpec, Simulated, TestReport
 
 LIMITS: Mapping[str, int] = {
     "query": 2_000,
@@ -20,7 +20,12 @@ LIMITS: Mapping[str, int] = {
 OTHER_LIMIT = 4_000
 _MESSAGE_LIMIT = 600
 _LISTED_CASES = 40
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f"  # control characters; tab, newline and form feed belong to code
+    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # directions, joiners, separators
+    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f"  # fillers and selectors
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # tags, which spell ASCII out of sight
+)
 
 
 def sound(text: str) -> str:
@@ -38,18 +43,43 @@ def cut(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text safe to send: newlines as LF, lone surrogates as U+FFFD, control characters as `\\x00`."""
-    text = sound(text).replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Return the text fit to be shown: newlines as LF, lone surrogates as U+FFFD, and what has no shape as its escape.
+
+    Control characters become `\\x1b`; those that steer the direction of writing, have no width or are tags become
+    `\\u202e` or `\\U000e0041`. A reader, model or person, then sees all that is there, in the order in which it is run.
+    A byte-order mark at the beginning is left out, as it is when code is run.
+    """
+    text = sound(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
 
 
-def delimited(text: str, name: str) -> str:
-    """Return the text between tags whose id does not occur in it; the id depends on nothing but name and text."""
-    text = cut(printable(text), LIMITS.get(name, OTHER_LIMIT))
-    lowered, counter = text.lower(), 0
-    while (identity := hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]) in lowered:
-        counter += 1
-    return f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">'
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def fitted(text: str, name: str) -> str:
+    """Return the text as the block `name` shows it: printable, and no longer than the block may be."""
+    return cut(printable(text), LIMITS.get(name, OTHER_LIMIT))
+
+
+def delimited(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
+    """Return each (name, fitted text) between tags whose id stands in none of the texts, nor `around` them.
+
+    An id depends on nothing but its own name and text, unless a text holds it: the beginnings of prompts stay equal.
+    """
+    taken = "\n".join([around, *(text for _, text in blocks)]).lower()
+    shown = []
+    for name, text in blocks:
+        counter = 0
+        while (identity := _identity(name, text, counter)) in taken:
+            counter += 1
+        taken += f"\n{identity}"
+        shown.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
+    return shown
+
+
+def _identity(name: str, text: str, counter: int) -> str:
+    return hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]
 
 
 def describe_report(report: TestReport) -> str:
@@ -82,6 +112,15 @@ def describe_history(history: tuple[Mapping[str, str], ...]) -> str:
 def describe_simulation(simulated: Simulated) -> str:
     """Return a predicted outcome as text."""
     return f"status: {simulated.status}\nreason: {simulated.reason}"
+
+
+def describe_spec(spec: QuerySpec) -> str:
+    """Return the readings of a query by number, each with what it requires below it."""
+    lines = []
+    for number, reading in enumerate(spec.readings, 1):
+        lines.append(f"{number}. {_indented(reading.text)}")
+        lines += [f"   - {_indented(requirement)}" for requirement in reading.requirements]
+    return "\n".join(lines)
 
 
 def describe_list(values: tuple[str, ...]) -> str:

@@ -14,28 +14,51 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent.errors import PromptError
-from agent.prompt_text import delimited, describe_history, describe_list, describe_report, describe_simulation
+from agent.prompt_text import (
+    delimited,
+    describe_history,
+    describe_list,
+    describe_report,
+    describe_simulation,
+    describe_spec,
+    fitted,
+)
 from agent.resources import data_folder
-from agent.types import CaseOutcome, CaseResult, Cause, Message, Simulated, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
-COMMON_VARIABLES = frozenset({"query", "code", "language", "fence", "context", "criterion"})
+QUERY_VARIABLES = frozenset({"query", "language", "criterion"})
+COMMON_VARIABLES = QUERY_VARIABLES | {"code", "fence", "context", "spec"}
 ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
+    "specify_query": QUERY_VARIABLES,
     "screen": COMMON_VARIABLES,
     "judge": COMMON_VARIABLES,
-    "generate_test": COMMON_VARIABLES | {"marker", "advice"},
-    "repair": COMMON_VARIABLES | {"program", "report", "output", "installed", "round", "history"},
+    "generate_test": COMMON_VARIABLES | {"marker", "advice", "weakness"},
+    "scaffold": COMMON_VARIABLES | {"marker", "advice"},
+    "generate_blind": QUERY_VARIABLES | {"spec", "fence", "marker", "signature", "surroundings", "weakness"},
+    "repair": COMMON_VARIABLES
+    | {"program", "report", "output", "installed", "round", "history"}
+    | {"marker", "may_correct", "first_line", "last_line"},
     "simulate": COMMON_VARIABLES | {"program"},
-    "arbitrate": COMMON_VARIABLES | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"},
+    "arbitrate": COMMON_VARIABLES
+    | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"}
+    | {"reading", "may_abstain"},
     "reask": frozenset({"cause", "reply"}),
 }
+_ABILITIES = frozenset({"may_correct", "may_abstain", "first_line", "last_line"})
+OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"}) | _ABILITIES
+"""What no node need give; it is then None."""
 ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
 
 _RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
 _BLOCKS: Mapping[str, tuple[Literal["system", "user"], ...]] = {"reask": ("user",)}
+_DATA = "_data"
+_LONGEST_WORD = 20
+_PLACE = re.compile("\0([0-9]+)\0")
 
 
 class Prompts:
@@ -71,15 +94,17 @@ class Prompts:
         if role not in self.roles:
             raise PromptError(f"there is no prompt template {role}.j2")
         template = self._environment.get_template(f"{role}.j2")
-        context = template.new_context(_plain(variables))
-        messages = []
+        data: list[tuple[str, str]] = []
+        context = template.new_context({**dict.fromkeys(OPTIONAL_VARIABLES), **_plain(variables), _DATA: data})
+        texts = []
         for block in _blocks(role):
             try:
-                text = "".join(template.blocks[block](context))
+                texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
                 raise PromptError(f"{role}.j2, block {block!r}, does not render: {error}") from error
-            messages.append(Message(block, _squeezed(text)))
-        return tuple(messages)
+        shown = delimited(data, around="\n".join(texts))
+        filled = (_PLACE.sub(lambda place: shown[int(place[1])], text) for text in texts)
+        return tuple(Message(block, text) for block, text in zip(_blocks(role), filled, strict=True))
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 (hex) of each role's template, the parts that it includes with it."""
@@ -129,10 +154,14 @@ class _Shown(str):
     __slots__ = ()
 
 
-def _data(value: Any, name: str) -> _Shown:
+@pass_context
+def _data(context: Context, value: Any, name: str) -> _Shown:
+    """Keep a text for its place: its delimiters are chosen when all texts of the prompt are known."""
     if not isinstance(value, str):
         raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
-    return _Shown(delimited(value, name))
+    data: list[tuple[str, str]] = context[_DATA]
+    data.append((name, fitted(value, name)))
+    return _Shown(f"\0{len(data) - 1}\0")
 
 
 def _finalize(value: Any) -> Any:
@@ -152,11 +181,9 @@ def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)[:40]
-
-
-def _squeezed(text: str) -> str:
-    return text.strip("\n")
+    """Return a name that fits between the lines of a prompt; one that could be a sentence is not told."""
+    word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)
+    return word if len(word) <= _LONGEST_WORD else "unknown"
 
 
 def _role(name: str) -> str:
@@ -199,6 +226,7 @@ def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
         report=describe_report,
         history=describe_history,
         simulation=describe_simulation,
+        spec=describe_spec,
     )
     return environment
 
@@ -223,10 +251,13 @@ def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
     case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="a\nb", cause=Cause.SNIPPET)
     report = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message="m")
     full: dict[str, Any] = dict.fromkeys(ANY_VARIABLES, "text")
+    full |= {"first_line": 1, "last_line": 2}
     full |= {"report": report, "simulated": Simulated(status="passed"), "round": 1, "criterion": "exact"}
+    full["spec"] = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
     full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
     full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
     least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
+    least |= dict.fromkeys(("spec", "weakness", "may_correct", "may_abstain"))
     least |= {"history": (), "criterion": "half", "reply": "text"}
     bare = {**least, "program": None, "report": None, "problem": None}
     for variables in (full, least, bare) if "problem" in names else (full, least):

@@ -14,12 +14,21 @@ from agent.sandbox.session import SandboxSession
 from agent.types import CommandRun, Execution, Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
 
 
+@dataclass(frozen=True)
+class Scaffold:
+    """What was written around a snippet before any test case; `surroundings` is what the cases' author sees of it."""
+
+    template: str
+    stand_ins: tuple[str, ...]
+    surroundings: str
+
+
 class State(TypedDict, total=False):
     """One pair on its way to a label. Keys appear as nodes provide them.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
     `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution. `weakness` says why an
-    earlier program proved nothing, so that another is written.
+    earlier program proved nothing, so that another is written; it tells nothing of the snippet's body.
     """
 
     pair: Pair
@@ -29,6 +38,7 @@ class State(TypedDict, total=False):
     spec: QuerySpec
     program: Program
     weakness: str
+    scaffold: Scaffold
     wrong_ones: tuple[WrongOne, ...]
     strength: float | None
     stand_ins: tuple[str, ...]
@@ -86,7 +96,9 @@ class Node(Protocol):
     `requires` names the state keys it reads without a default. `outcomes` maps each outcome to the state keys it then
     provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the node is
     toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything. A node that asks a model may
-    name its role in an attribute `role`: a run without a model for it is then refused before anything is spent.
+    name its role, or a tuple of them, in an attribute `role`: a run without a model for it is then refused before
+    anything is spent. A node that does more than a plain one in the same place may name that one in an attribute
+    `plain`: toggled off, it gives way to it. Both then have the same outcomes.
     """
 
     @property

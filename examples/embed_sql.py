@@ -84,6 +84,23 @@ class SqlLanguage:
         source = "\n".join([*lines[:at], *query, *lines[at + 1 :]])
         return Program(template, source, first, last, names, options=options)
 
+    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002 - the Language protocol
+        """Return nothing: a query is not called, so that no test can be written without seeing it."""
+        return None
+
+    def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002 - the Language protocol
+        """Return nothing, as there is no signature."""
+        return ""
+
+    def check_correction(self, program: Program, corrected: Program) -> None:
+        """Refuse a test with fewer cases, or with other rows expected.
+
+        Raises:
+            MalformedProgram: it is such a test.
+        """
+        if _CASE.findall(program.template) != _CASE.findall(corrected.template):
+            raise MalformedProgram("the cases and the rows that they expect must stay as they are")
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return the program with the harness that runs it."""
         return Job(HARNESS, program.source, program.cases, program.options, environment, timeout)

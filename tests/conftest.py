@@ -16,7 +16,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.llm.heuristic.running", "tests.scripts")
 
 ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "pyenv")

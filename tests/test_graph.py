@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from agent.errors import ConfigError, GraphError
 from agent.graph import build, load_variant, mermaid, variant_names
+from agent.nodes import BUILT_IN
+from agent.state import State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]
 OURS = ["full_plus", "no_screen", "rule_arbiter"]
@@ -49,6 +52,20 @@ def test_leaving_out_the_screener_gives_no_screen() -> None:
 
 def test_leaving_out_the_repair_leads_broken_programs_to_the_arbiter() -> None:
     assert load_variant("full").without("repair").nodes == load_variant("ps_tpg_te_fa").nodes
+
+
+def test_full_plus_without_what_is_its_own_is_full() -> None:
+    left, full = load_variant("full_plus"), load_variant("full")
+    for name in [name for name in left.nodes if name not in full.nodes]:
+        left = left.without(name)
+    assert (left.start, left.nodes) == (full.start, full.nodes)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in load_variant("full_plus").nodes if name not in load_variant("full").nodes]
+)
+def test_each_part_of_full_plus_can_be_left_out_alone(name: str) -> None:
+    assert name not in build("full_plus", without=(name,)).variant.nodes
 
 
 @pytest.mark.parametrize(
@@ -122,3 +139,47 @@ def test_every_edge_is_in_the_drawing() -> None:
     for name, edges in load_variant("full").nodes.items():
         for outcome, target in edges.items():
             assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawn
+
+
+class Careful:
+    """Stands for the arbiter."""
+
+    name = "careful"
+    plain = "arbitrate"
+    requires = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
+    bypass = None
+    uses_sandbox = False
+    role = ("arbitrate", "judge")
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        raise NotImplementedError
+
+
+CAREFUL = {**BUILT_IN, "careful": Careful()}
+WITH_CAREFUL = variant(
+    nodes={"screen": {"match": "end", "non_match": "end", "unclear": "careful"}, "careful": {"decided": "end"}}
+)
+
+
+def test_leaving_out_a_node_that_stands_for_a_plain_one_puts_that_in_its_place() -> None:
+    left = load_variant(WITH_CAREFUL).without("careful", CAREFUL)
+    assert (left.start, left.nodes) == ("screen", variant()["nodes"])
+
+
+def test_where_the_plain_node_is_there_already_the_way_leads_to_it() -> None:
+    nodes = {**WITH_CAREFUL["nodes"], "careful": {"decided": "arbitrate"}, "arbitrate": {"decided": "end"}}
+    left = load_variant(variant(nodes=nodes)).without("careful", CAREFUL)
+    assert left.nodes == variant()["nodes"]
+
+
+def test_a_node_gives_way_to_a_plain_one_with_the_same_outcomes_alone() -> None:
+    class Other(Careful):
+        plain = "screen"
+
+    with pytest.raises(GraphError, match="cannot give way to 'screen': their outcomes differ"):
+        load_variant(WITH_CAREFUL).without("careful", {**CAREFUL, "careful": Other()})
+
+
+def test_a_node_may_have_several_roles() -> None:
+    assert build(WITH_CAREFUL, nodes={"careful": Careful()}).roles == ("screen", "arbitrate", "judge")

@@ -57,7 +57,10 @@ def annotate(
     model: Models = None,
     base_url: BaseUrl = None,
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
-    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+    ] = None,
     sandbox: SandboxName = "auto",
     image: Image = None,
     memory: Memory = None,
@@ -78,6 +81,10 @@ def annotate(
     field_map: Annotated[
         str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
     ] = None,
+    abstain: Annotated[
+        Literal["keep", "negative"],
+        typer.Option(help="Where the arbiter may abstain and does: keep the label null, or make it 0."),
+    ] = "keep",
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail",
     unsupported: Annotated[
         Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
@@ -139,6 +146,7 @@ def annotate(
                 "runner.budget_usd": budget,
                 "pipeline.test_timeout": timeout,
                 "pipeline.pair_timeout": pair_timeout,
+                "pipeline.abstain": abstain,
             },
             more_settings=tuple(settings or ()),
             as_json=as_json,
@@ -197,7 +205,10 @@ def doctor(
 @app.command()
 def graph(
     variant: Annotated[str | None, typer.Argument(help="A pipeline's name or YAML file; none: list them.")] = None,
-    without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+    ] = None,
 ) -> None:
     """Draw a pipeline as a Mermaid flowchart."""
     from agent.cli.graph import run

@@ -49,6 +49,7 @@ def _repairs(annotation: Annotation, evidence: Evidence | None) -> list[str]:
         done = ", ".join(
             one_line(command.command, 60) for command in commands if command.outcome in ("installed", "ran")
         )
+        done = done or "program corrected"
         return [f"repaired ({done}{f'; {refused} refused' if refused else ''})"]
     asked = any(exchange.role == "repair" for exchange in evidence.exchanges) if evidence else False
     return ["repair given up"] if asked else []

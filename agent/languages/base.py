@@ -94,6 +94,29 @@ class Language(Protocol):
         """
         ...
 
+    def signature(self, snippet: Snippet) -> str | None:
+        """Return the snippet with its body left out: what may be known of it by whoever says what to expect.
+
+        None where there is nothing to call. Else it is code that `insert` takes in the snippet's place. Never raises.
+        """
+        ...
+
+    def surroundings(self, scaffold: str, snippet: Snippet) -> str:
+        """Return what scaffolding (a marker, no test cases) provides around the snippet; nothing of the snippet itself.
+
+        Raises:
+            MalformedProgram: the snippet cannot stand in it, or it holds test cases or work of the snippet's.
+        """
+        ...
+
+    def check_correction(self, program: Program, corrected: Program) -> None:
+        """Refuse a corrected program that proves less than the one it replaces.
+
+        Raises:
+            MalformedProgram: it has fewer cases, or they check less.
+        """
+        ...
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return what a sandbox runs for this program."""
         ...

@@ -31,6 +31,18 @@ class PlainLanguage:
         """Refuse."""
         self._refuse()
 
+    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
+        """Return nothing: what is not read has no signature."""
+        return None
+
+    def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
+    def check_correction(self, program: Program, corrected: Program) -> None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse()
+
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:  # noqa: ARG002
         """Refuse."""
         self._refuse()

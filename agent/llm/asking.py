@@ -43,9 +43,18 @@ class Asker:
         self._asked: dict[str, Callable[..., Awaitable[Any]]] = {}
 
     async def ask(
-        self, role: str, variables: Mapping[str, Any], parse: Callable[[str], T], *, reply: ReplyKind, vote: int = 0
+        self,
+        role: str,
+        variables: Mapping[str, Any],
+        parse: Callable[[str], T],
+        *,
+        reply: ReplyKind,
+        vote: int = 0,
+        shared: bool = False,
     ) -> T:
-        """Ask one question and return what `parse` makes of the reply; each `vote` is an independent sample.
+        """Ask one question and return what `parse` makes of the reply.
+
+        Each `vote` is an independent sample; a `shared` question is asked once for all pairs.
 
         A reply that is blank, or for which `parse` raises a ValueError, is asked again with the cause, `reasks` times;
         after a blank JSON reply without the JSON mode, which some models answer with nothing but spaces.
@@ -59,7 +68,8 @@ class Asker:
         messages, kind = self._prompts.render(role, variables), reply
         sample, problem = sample_of(self._sample, vote), ""
         for _ in range(self._reasks + 1):
-            call = Call(role, messages, kind, sample, self._pair_id, self._turns[role], variables, schema_of(role))
+            turn, schema = self._turns[role], schema_of(role, variables)
+            call = Call(role, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
             answer = await self._answer(call)
             try:
                 if blank(answer.text):

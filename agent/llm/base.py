@@ -19,7 +19,8 @@ class Call:
     `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are not part of the cache key. `schema` is the JSON Schema of a `json` reply, sent to
-    servers that are asked for `json_schema`.
+    servers that are asked for `json_schema`. `shared`: other pairs of the run ask the very same, so that the reply is
+    kept for them even where no cache is.
     """
 
     role: str
@@ -30,6 +31,7 @@ class Call:
     turn: int = 0
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)

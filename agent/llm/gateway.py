@@ -6,6 +6,7 @@ import asyncio
 import copy
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
@@ -32,6 +33,26 @@ class ReplyCache(Protocol):
         ...
 
 
+class MemoryReplyCache:
+    """Keeps the latest replies, `limit` of them, for as long as it lives; raw bodies are left out."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._replies: OrderedDict[str, Reply] = OrderedDict()
+
+    def get(self, key: str) -> Reply | None:
+        """Return the reply stored under a key."""
+        if key in self._replies:
+            self._replies.move_to_end(key)
+        return self._replies.get(key)
+
+    def put(self, key: str, reply: Reply) -> None:
+        """Store a reply; the one unused longest goes."""
+        self._replies[key] = replace(reply, raw={})
+        if len(self._replies) > self._limit:
+            self._replies.popitem(last=False)
+
+
 class RoleModels(Protocol):
     """Anything that knows the model of each role."""
 
@@ -43,8 +64,9 @@ class RoleModels(Protocol):
 class Gateway:
     """Answers calls from the cache, from an equal call in flight, or from the role's model.
 
-    A reply that was not paid for has `cached=True` and no usage. Errors are never cached. `on_reply` is told every
-    reply handed out, once the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
+    A reply that was not paid for has `cached=True` and no usage. Errors are never cached. Replies to calls that pairs
+    share are kept while the gateway lives where no cache keeps them. `on_reply` is told every reply handed out, once
+    the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
     """
 
     def __init__(
@@ -57,6 +79,7 @@ class Gateway:
     ) -> None:
         self._models = models
         self._cache = cache
+        self._shared = MemoryReplyCache() if cache is None else cache
         self._limit = limit
         self._on_reply = on_reply
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
@@ -80,13 +103,14 @@ class Gateway:
     async def _answer(self, call: Call) -> Reply:
         model = self._models.for_role(call.role)
         key = _key(model, call)
+        cache = self._shared if call.shared else self._cache
         while True:
-            stored = None if self._cache is None else self._cache.get(key)
+            stored = None if cache is None else cache.get(key)
             if stored is not None:
                 return _unpaid(stored)
             flight = self._flights.get(key)
             if flight is None:
-                return await self._lead(model, call, key)
+                return await self._lead(model, call, key, cache)
             # The shield keeps a cancelled follower from cancelling the future that others wait for.
             outcome = await asyncio.shield(flight)
             if isinstance(outcome, AgentError):
@@ -94,15 +118,15 @@ class Gateway:
             if outcome is not None:
                 return _unpaid(outcome)
 
-    async def _lead(self, model: LLM, call: Call, key: str) -> Reply:
+    async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
         """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
             limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
             async with limit:
                 reply = await model.reply(call)
-            if self._cache is not None:
-                self._cache.put(key, reply)
+            if cache is not None:
+                cache.put(key, reply)
             flight.set_result(reply)
             return reply
         except AgentError as error:

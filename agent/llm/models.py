@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from agent.llm.keys import ApiKey
     from agent.llm.langchain import BaseChatModel
 
-ROLES = ("screen", "generate_test", "repair", "simulate", "arbitrate", "judge")
+ROLES = (
+    "specify_query",
+    "screen",
+    "generate_test",
+    "scaffold",
+    "generate_blind",
+    "repair",
+    "simulate",
+    "arbitrate",
+    "judge",
+)
 DEFAULT = "default"
 
 ModelSpec: TypeAlias = Union[str, LLM, "BaseChatModel"]

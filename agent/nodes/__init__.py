@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
-from agent.nodes.generate_test import GenerateTest
+from agent.nodes.generate_test import GenerateBlind, GenerateTest
 from agent.nodes.judge import Judge
 from agent.nodes.rate_confidence import RateConfidence
-from agent.nodes.repair import Repair
+from agent.nodes.repair import Repair, RepairProgram
 from agent.nodes.screen import Screen
 from agent.nodes.simulate import Simulate
+from agent.nodes.specify_query import SpecifyQuery
 from agent.state import Node
 
 BUILT_IN: dict[str, Node] = {
     node.name: node
     for node in (
+        SpecifyQuery(),
         Screen(),
         GenerateTest(),
+        GenerateBlind(),
         Execute(),
         Repair(),
+        RepairProgram(),
         CheckFlakiness(),
         CheckValidity(),
         Simulate(),
         Arbitrate(),
+        ArbitrateOrAbstain(),
         ArbitrateByRule(),
         Judge(),
         RateConfidence(),

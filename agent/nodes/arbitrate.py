@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Literal
 
 from agent.llm import parsing
-from agent.nodes.asking import about_execution, about_pair
+from agent.nodes.asking import about_execution, about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Status
+
+UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
+"""The label of a pair that the evidence does not decide, by the setting `abstain`."""
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
 
@@ -22,6 +26,7 @@ class Arbitrate:
     bypass = None
     uses_sandbox = False
     role = "arbitrate"
+    may_abstain = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""
@@ -33,9 +38,27 @@ class Arbitrate:
             "simulated": state.get("simulated"),
             "stand_ins": state.get("stand_ins", ()),
             "problem": None if snippet is None else snippet.problem,
+            "reading": state.get("reading"),
+            "may_abstain": self.may_abstain,
         }
-        reply = await tools.asker.ask("arbitrate", variables, parsing.parse_label, reply="json")
-        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
+        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=self.may_abstain)
+        reply = await tools.asker.ask(self.role, variables, parse, reply="json")
+        decided: State = {"label": reply.label, "decided_by": self.role, "reason": reply.reason}
+        if reply.label is None:
+            return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
+        return Step("decided", {**decided, **chosen(state, reply.reading)})
+
+
+class ArbitrateOrAbstain(Arbitrate):
+    """Ask for the label, or that the evidence does not decide: then null, or 0 where the setting `abstain` says so.
+
+    `decided_by` is `arbitrate`, so that tables of variants with and without this node can be compared; `abstained` says
+    what became of the pair, whatever the label.
+    """
+
+    name = "arbitrate_or_abstain"
+    plain = "arbitrate"
+    may_abstain = True
 
 
 class ArbitrateByRule:

@@ -8,17 +8,34 @@ from agent.languages.canonical import canonical
 from agent.state import State, Tools
 
 
+def about_query(state: State, tools: Tools) -> dict[str, Any]:
+    """Return query, language and criterion: what is the same for all candidates of a query."""
+    pair = state["pair"]
+    return {"query": pair.query, "language": pair.language, "criterion": tools.config.criterion}
+
+
 def about_pair(state: State, tools: Tools) -> dict[str, Any]:
-    """Return query, code, language, fence, context and criterion; nothing else of the input."""
+    """Return query, code, language, fence, context and criterion, nothing else of the input; and the readings."""
     pair = state["pair"]
     return {
-        "query": pair.query,
+        **about_query(state, tools),
         "code": pair.code,
-        "language": pair.language,
         "fence": tools.language.fence,
         "context": pair.context,
-        "criterion": tools.config.criterion,
+        "spec": state.get("spec"),
     }
+
+
+def readings(state: State) -> int:
+    """Return how many readings of the query a reply may name (0: they were not worked out)."""
+    spec = state.get("spec")
+    return 0 if spec is None else len(spec.readings)
+
+
+def chosen(state: State, number: int | None) -> State:
+    """Return the reading that a reply names by its number, as the state keeps it; nothing where it names none."""
+    spec = state.get("spec")
+    return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
 def about_execution(state: State) -> dict[str, Any]:

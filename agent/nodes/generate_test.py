@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from agent.languages.base import Program
+from agent.languages.base import MalformedProgram, Program, Snippet
 from agent.llm import parsing
-from agent.nodes.asking import about_pair
-from agent.state import State, Step, Tools
+from agent.nodes.asking import about_pair, about_query, chosen, readings
+from agent.state import Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
+
+_CLASH = (
+    "these cases cannot stand in one file with the code: give your helpers, constants and classes names that begin "
+    "with given_"
+)
 
 
 class GenerateTest:
-    """Ask for a program with a marker, and put the snippet verbatim in its place."""
+    """Ask for a program with a marker, and put the snippet verbatim in its place.
+
+    Where an earlier program proved nothing, the question says why.
+    """
 
     name = "generate_test"
     requires = frozenset({"pair"})
@@ -23,28 +31,92 @@ class GenerateTest:
     }
     bypass = None
     uses_sandbox = False
-    role = "generate_test"
+    role: str | tuple[str, ...] = "generate_test"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or the finding that the snippet does not parse."""
-        language = tools.language
-        snippet = language.inspect(state["pair"].code)
+        snippet = tools.language.inspect(state["pair"].code)
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
+        return Step("generated", {"snippet": snippet, **await self._write(snippet, state, tools)})
+
+    async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
+        language = tools.language
 
         def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
-            reply = parsing.parse_program(text, language.fence)
+            reply = parsing.parse_program(text, language.fence, readings(state))
             return reply, language.insert(reply.template, snippet)
 
-        variables = {**about_pair(state, tools), "marker": language.marker, "advice": snippet.advice}
-        reply, program = await tools.asker.ask("generate_test", variables, parse, reply="text")
-        return Step(
-            "generated",
-            {
-                "snippet": snippet,
-                "program": program,
-                "stand_ins": tuple(reply.stand_ins),
-                "reading": reply.reading,
-            },
-        )
+        question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
+        reply, program = await tools.asker.ask("generate_test", question, parse, reply="text")
+        return {
+            "program": program,
+            "stand_ins": reply.stand_ins,
+            "reading": reply.reading,
+            **chosen(state, reply.number),
+        }
+
+
+class GenerateBlind(GenerateTest):
+    """Have the expectations written by someone who cannot see what the code does.
+
+    A generator that sees the code asserts whatever it does. So one question, about the code, asks for scaffolding
+    without test cases; a second, about query, readings, signature and what the scaffolding defines, asks for the cases.
+    No token of the body is in the second, docstrings, comments and the pair's context included, unless query, signature
+    or stand-ins hold it; nor in what it is told when its reply cannot be used.
+
+    Snippets without a function or class have no signature: their program is written as `GenerateTest` writes it, which
+    the roles of the exchanges in the evidence show.
+    """
+
+    name = "generate_blind"
+    plain = "generate_test"
+    role = ("scaffold", "generate_blind", "generate_test")
+
+    async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
+        language = tools.language
+        signature = language.signature(snippet)
+        if signature is None:
+            return await super()._write(snippet, state, tools)
+        scaffold = state.get("scaffold") or await self._scaffold(snippet, state, tools)
+
+        def parse(text: str) -> tuple[parsing.ProgramReply, Program]:
+            reply = parsing.parse_program(text, language.fence, readings(state))
+            whole = f"{scaffold.template.rstrip()}\n\n\n{reply.template.strip()}\n"
+            language.insert(whole, Snippet(signature))  # complaints then speak of the signature
+            try:
+                return reply, language.insert(whole, snippet)
+            except MalformedProgram as error:
+                raise MalformedProgram(_CLASH) from error
+
+        question = {
+            **about_query(state, tools),
+            "spec": state.get("spec"),
+            "fence": language.fence,
+            "marker": language.marker,
+            "signature": signature,
+            "surroundings": scaffold.surroundings,
+            "weakness": state.get("weakness"),
+        }
+        reply, program = await tools.asker.ask("generate_blind", question, parse, reply="text")
+        return {
+            "scaffold": scaffold,
+            "program": program,
+            "stand_ins": tuple(dict.fromkeys((*scaffold.stand_ins, *reply.stand_ins))),
+            "reading": reply.reading,
+            **chosen(state, reply.number),
+        }
+
+    async def _scaffold(self, snippet: Snippet, state: State, tools: Tools) -> Scaffold:
+        language = tools.language
+
+        def parse(text: str) -> Scaffold:
+            reply = parsing.parse_program(text, language.fence)
+            return Scaffold(reply.template, reply.stand_ins, language.surroundings(reply.template, snippet))
+
+        return await tools.asker.ask("scaffold", _about_snippet(snippet, state, tools), parse, reply="text")
+
+
+def _about_snippet(snippet: Snippet, state: State, tools: Tools) -> dict[str, Any]:
+    return {**about_pair(state, tools), "marker": tools.language.marker, "advice": snippet.advice}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_pair
+from agent.nodes.asking import about_pair, chosen, readings
 from agent.state import State, Step, Tools
 
 
@@ -22,5 +23,7 @@ class Judge:
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""
-        reply = await tools.asker.ask("judge", about_pair(state, tools), parsing.parse_label, reply="json")
-        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
+        parse = partial(parsing.parse_label, readings=readings(state))
+        reply = await tools.asker.ask("judge", about_pair(state, tools), parse, reply="json")
+        decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
+        return Step("decided", {**decided, **chosen(state, reply.reading)})

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from agent.llm.parsing import LabelReply
+from agent.nodes.arbitrate import UNDECIDED
+from agent.nodes.asking import chosen
 from agent.nodes.check_validity import is_vacuous
 from agent.state import State, Step, Tools
 from agent.types import Status
@@ -28,7 +30,8 @@ class RateConfidence:
 
     The votes are independent samples of one and the same prompt: `votes - 1` calls more for each pair that the arbiter
     decided. Labels of the screener, or of a rule, are rated as they are: one opinion, no call. The label is the answer
-    with the most votes; where no answer has more than every other, the evidence does not decide: null.
+    with the most votes; where no answer has more than every other, the evidence does not decide: null, or 0 where the
+    setting `abstain` says so.
     """
 
     name = "rate_confidence"
@@ -46,23 +49,26 @@ class RateConfidence:
             for vote in range(1, tools.config.votes):
                 others.append(await tools.asker.ask_again(_ROLE, vote))
             votes = (*votes, *(reply.label for reply in others))
-            update = {"votes": votes, **_decided(votes, others, state)}
+            undecided: State = {"label": UNDECIDED[tools.config.abstain], "abstained": True}
+            update = {"votes": votes, **_decided(votes, others, state, undecided)}
         decided: State = {**state, **update}
         label = None if decided.get("abstained") else decided["label"]
         rated = None if label is None else confidence(label, votes, support_of(label, decided))
         return Step("rated", {**update, "confidence": rated})
 
 
-def _decided(votes: Sequence[Vote], others: Sequence[LabelReply], state: State) -> State:
+def _decided(votes: Sequence[Vote], others: Sequence[LabelReply], state: State, undecided: State) -> State:
     """Return what the majority changes of the label that the first vote gave."""
     winner, tied = majority(votes)
     if winner == votes[0] and not tied:
         return {}
     if tied:
         told = ", ".join("undecided" if vote is None else str(vote) for vote in votes)
-        return {"label": None, "abstained": True, "reason": f"the votes are divided ({told}). {state['reason']}"}
-    reason = next(reply.reason for reply in others if reply.label == winner)
-    return {"label": winner, "abstained": winner is None, "reason": reason}
+        return {**undecided, "reason": f"the votes are divided ({told}). {state['reason']}"}
+    reply = next(reply for reply in others if reply.label == winner)
+    if winner is None:
+        return {**undecided, "reason": reply.reason}
+    return {"label": winner, "abstained": False, "reason": reply.reason, **chosen(state, reply.reading)}
 
 
 def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:

@@ -1,11 +1,15 @@
-"""Bug Fixer (paper, section IV-C c): stage 1 installs missing imports, stage 2 asks the model for commands."""
+"""Bug Fixer (paper, section IV-C c): stage 1 installs missing imports, stage 2 asks the model for commands.
+
+Ours: the model may also correct the program.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agent.errors import DependencyUnavailable
+from agent.languages.base import MalformedProgram, Program
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair
 from agent.sandbox.base import Environment
@@ -78,16 +82,8 @@ class Repair:
         return update
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
-        history = state.get("commands", ())
-        variables = {
-            **about_pair(state, tools),
-            **about_execution(state),
-            "program": state["program"].source,
-            "round": state.get("rounds", 0) + 1,
-            "history": tuple(run.model_dump() for run in history),
-        }
-        commands = await tools.asker.ask("repair", variables, parsing.parse_commands, reply="text")
-        changed, update, runs = False, State(), list(history)
+        commands, update = await self._ask(state, tools)
+        changed, runs = bool(update), list(state.get("commands", ()))
         for command, step in read_commands(commands):
             run, environment = await self._run_one(command, step, {**state, **update}, tools)
             runs.append(run)
@@ -97,6 +93,11 @@ class Repair:
             changed |= run.outcome == "ran"
         update["commands"] = tuple(runs)
         return changed, update
+
+    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
+        """Return the commands to run, and what else of the state the reply changes."""
+        question = _question(state, tools)
+        return await tools.asker.ask("repair", question, parsing.parse_commands, reply="text"), {}
 
     async def _run_one(
         self, command: str, step: Plan, state: State, tools: Tools
@@ -120,6 +121,58 @@ class Repair:
         except DependencyUnavailable as error:
             return CommandRun(command=command, outcome="failed", output=str(error)), None
         return CommandRun(command=command, outcome="installed", output=" ".join(environment.installed)), environment
+
+
+class RepairProgram(Repair):
+    """Take a corrected program as well as commands.
+
+    The snippet stays verbatim, as in any program. A correction that proves less is refused by the language
+    (`check_correction`), one that was run before is, too: the model is asked again with the reason. Whoever corrects
+    sees the code, so that the expectations may not be theirs. Each source that was run is kept in the evidence.
+    """
+
+    name = "repair_program"
+    plain = "repair"
+
+    async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
+        language, program = tools.language, state["program"]
+        if language.fence in parsing.SHELLS:  # a block of commands could not be told from a program
+            return await super()._ask(state, tools)
+        snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
+        run_before = {program.source, *(execution.source for execution in state.get("executions", ()))}
+
+        def parse(text: str) -> tuple[parsing.RepairReply, Program | None]:
+            reply = parsing.parse_repair(text, language.fence)
+            if reply.program is None:
+                return reply, None
+            corrected = language.insert(reply.program.template, snippet)
+            if corrected.source in run_before:
+                raise MalformedProgram("this program was run before, word for word: change what broke it")
+            language.check_correction(program, corrected)
+            return reply, corrected
+
+        question = {
+            **_question(state, tools),
+            "may_correct": True,
+            "marker": language.marker,
+            "first_line": program.first_line,
+            "last_line": program.last_line,
+        }
+        reply, corrected = await tools.asker.ask("repair", question, parse, reply="text")
+        if corrected is None or reply.program is None:
+            return reply.commands, {}
+        declared = dict.fromkeys((*state.get("stand_ins", ()), *reply.program.stand_ins))
+        return reply.commands, {"program": corrected, "stand_ins": tuple(declared)}
+
+
+def _question(state: State, tools: Tools) -> dict[str, Any]:
+    return {
+        **about_pair(state, tools),
+        **about_execution(state),
+        "program": state["program"].source,
+        "round": state.get("rounds", 0) + 1,
+        "history": tuple(run.model_dump() for run in state.get("commands", ())),
+    }
 
 
 def _key(state: State) -> str | None:

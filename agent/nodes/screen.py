@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_pair
+from agent.nodes.asking import about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Verdict
 
@@ -29,7 +30,8 @@ class Screen:
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""
-        reply = await tools.asker.ask("screen", about_pair(state, tools), parsing.parse_screen, reply="json")
+        parse = partial(parsing.parse_screen, readings=readings(state))
+        reply = await tools.asker.ask("screen", about_pair(state, tools), parse, reply="json")
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
@@ -40,5 +42,6 @@ class Screen:
                 "label": 1 if verdict is Verdict.MATCH else 0,
                 "decided_by": self.name,
                 "reason": reply.reason,
+                **chosen(state, reply.reading),
             },
         )

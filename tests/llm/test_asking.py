@@ -79,7 +79,7 @@ async def test_turns_count_the_calls_of_a_role() -> None:
 async def test_a_call_carries_the_schema_of_its_reply() -> None:
     model = ScriptedLLM([GOOD])
     await judge(asker(model))
-    assert model.calls[0].schema == parsing.LabelReply.model_json_schema()
+    assert model.calls[0].schema == parsing.schema_of("judge", model.calls[0].variables)
 
 
 async def test_a_question_can_be_asked_again_word_by_word() -> None:

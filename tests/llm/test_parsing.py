@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.llm import parsing
 from agent.llm.parsing import Unparsable
+from agent.types import QuerySpec, Reading
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_an_empty_block_is_no_command() -> None:
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for parse in (parsing.parse_screen, parsing.parse_label, parsing.parse_simulation, parsing.parse_commands):
+    every = (parsing.parse_spec, parsing.parse_screen, parsing.parse_label, parsing.parse_simulation)
+    for parse in (*every, parsing.parse_commands):
         with suppress(Unparsable):
             parse(text)
     with suppress(Unparsable):
@@ -100,11 +102,81 @@ def test_a_written_label_comes_back_or_is_refused(label: int, reason: str, aroun
 
 @pytest.mark.parametrize("role", ["screen", "judge", "arbitrate", "simulate"])
 def test_a_json_role_has_a_schema(role: str) -> None:
-    schema = parsing.schema_of(role)
+    schema = parsing.schema_of(role, {})
     assert schema is not None
     assert "reason" in schema["properties"]
 
 
+@pytest.mark.parametrize("role", ["screen", "judge", "arbitrate"])
+def test_a_schema_speaks_of_readings_where_the_prompt_does(role: str) -> None:
+    schemas = [parsing.schema_of(role, {"spec": spec}) or {} for spec in (None, SPEC)]
+    assert ["reading" in schema["properties"] for schema in schemas] == [False, True]
+
+
+SPEC = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
+
+
+def spec(*readings: object) -> str:
+    return json.dumps({"readings": readings})
+
+
+def reading(text: object = "r", requirements: object = ("q",)) -> dict[str, object]:
+    return {"reading": text, "requirements": requirements}
+
+
+def test_readings_are_read_in_their_order() -> None:
+    found = parsing.parse_spec(spec(reading(" two \n lines ", ["a", "b"]), reading("other\ud800")))
+    assert [(each.text, each.requirements) for each in found.readings] == [
+        ("two lines", ("a", "b")), ("other\ufffd", ("q",))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        spec(), spec(*[reading(str(n)) for n in range(4)]), spec(reading("")), spec(reading(" ")), spec(reading(7)),
+        spec(reading("x" * 500)), spec(reading(requirements=[])), spec(reading(requirements=["q"] * 9)),
+        spec(reading(requirements=[1])), spec(reading(requirements="q")), spec(reading("A"), reading("a ")),
+        spec({"reading": "r"}), spec("r"), '{"readings": null}', '{"reading": "r"}',
+    ],
+)  # fmt: skip
+def test_readings_that_are_not_as_asked_for_are_refused(text: str) -> None:
+    with pytest.raises(Unparsable):
+        parsing.parse_spec(text)
+
+
+def test_label_1_says_which_reading_is_met() -> None:
+    def told(label: int, reading: object, readings: int) -> int | None:
+        return parsing.parse_label(json.dumps({"reason": "", "reading": reading, "label": label}), readings).reading
+
+    assert [told(1, 2, 3), told(1, " 2 ", 3), told(0, None, 3), told(0, 3, 3)] == [2, 2, None, 3]
+    assert told(1, None, 1) == 1, "where there is but one reading, it is that"
+    assert told(1, 7, 0) is None, "a prompt without readings asks for none"
+    for label, named, readings in ((1, None, 2), (1, 0, 2), (0, 3, 2), (1, True, 2), (1, 1.0, 2), (0, "first", 2)):
+        with pytest.raises(Unparsable, match="reading"):
+            told(label, named, readings)
+
+
+def test_a_match_says_which_reading_is_met() -> None:
+    assert parsing.parse_screen('{"verdict": "match", "reading": 2}', 2).reading == 2
+    assert parsing.parse_screen('{"verdict": "unclear"}', 2).reading is None
+    with pytest.raises(Unparsable, match="which reading is met"):
+        parsing.parse_screen('{"verdict": "match"}', 2)
+
+
+def test_a_program_says_which_reading_it_tests() -> None:
+    def told(head: str, readings: int) -> tuple[str, int | None]:
+        reply = parsing.parse_program(f"```json\n{head}\n```\n```python\nx\n```\n", "python", readings)
+        return reply.reading, reply.number
+
+    assert told('{"stand_ins": [], "reading": 2}', 2) == ("", 2)
+    assert told('{"stand_ins": []}', 1) == ("", 1)
+    assert told('{"stand_ins": [], "reading": "in words"}', 0) == ("in words", None)
+    for head in ('{"stand_ins": []}', '{"stand_ins": [], "reading": "in words"}', '{"stand_ins": [], "reading": 3}'):
+        with pytest.raises(Unparsable, match="reading"):
+            told(head, 2)
+
+
 @pytest.mark.parametrize("role", ["generate_test", "repair"])
 def test_a_text_role_has_none(role: str) -> None:
-    assert parsing.schema_of(role) is None
+    assert parsing.schema_of(role, {}) is None

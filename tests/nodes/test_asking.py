@@ -30,7 +30,8 @@ def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
     pair = Pair(id="secret", query="q", code="c", context="ctx", meta={"label": 1, "votes": [1]})
     shown = about_pair({"pair": pair}, tools())
     assert shown == {
-        "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact"
+        "query": "q", "code": "c", "language": "python", "fence": "python", "context": "ctx", "criterion": "exact",
+        "spec": None,
     }  # fmt: skip
 
 

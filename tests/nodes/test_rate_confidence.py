@@ -14,7 +14,7 @@ from agent.config import PipelineConfig
 from agent.languages.base import RAISES, RETURNS_NOTHING
 from agent.llm.base import Reply
 from agent.llm.scripted import ScriptedLLM
-from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule
+from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, majority, support_of
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State
@@ -26,12 +26,19 @@ VOTES = st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=9)
 SUPPORT = st.floats(-1, 1)
 
 
-async def rated(labels: Sequence[int], votes: int = 3, **more: Any) -> tuple[State, ScriptedLLM]:
+async def rated(
+    labels: Sequence[int | None],
+    votes: int = 3,
+    arbiter: type[Arbitrate] = Arbitrate,
+    abstain: str = "keep",
+    **more: Any,
+) -> tuple[State, ScriptedLLM]:
     """Let the arbiter decide with these answers, then rate; return the state."""
-    model = ScriptedLLM([label(value, f"vote {number}") for number, value in enumerate(labels)])
-    async with tools_in(ScriptedSandbox(), PipelineConfig(votes=votes), model) as tools:
+    model = ScriptedLLM([json.dumps({"reason": f"vote {n}", "label": value}) for n, value in enumerate(labels)])
+    config = PipelineConfig.model_validate({"votes": votes, "abstain": abstain})
+    async with tools_in(ScriptedSandbox(), config, model) as tools:
         state: State = {"pair": PAIR, **more}  # type: ignore[typeddict-item]
-        for node in (Arbitrate(), RateConfidence()):
+        for node in (arbiter(), RateConfidence()):
             state = {**state, **(await node(state, tools)).update}
     return state, model
 
@@ -58,6 +65,22 @@ async def test_votes_that_are_divided_leave_it_undecided() -> None:
     state, _ = await rated([1, 0], votes=2)
     assert (state["label"], state["abstained"], state["confidence"]) == (None, True, None)
     assert state["reason"] == "the votes are divided (1, 0). vote 0"
+
+
+@pytest.mark.parametrize(("abstain", "kept"), [("keep", None), ("negative", 0)])
+@pytest.mark.parametrize("labels", [[1, None, None], [None, None, 1], [0, 1, None]])
+async def test_votes_that_do_not_decide_leave_the_label_that_the_setting_asks_for(
+    labels: list[int | None], abstain: str, kept: int | None
+) -> None:
+    state, _ = await rated(labels, arbiter=ArbitrateOrAbstain, abstain=abstain)
+    assert (state["label"], state["abstained"], state["confidence"]) == (kept, True, None)
+    assert state["votes"] == tuple(labels)
+
+
+async def test_an_arbiter_who_abstained_alone_is_outvoted() -> None:
+    state, _ = await rated([None, 0, 0], arbiter=ArbitrateOrAbstain, abstain="negative")
+    assert (state["label"], state["abstained"], state["reason"]) == (0, False, "vote 1")
+    assert state["confidence"] == confidence(0, [None, 0, 0], 0)
 
 
 async def test_one_vote_costs_no_call_beyond_the_arbiters() -> None:

@@ -32,6 +32,17 @@ def find_cases(placement: Placement) -> Found:
     Raises:
         MalformedProgram: no case, too many, two of one name, or one whose body would never run.
     """
+    cases, needs_pytest = _found(placement)
+    _check(cases)
+    return Found(tuple(name for name, _ in cases), needs_pytest)
+
+
+def case_nodes(placement: Placement) -> dict[str, ast.AST]:
+    """Return the definitions of a program's cases by name, in order."""
+    return dict(_found(placement)[0])
+
+
+def _found(placement: Placement) -> tuple[list[tuple[str, ast.AST]], bool]:
     definitions = list(_definitions(placement.tree.body))
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
@@ -44,9 +55,7 @@ def find_cases(placement: Placement) -> Found:
         if _is_test_case(lineage) or (needs_pytest and node.name.startswith("Test")):
             methods = _methods(lineage).items()
             cases.extend((f"{node.name}.{name}", method) for name, method in methods if name.startswith("test"))
-    cases = [(name, node) for name, node in cases if not _is_snippets(node, placement)]
-    _check(cases)
-    return Found(tuple(name for name, _ in cases), needs_pytest)
+    return [(name, node) for name, node in cases if not _is_snippets(node, placement)], needs_pytest
 
 
 def _check(cases: list[tuple[str, ast.AST]]) -> None:

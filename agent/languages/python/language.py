@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.languages.base import Impostor, MalformedProgram, Program, Snippet
-from agent.languages.python import reporting
+from agent.languages.python import corrections, reporting, signatures
 from agent.languages.python.cases import find_cases
 from agent.languages.python.imports import third_party
 from agent.languages.python.insertion import MARKER, place
@@ -59,6 +59,26 @@ class PythonLanguage:
             imports=imports,
             options=options,
         )
+
+    def signature(self, snippet: Snippet) -> str | None:
+        """Return the snippet's functions and classes with their bodies left out; None where there are none."""
+        return None if snippet.problem is not None else signatures.signature(snippet.code)
+
+    def surroundings(self, scaffold: str, snippet: Snippet) -> str:
+        """Return what scaffolding defines around the snippet: no imports, comments or docstrings.
+
+        Raises:
+            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases or work of the snippet's.
+        """
+        return signatures.surroundings(scaffold, snippet.code)
+
+    def check_correction(self, program: Program, corrected: Program) -> None:
+        """Refuse a corrected program that proves less than the one it replaces.
+
+        Raises:
+            MalformedProgram: it has fewer cases or asserts, or they compare with something else.
+        """
+        corrections.check_correction(program, corrected)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return what a sandbox runs for this program."""

@@ -11,23 +11,29 @@ from typing import Any
 
 from agent.errors import ModelError
 from agent.llm.base import Call, Reply
+from agent.llm.heuristic.blind import blind_reply, scaffold_reply
 from agent.llm.heuristic.generation import generate_reply
 from agent.llm.heuristic.repairing import repair_reply
 from agent.llm.heuristic.ruling import arbitrate_reply, simulate_reply
 from agent.llm.heuristic.screening import judge_reply, screen_reply
+from agent.llm.heuristic.specifying import specify_reply
 from agent.types import Usage
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a rule, a table or a threshold changes: replies are cached under it."""
 
 _ROLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "specify_query": specify_reply,
     "screen": screen_reply,
     "judge": judge_reply,
     "arbitrate": arbitrate_reply,
     "simulate": simulate_reply,
     "generate_test": generate_reply,
+    "scaffold": scaffold_reply,
+    "generate_blind": blind_reply,
     "repair": repair_reply,
 }
+_WRITING = frozenset({"generate_test", "scaffold", "generate_blind"})
 
 
 class HeuristicModel:
@@ -46,9 +52,9 @@ class HeuristicModel:
         rule = _ROLES.get(call.role)
         if rule is None:
             raise ModelError(f"the embedded heuristic has no rule for the role {call.role!r}: choose another model")
-        if call.role == "generate_test" and call.variables["language"] != "python":
+        if call.role in _WRITING and call.variables["language"] != "python":
             raise ModelError(
                 f"the embedded heuristic writes tests for Python alone, not for {call.variables['language']!r}: "
-                "choose another model or a variant without generate_test"
+                f"choose another model or a variant without {call.role}"
             )
         return Reply(text=rule(call.variables), usage=Usage(), model="heuristic", finish_reason="stop")

@@ -57,7 +57,8 @@ class Written:
 def generate_reply(variables: Mapping[str, Any]) -> str:
     """Answer `generate_test`: a block with reading and stand-ins, and a block with the program."""
     written = write_program(variables["query"], variables["code"], variables["marker"])
-    head = json.dumps({"reading": written.reading, "stand_ins": list(written.stand_ins)})
+    reading = 1 if variables.get("spec") else written.reading
+    head = json.dumps({"reading": reading, "stand_ins": list(written.stand_ins)})
     return f"```json\n{head}\n```\n\n```{variables['fence']}\n{written.program}```\n"
 
 
@@ -71,7 +72,7 @@ def write_program(query: str, code: str, marker: str) -> Written:
 
 
 def _write(query: str, read: Outline, marker: str) -> Written:
-    function = _target(query, read)
+    function = target(query, read)
     if function is None or read.fragment is not None:
         return _minimal(read, marker, scaffold(read, query) if read.tree is not None else None)
     placing = place(function, read)
@@ -101,7 +102,7 @@ def _minimal(read: Outline, marker: str, around: Scaffold | None = None) -> Writ
     if read.fragment is not None:
         place, check = _inside_function(read.fragment, marker), "_given_settle(_given_fragment())"
     else:
-        names = _bound_names(read)
+        names = bound_names(read)
         place, check = (
             marker,
             f"assert {{{', '.join(map(ascii, names))}}} <= set(globals())" if names else "assert True",
@@ -122,7 +123,8 @@ def _inside_function(why: str, marker: str) -> str:
     return f"{head}\n    {marker}"
 
 
-def _bound_names(read: Outline) -> list[str]:
+def bound_names(read: Outline) -> list[str]:
+    """Return the names that a snippet binds when it is loaded, the first 50."""
     if read.tree is None:
         return []
     names: dict[str, None] = {}
@@ -134,9 +136,12 @@ def _bound_names(read: Outline) -> list[str]:
     return list(names)[:50]
 
 
-def _target(query: str, read: Outline) -> Function | None:
-    """Return the function to test: the one whose name says most of the query, the last of equals."""
-    callable_ones = [f for f in read.functions if not (f.owner and f.name.startswith("__") and f.name != "__call__")]
+def target(query: str, read: Outline, hidden: str = "__") -> Function | None:
+    """Return the function to test: the one whose name says most of the query, the last of equals.
+
+    Methods whose names begin with `hidden` are not called.
+    """
+    callable_ones = [f for f in read.functions if not (f.owner and f.name.startswith(hidden) and f.name != "__call__")]
     if not callable_ones:
         return read.functions[-1] if len(read.functions) == 1 and read.functions[0].owner is None else None
     ranked = [(name_overlap(query, function.name), index) for index, function in enumerate(callable_ones)]
@@ -144,22 +149,22 @@ def _target(query: str, read: Outline) -> Function | None:
 
 
 @dataclass(frozen=True)
-class _Cases:
+class Cases:
     reading: str
     lines: list[str]
 
 
-def _cases(query: str, read: Outline, function: Function, placing: Placing) -> _Cases:
+def _cases(query: str, read: Outline, function: Function, placing: Placing) -> Cases:
     lines = _example_cases(read, function, placing)
     reading = "the code does what its name and its docstring say"
     oracle = find_oracle(query)
-    if oracle is not None and _takes(function, oracle.arity):
-        lines += _oracle_cases(oracle)
+    if oracle is not None and takes(function, oracle.arity):
+        lines += oracle_cases(oracle)
         reading = oracle.reading
-    return _Cases(reading, lines + _smoke_cases(query, read, function))
+    return Cases(reading, lines + _smoke_cases(query, read, function))
 
 
-def _takes(function: Function, count: int) -> bool:
+def takes(function: Function, count: int) -> bool:
     """Say whether a call may give this many arguments, all by position."""
     keywords_needed = any(parameter.required for parameter in function.parameters if parameter.keyword_only)
     positional = function.positional
@@ -167,7 +172,8 @@ def _takes(function: Function, count: int) -> bool:
     return at_least <= count and (count <= len(positional) or function.starred) and not keywords_needed
 
 
-def _oracle_cases(oracle: Oracle) -> list[str]:
+def oracle_cases(oracle: Oracle) -> list[str]:
+    """Return the cases of a query whose answer is known."""
     blocks = [f"_given_expected = {oracle.expected}"]
     for number, case in enumerate(oracle.cases, 1):
         blocks.append(
@@ -193,19 +199,26 @@ def _example_cases(read: Outline, function: Function, placing: Placing) -> list[
 
 
 def _smoke_cases(query: str, read: Outline, function: Function) -> list[str]:
+    blocks = smoke_cases(query, function)
+    if any(word in read.code for word in _VARYING):
+        return blocks
+    twice = (
+        f"def {SMOKE}_answers_the_same_twice():\n"
+        "    once, printed_once, _ = _given_first(_given_call, _given_arguments)\n"
+        "    again, printed_again, _ = _given_first(_given_call, _given_arguments)\n"
+        "    assert _given_shown(once) == _given_shown(again)\n"
+        "    assert _given_shown(printed_once) == _given_shown(printed_again)"
+    )
+    return [*blocks[:2], twice, *blocks[2:]]
+
+
+def smoke_cases(query: str, function: Function) -> list[str]:
+    """Return what can be tested without knowing what is right: arguments are taken, and the result's type fits."""
     lists = ",\n    ".join(given.source() for given in plausible_arguments(function, query))
     blocks = [
         f"_given_arguments = [\n    {lists},\n]",
         f"def {SMOKE}_takes_plausible_arguments():\n    assert _given_first(_given_call, _given_arguments)",
     ]
-    if not any(word in read.code for word in _VARYING):
-        blocks.append(
-            f"def {SMOKE}_answers_the_same_twice():\n"
-            "    once, printed_once, _ = _given_first(_given_call, _given_arguments)\n"
-            "    again, printed_again, _ = _given_first(_given_call, _given_arguments)\n"
-            "    assert _given_shown(once) == _given_shown(again)\n"
-            "    assert _given_shown(printed_once) == _given_shown(printed_again)"
-        )
     wanted = expected_type(query)
     if wanted is not None:
         blocks.append(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.llm.heuristic.generation import EXAMPLE, ORACLE, SMOKE, TYPE
-from agent.llm.heuristic.screening import judge_from, overlap_of, shown
+from agent.llm.heuristic.screening import judge_from, met, overlap_of, shown
 from agent.types import CaseOutcome, Cause, Simulated, Status, TestReport
 
 PASSED_ORACLE_FROM = 0.2
@@ -18,6 +18,9 @@ PASSED_EXAMPLE_FROM = 0.5
 
 CRASHED_FROM = 0.8
 """Overlap that outweighs a snippet that raised, hung or does not parse: arguments were guesses."""
+
+CLOSE = 0.05
+"""Distance from the threshold within which words alone do not decide, where the arbiter may abstain."""
 
 _FAILED_WORTH = (ORACLE, TYPE)
 _OWN = (ORACLE, EXAMPLE, TYPE, SMOKE)
@@ -34,9 +37,25 @@ def arbitrate_reply(variables: Mapping[str, Any]) -> str:
     3. The snippet raised, hung or does not parse: 0 when an oracle's case did; otherwise 1 from `CRASHED_FROM` on.
     4. Passed: with an oracle 1 from `PASSED_ORACLE_FROM` on; with docstring examples from `PASSED_EXAMPLE_FROM` on;
        with cases of another author likewise as an oracle; with smoke cases alone as for `judge`.
+
+    Where it may abstain it does so in case 1, when nothing was predicted and the overlap is within `CLOSE`.
     """
     label, rule = _rule(variables)
-    return json.dumps({"reason": f"rule: {rule}; {shown(overlap_of(variables))}", "label": label})
+    reason = f"rule: {rule}; {shown(overlap_of(variables))}"
+    if variables.get("may_abstain") and not _spoken(variables) and _is_close(variables):
+        return json.dumps({"reason": f"{reason}; too close to tell", **met(variables, False), "label": None})
+    return json.dumps({"reason": reason, **met(variables, label == 1), "label": label})
+
+
+def _spoken(variables: Mapping[str, Any]) -> bool:
+    """Say whether a test, real or predicted, speaks of the code."""
+    report: TestReport | None = variables.get("report")
+    says_nothing = report is None or report.cause not in (None, Cause.SNIPPET)
+    return not says_nothing or variables.get("simulated") is not None
+
+
+def _is_close(variables: Mapping[str, Any]) -> bool:
+    return abs(overlap_of(variables).score - judge_from(variables)) < CLOSE
 
 
 def _rule(variables: Mapping[str, Any]) -> tuple[int, str]:

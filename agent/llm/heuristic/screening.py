@@ -38,15 +38,23 @@ def screen_reply(variables: Mapping[str, Any]) -> str:
         verdict, rule = "match", f"at least {MATCH_FROM}, nothing missing, and no sandbox can test it"
     else:
         verdict, rule = "unclear", "a test must tell"
-    return json.dumps({"reason": f"rule: {shown(overlap)}: {rule}", "verdict": verdict})
+    reading = met(variables, verdict == "match")
+    return json.dumps({"reason": f"rule: {shown(overlap)}: {rule}", **reading, "verdict": verdict})
+
+
+def met(variables: Mapping[str, Any], positive: bool) -> dict[str, int | None]:
+    """Return the part of a reply that names the reading met, where the prompt numbers them: rules know but one."""
+    return {"reading": 1 if positive else None} if variables.get("spec") else {}
 
 
 def judge_reply(variables: Mapping[str, Any]) -> str:
     """Answer `judge`: 1 when the overlap is at least `JUDGE_FROM` of the criterion, else 0."""
     overlap = overlap_of(variables)
     least = judge_from(variables)
-    compared = "at least" if overlap.score >= least else "below"
-    return json.dumps({"reason": f"rule: {shown(overlap)}: {compared} {least}", "label": int(overlap.score >= least)})
+    label = int(overlap.score >= least)
+    compared = "at least" if label else "below"
+    reason = f"rule: {shown(overlap)}: {compared} {least}"
+    return json.dumps({"reason": reason, **met(variables, label == 1), "label": label})
 
 
 def overlap_of(variables: Mapping[str, Any]) -> Overlap:

@@ -25,8 +25,12 @@ EXECUTION: dict[str, Any] = {
     "problem": None,
     "round": 1,
     "history": (),
+    "signature": "def f(x): ...",
+    "surroundings": "",
 }
-ROLES = ("screen", "judge", "arbitrate", "simulate", "generate_test", "repair")
+ROLES = (
+    "specify_query", "screen", "judge", "arbitrate", "simulate", "generate_test", "scaffold", "generate_blind", "repair"
+)  # fmt: skip
 
 
 def call(role: str, query: str = "sort a list", code: str = "def f(x): return sorted(x)", **more: Any) -> Call:
@@ -53,8 +57,9 @@ async def test_a_role_without_a_rule_is_an_error_of_the_pair() -> None:
 
 
 async def test_tests_in_other_languages_are_refused_rather_than_invented() -> None:
-    with pytest.raises(ModelError, match="Python alone, not for 'sql'"):
-        await HeuristicModel().reply(call("generate_test", language="sql"))
+    for role in ("generate_test", "scaffold", "generate_blind"):
+        with pytest.raises(ModelError, match="Python alone, not for 'sql'"):
+            await HeuristicModel().reply(call(role, language="sql"))
     assert (await HeuristicModel().reply(call("judge", language="sql"))).text
 
 

@@ -1,0 +1,31 @@
+"""Query specification (ours): says what a query may mean, once for all its candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from agent.llm import parsing
+from agent.nodes.asking import about_query
+from agent.state import State, Step, Tools
+
+
+class SpecifyQuery:
+    """Ask for the plausible readings of the query and what each requires.
+
+    The question holds the query, its language and the criterion, and nothing of a candidate, so that it is the same for
+    all candidates of a query and is asked once in a run and round.
+    """
+
+    name = "specify_query"
+    requires = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
+    bypass = "specified"
+    uses_sandbox = False
+    role = "specify_query"
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the readings."""
+        question = about_query(state, tools)
+        spec = await tools.asker.ask(self.role, question, parsing.parse_spec, reply="json", shared=True)
+        return Step("specified", {"spec": spec})

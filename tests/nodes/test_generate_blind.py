@@ -1,0 +1,278 @@
+"""Who writes the expectations sees no token of the code's body, in no question and no complaint."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.languages.python import PythonLanguage
+from agent.llm.base import Call, Reply
+from agent.llm.heuristic import HeuristicModel
+from agent.llm.parsing import parse_program
+from agent.prompts import ROLE_VARIABLES, Prompts
+from agent.state import State, Step, Tools
+from tests.scripts import PAIR, label, passed, program
+
+LANGUAGE = PythonLanguage()
+VARIANT = {
+    "start": "generate_blind",
+    "nodes": {
+        "generate_blind": {"generated": "arbitrate", "snippet_error": "arbitrate"},
+        "arbitrate": {"decided": "end"},
+    },
+}
+RANKING = Pair(
+    id="r",
+    query="sort scores high to low",
+    code='''def ranking(self, limit=10):
+    """Docstring with the word zebra."""
+    # a comment about giraffes
+    HIDDEN = 4711
+    return sorted(self.points, key=helper, reverse=True)[:limit] or "nothing-at-all"
+''',
+    context="found beside an elephant",
+)
+SCAFFOLD = """import collections  # zebra
+
+class Board:
+    def __init__(self, scores):
+        self.points = scores
+
+    # <candidate>
+
+def helper(value):
+    return value
+"""
+CASES = "def test_mixed():\n    assert list(Board([3, 9, 5]).ranking()) == [9, 5, 3]\n"
+
+
+def answers(**replies: list[str]) -> ScriptedLLM:
+    given = {"scaffold": [program(SCAFFOLD, ["Board"])], "generate_blind": [program(CASES)], "arbitrate": [label(1)]}
+    return ScriptedLLM({**given, **replies})
+
+
+async def annotate(model: Any, pair: Pair = RANKING, **options: Any) -> Annotation:
+    async with Annotator(model=model, **{"variant": VARIANT, **options}) as annotator:
+        return await anext(annotator.annotate([pair]))
+
+
+def told(model: ScriptedLLM, role: str = "generate_blind") -> str:
+    return "\n".join(m.content for call in model.calls if call.role == role for m in call.messages)
+
+
+WORD = re.compile(r"[^\W\d]\w*|\d[\w.]*")
+STATIC = "\n".join(
+    message.content
+    for surroundings in ("", "s")
+    for message in Prompts().render(
+        "generate_blind",
+        {**dict.fromkeys(ROLE_VARIABLES["generate_blind"], "s"), "marker": LANGUAGE.marker, "language": "python",
+         "fence": "python", "spec": None, "weakness": None, "surroundings": surroundings},
+    )
+)  # fmt: skip
+
+
+def body_tokens(code: str) -> tuple[set[str], set[str]]:
+    """Return the words (names, numbers) and the strings (as values) of a snippet, comments' words among the words."""
+    words: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.COMMENT):
+            words.update(WORD.findall(token.string))
+    constants = (node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant))
+    return words, {value for value in constants if isinstance(value, str)}
+
+
+def leaked(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
+    """Return what of a snippet's tokens is in a prompt without being in its fixed text or in what is allowed."""
+    known = "\n".join((STATIC, *allowed))
+    words, strings = body_tokens(code)
+    secret = words - set(WORD.findall(known))
+    return (secret & set(WORD.findall(prompt))) | {text for text in strings if text not in known and text in prompt}
+
+
+def test_the_measure_finds_what_leaks() -> None:
+    assert leaked("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == {
+        "4711",
+        "nothing-at-all",
+        "giraffes",
+    }
+    assert leaked("4711", RANKING.code, ["4711"]) == set()
+
+
+async def test_the_expectations_are_written_without_a_token_of_the_body() -> None:
+    model = answers()
+    found = await annotate(model)
+    signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
+    surroundings = LANGUAGE.surroundings(SCAFFOLD, LANGUAGE.inspect(RANKING.code))
+    assert found.error is None
+    assert leaked(told(model), RANKING.code, [RANKING.query, signature, surroundings]) == set()
+    for word in ("zebra", "giraffes", "4711", "HIDDEN", "nothing", "elephant", "collections", "sorted"):
+        assert word not in told(model).replace('an "does not raise"', "")
+    assert "def ranking(self, limit=10):" in told(model)
+    assert "def __init__(self, scores):" in told(model)
+
+
+async def test_two_bodies_behind_one_signature_give_one_question() -> None:
+    other = RANKING.model_copy(update={"code": "def ranking(self, limit=10):\n    raise KeyError(self.points)\n"})
+    models = [answers(), answers()]
+    await annotate(models[0])
+    await annotate(models[1], other)
+    assert told(models[0]) == told(models[1])
+
+
+@pytest.mark.parametrize(
+    ("cases", "complaint"),
+    [
+        ("def test_a():\n    assert ranking(\n", "does not parse"),
+        ("# <candidate>\n" + CASES, "stands 2 times"),
+        ("x = 1\n", "no test case"),
+        ("def ranking(self): return []\nclass Board: pass\n" + CASES, "defines or replaces `Board`"),
+        ("from __future__ import annotations\n" + CASES, "does not parse"),
+    ],
+)
+async def test_no_complaint_shows_the_body_either(cases: str, complaint: str) -> None:
+    model = answers(generate_blind=[program(cases), program(CASES)])
+    assert (await annotate(model)).error is None
+    assert complaint in told(model)
+    signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
+    assert leaked(told(model), RANKING.code, [RANKING.query, signature, SCAFFOLD, cases]) <= {"collections", "zebra"}
+
+
+async def test_a_clash_with_what_only_the_code_defines_is_told_without_its_name() -> None:
+    pair = PAIR.model_copy(update={"code": "SECRET_SIZE = 2\n" + PAIR.code})
+    clashing = "SECRET_SIZE = 3\ndef test_a():\n    assert add(1, SECRET_SIZE) == 4\n"
+    sound = "def test_a():\n    assert add(1, 3) == 4\n"
+    model = answers(scaffold=[program("# <candidate>\n")], generate_blind=[program(clashing), program(sound)])
+    assert (await annotate(model, pair)).error is None
+    complaint = model.calls[2].messages[-1].content
+    assert "names that begin with given_" in complaint
+    assert "SECRET_SIZE" not in complaint
+
+
+async def test_the_parts_make_one_program_and_every_stand_in_is_declared(tmp_path: Path) -> None:
+    cases = "class Clock: pass\n" + CASES
+    found = await annotate(answers(generate_blind=[program(cases, ["Clock"])]), run_dir=tmp_path / "run")
+    assert found.stand_ins == ("Board", "Clock")
+    assert found.reading == "a sum"
+
+
+async def test_the_scaffolding_is_written_by_someone_who_sees_the_code() -> None:
+    model = answers()
+    await annotate(model)
+    assert "HIDDEN = 4711" in told(model, "scaffold")
+    assert "found beside an elephant" in told(model, "scaffold")
+
+
+async def test_scaffolding_with_test_cases_is_asked_for_again() -> None:
+    model = answers(scaffold=[program(SCAFFOLD + CASES), program(SCAFFOLD)])
+    assert (await annotate(model)).error is None
+    assert "holds the test case `test_mixed`" in told(model, "scaffold")
+
+
+async def test_what_cannot_be_called_is_tested_by_someone_who_sees_it() -> None:
+    pair = PAIR.model_copy(update={"code": "total = 1 + 2\n"})
+    model = ScriptedLLM(
+        {"generate_test": [program("# <candidate>\n\ndef test_a():\n    assert total == 3\n")], "arbitrate": [label(1)]}
+    )
+    found = await annotate(model, pair)
+    assert found.error is None
+    assert [call.role for call in model.calls] == ["generate_test", "arbitrate"]
+
+
+async def test_a_snippet_that_does_not_parse_is_written_no_program() -> None:
+    model = answers()
+    await annotate(model, PAIR.model_copy(update={"code": "def f(:"}))
+    assert [call.role for call in model.calls] == ["arbitrate"]
+
+
+class FindWanting:
+    """Sends the first program back."""
+
+    name = "find_wanting"
+    requires = frozenset({"program"})
+    outcomes = {"good": frozenset[str](), "vacuous": frozenset({"weakness"})}  # noqa: RUF012
+    bypass = "good"
+    uses_sandbox = False
+
+    async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
+        if "weakness" in state:
+            return Step("good", {})
+        return Step("vacuous", {"weakness": "it passes for code that returns nothing"})
+
+
+@pytest.mark.parametrize("generator", ["generate_test", "generate_blind"])
+async def test_a_program_that_proved_nothing_is_written_again_and_told_why(generator: str) -> None:
+    nodes = {
+        generator: {"generated": "find_wanting", "snippet_error": "arbitrate"},
+        "find_wanting": {"good": "arbitrate", "vacuous": generator},
+        "arbitrate": {"decided": "end"},
+    }
+    model = answers(
+        generate_blind=[program(CASES), program(CASES)], generate_test=[program(SCAFFOLD + "\n\n" + CASES)] * 2
+    )
+    variant = {"start": generator, "nodes": nodes}
+    found = await annotate(model, variant=variant, nodes={"find_wanting": FindWanting()})
+    assert found.error is None
+    questions = [call.messages[1].content for call in model.calls if call.role == generator]
+    assert ["it passes for code that returns nothing" in question for question in questions] == [False, True]
+    assert sum(call.role == "scaffold" for call in model.calls) == (generator == "generate_blind")
+
+
+async def test_left_out_the_plain_generator_takes_its_place() -> None:
+    model = ScriptedLLM({"generate_test": [program(SCAFFOLD + "\n\n" + CASES)], "arbitrate": [label(1)]})
+    assert (await annotate(model, without=["generate_blind"])).error is None
+
+
+class Recording(HeuristicModel):
+    """The embedded model, and the calls it got."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    async def reply(self, call: Call) -> Reply:
+        self.calls.append(call)
+        return await super().reply(call)
+
+
+@pytest.mark.real_data
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> None:
+    rows = [json.loads(line) for line in real_data.joinpath("cosqa_dev.jsonl").read_text("utf-8").splitlines()]
+    pairs = {row["idx"]: Pair(id=row["idx"], query=row["doc"], code=row["code"]) for row in rows[::2]}
+    model = Recording()
+    async with Annotator(model=model, variant=VARIANT, sandbox=ScriptedSandbox(passed)) as annotator:
+        assert not [each.error async for each in annotator.annotate(list(pairs.values())) if each.error]
+    asked = [call for call in model.calls if call.role == "generate_blind"]
+    assert len(asked) > 125
+    for call in asked:
+        pair = pairs[call.pair_id]
+        allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
+        prompt = "\n".join(message.content for message in call.messages)
+        assert leaked(prompt, LANGUAGE.inspect(pair.code).code, allowed) == set(), pair.id
+
+
+@pytest.mark.real_data
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+async def test_the_surroundings_of_real_snippets_hold_no_statement_of_theirs(real_data: Path) -> None:
+    rows = [json.loads(line) for line in real_data.joinpath("cosqa_dev.jsonl").read_text("utf-8").splitlines()]
+    model, seen = HeuristicModel(), 0
+    for row in rows[:80]:
+        snippet = LANGUAGE.inspect(row["code"])
+        if snippet.problem is not None:
+            continue
+        variables = {"query": row["doc"], "code": snippet.code, "marker": LANGUAGE.marker, "language": "python"}
+        reply = await model.reply(Call("scaffold", (), variables={**variables, "fence": "python"}))
+        shown = LANGUAGE.surroundings(parse_program(reply.text, "python").template, snippet)
+        own = {line.strip() for line in snippet.code.split("\n") if len(line.strip()) > 25}
+        assert not own & {line.strip() for line in shown.split("\n")}
+        seen += 1
+    assert seen > 70

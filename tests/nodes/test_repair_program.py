@@ -1,0 +1,160 @@
+"""A broken program may be corrected as long as the snippet stays and nothing less is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
+from agent.graph import load_variant
+from agent.sandbox.base import CommandResult, Frame, Record, RunResult
+from agent.store import load_run
+from agent.types import Status
+from tests.scripts import PAIR, PROGRAM, commands, environment, label, passed, program, screen
+
+NODES = {
+    ("repair_program" if name == "repair" else name): {
+        outcome: "repair_program" if to == "repair" else to for outcome, to in edges.items()
+    }
+    for name, edges in load_variant("full").nodes.items()
+}
+VARIANT = {"start": "screen", "nodes": NODES}
+BROKEN = PROGRAM.replace("add(1, 2)", "add(one, 2)")
+
+
+FRAMES = (Frame("program.py", 9, "<module>"),)
+UNNAMED = RunResult((Record("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), Record("end")))
+
+
+def once_broken() -> ScriptedSandbox:
+    runs = iter([UNNAMED])
+    return ScriptedSandbox(
+        lambda job: next(runs, None) or passed(job), commands=[CommandResult(0, "")], environments=environment
+    )
+
+
+async def annotate(
+    repairs: Sequence[str], sandbox: ScriptedSandbox, *, model: ScriptedLLM | None = None, **options: Any
+) -> Annotation:
+    replies: Mapping[str, list[str]] = {
+        "screen": [screen()],
+        "generate_test": [program(BROKEN, ["Board"])],
+        "repair": list(repairs),
+        "arbitrate": [label(1)],
+    }
+    async with Annotator(
+        model=model or ScriptedLLM(replies), sandbox=sandbox, **{"variant": VARIANT, **options}
+    ) as annotator:
+        return await anext(annotator.annotate([PAIR]))
+
+
+async def test_a_corrected_program_runs_in_place_of_the_broken_one(tmp_path: Path) -> None:
+    sandbox = once_broken()
+    found = await annotate([program(PROGRAM, ["Clock"])], sandbox, run_dir=tmp_path / "run")
+    assert found.test is not None
+    assert (found.test.status, found.repairs, found.error) == (Status.PASSED, 1, None)
+    assert [PAIR.code in job.program for job in sandbox.jobs] == [True, True]
+    assert found.stand_ins == ("Board", "Clock")
+    with load_run(tmp_path / "run") as view:
+        evidence = view.evidence("1", 0)
+    assert evidence is not None
+    assert [execution.source for execution in evidence.executions] == [job.program for job in sandbox.jobs]
+    assert evidence.template == PROGRAM.rstrip("\n")
+
+
+async def test_commands_and_a_corrected_program_may_come_together() -> None:
+    sandbox = once_broken()
+    found = await annotate([commands("mkdir data") + program(PROGRAM)], sandbox)
+    assert (found.repairs, sandbox.commands) == (1, [("mkdir", "data")])
+    assert "add(1, 2)" in sandbox.jobs[1].program
+
+
+async def test_commands_alone_are_as_good_as_ever() -> None:
+    sandbox = once_broken()
+    await annotate([commands("mkdir data")], sandbox)
+    assert sandbox.jobs[0].program == sandbox.jobs[1].program
+
+
+async def test_no_command_and_no_program_ends_the_repair() -> None:
+    sandbox = ScriptedSandbox([UNNAMED])
+    found = await annotate([commands()], sandbox)
+    assert (found.repairs, len(sandbox.jobs)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("corrected", "why"),
+    [
+        (PROGRAM.replace("# <candidate>", PAIR.code), "stands nowhere"),
+        (PROGRAM + "\n\nadd = max\n", "defines or replaces `add`"),
+        (PROGRAM[: PROGRAM.index("def test_negative")], "put these back: `test_negative`"),
+        (PROGRAM.replace("assert add(1, 2) == 3", "add(1, 2)"), "fewer asserts"),
+        (PROGRAM.replace("== 3", "== 4"), "compared with `3`"),
+        (BROKEN, "run before, word for word"),
+    ],
+)
+async def test_a_correction_that_is_not_one_is_asked_for_again_with_the_reason(corrected: str, why: str) -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program(BROKEN)],
+            "repair": [program(corrected), program(PROGRAM)],
+            "arbitrate": [label(1)],
+        }
+    )
+    found = await annotate([], once_broken(), model=model)
+    asked = [call for call in model.calls if call.role == "repair"]
+    assert (found.repairs, found.error, len(asked)) == (1, None, 2)
+    assert why in asked[1].messages[-1].content
+
+
+async def test_a_program_without_its_stand_ins_named_is_asked_for_again() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program(BROKEN)],
+            "repair": [f"```python\n{PROGRAM}```\n", program(PROGRAM)],
+            "arbitrate": [label(1)],
+        }
+    )
+    assert (await annotate([], once_broken(), model=model)).error is None
+    assert "exactly one ```json block" in model.calls[3].messages[-1].content
+
+
+async def test_a_round_of_corrections_counts_as_one_of_commands() -> None:
+    repairs = [program(PROGRAM.replace("add(1,", f"add({number} + 1 - {number},")) for number in range(5)]
+    sandbox = ScriptedSandbox(lambda _: UNNAMED)
+    found = await annotate(repairs, sandbox)
+    assert (found.repairs, len(sandbox.jobs)) == (3, 4)
+
+
+async def test_the_question_says_where_the_code_stands_and_that_it_stays() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program(BROKEN)],
+            "repair": [program(PROGRAM)],
+            "arbitrate": [label(1)],
+        }
+    )
+    await annotate([], once_broken(), model=model)
+    told = model.calls[2].messages
+    assert "the tested code stands in its lines 1 to 3:" in told[1].content
+    assert "Do not write the tested code again" in told[0].content
+    assert "\n# <candidate>\n" in told[0].content
+
+
+async def test_left_out_the_model_may_give_commands_alone() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program(BROKEN)],
+            "repair": [program(PROGRAM), commands()],
+            "arbitrate": [label(1)],
+        }
+    )
+    found = await annotate([], ScriptedSandbox([UNNAMED]), model=model, without=["repair_program"])
+    assert found.repairs == 0
+    assert "the program stays as it is" in model.calls[2].messages[0].content
