@@ -67,7 +67,7 @@ class PairRunner:
         Raises:
             RunStopped: nothing can go on.
         """
-        self._listener(PairStarted(pair.id))
+        self._listener(PairStarted(pair.id, round_number))
         started = time.monotonic()
         asker = Asker(
             self._gateway,
@@ -76,7 +76,7 @@ class PairRunner:
             sample=round_number,
             reasks=self._config.pipeline.reasks,
         )
-        progress = _Progress(pair, self._listener)
+        progress = _Progress(pair, round_number, self._listener)
         error: ErrorInfo | None = None
         try:
             await self._run(pair, asker, progress)
@@ -134,13 +134,14 @@ class PairRunner:
 class _Progress:
     """Keeps what a pair's nodes concluded, so that an error in a later one loses none of it."""
 
-    def __init__(self, pair: Pair, listener: Listener) -> None:
+    def __init__(self, pair: Pair, round_number: int, listener: Listener) -> None:
         self.state = State(pair=pair)
+        self._round = round_number
         self._listener = listener
 
     def add(self, node: str, step: Step) -> None:
         self.state = {**self.state, **step.update}
-        self._listener(StepDone(self.state["pair"].id, node, step.outcome))
+        self._listener(StepDone(self.state["pair"].id, node, step.outcome, self._round))
 
 
 def _requirements(pair: Pair) -> tuple[str, ...]:

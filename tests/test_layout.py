@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
     ("errors", "types", "resources", "workers"),
-    ("config", "events"),
+    ("config", "events", "rounds"),
     ("prompt_text",),
     ("prompts",),
     ("llm",),
