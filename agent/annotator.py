@@ -83,7 +83,8 @@ class Annotator:
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        changes = {"runner.rounds": rounds, "runner.concurrency": concurrency, "pipeline.pair_timeout": pair_timeout}
+        changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
+        changes["pipeline.pair_timeout"] = pair_timeout
         changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
         self._config = _with(config or Config(), changes)
         self._models = Models.of(model, **model_options)

@@ -137,7 +137,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
     # typer reads the signature, and where it stands the annotations
     taking.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
     taking.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, *added)}
-    del taking.__wrapped__  # type: ignore[attr-defined]
+    del taking.__wrapped__
     return taking
 
 

@@ -8,6 +8,8 @@ INPUT = "input.jsonl.gz"
 ANNOTATIONS = "annotations.jsonl"
 EVIDENCE = "evidence.sqlite"
 LABELS = "labels.jsonl"
+REVIEWS = "reviews.jsonl"
+REVIEW_SAMPLE = "review_sample.json"
 
 # What a run that was killed while it was made may have left.
 UNFINISHED = frozenset(
