@@ -26,6 +26,7 @@ from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.requirements_file import read_requirements
+from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
@@ -59,6 +60,8 @@ class Annotator:
         run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
         cache: a file that keeps model replies over runs, or a `ReplyCache`.
         rounds: times each pair is annotated, each with samples of its own; `annotation.round` tells them apart.
+        executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
+        budget: what this and other `Annotator`s may spend together, in place of the configuration's budget.
         on_event: called with each event of `agent.events`.
     """
 
@@ -80,6 +83,8 @@ class Annotator:
         concurrency: int | None = None,
         pair_timeout: float | None = None,
         config: Config | None = None,
+        executions: ExecutionMemo | None = None,
+        budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
@@ -98,6 +103,8 @@ class Annotator:
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._cache = cache
         self._retry_errors = retry_errors
+        self._executions = executions
+        self._budget = budget
         self._tell = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
@@ -218,7 +225,7 @@ class Annotator:
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         gateway = Gateway(
-            BudgetedModels(self._models, Budget(self._config.runner.budget_usd)),
+            BudgetedModels(self._models, self._budget or Budget(self._config.runner.budget_usd)),
             cache=self._open_cache,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
@@ -231,6 +238,7 @@ class Annotator:
             backend=self._backend,
             config=self._config,
             fallback=self._fallback,
+            executions=self._executions,
             listener=self._tell,
         )
 

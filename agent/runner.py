@@ -18,6 +18,7 @@ from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.eras import Eras
+from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
 from agent.types import Annotation, ErrorInfo, Evidence, Pair, Usage
@@ -46,6 +47,7 @@ class PairRunner:
         backend: SandboxBackend | None,
         config: Config,
         fallback: Pipeline | None = None,
+        executions: ExecutionMemo | None = None,
         listener: Listener,
     ) -> None:
         self._pipeline = pipeline
@@ -55,6 +57,7 @@ class PairRunner:
         self._backend = backend
         self._config = config
         self._fallback = fallback
+        self._executions = executions
         self._listener = listener
         self._gates = SandboxGates(
             starting=asyncio.Semaphore(config.sandbox.starts),
@@ -110,6 +113,7 @@ class PairRunner:
                 self._gates,
                 attempts=self._config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),
+                executions=self._executions,
             )
         tools = Tools(
             asker=asker,

@@ -37,7 +37,7 @@ SANDBOX_ORDER = (
     ("dependencies",),
     ("commands", "interpreter"),
     ("mounts",),
-    ("bwrap", "docker", "scripted", "session"),
+    ("bwrap", "docker", "executions", "scripted", "session"),
     ("eras", "selfcheck"),
     ("select",),
 )
