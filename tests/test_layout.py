@@ -26,7 +26,7 @@ ORDER = (
     ("graph",),
     ("runner",),
     ("annotator",),
-    ("sync",),
+    ("ablation", "sync"),
     ("cli",),
     ("__main__",),
 )
