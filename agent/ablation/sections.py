@@ -55,9 +55,7 @@ def remarks(table: AblationTable) -> list[str]:
         f"{executions['made']} of {executions['asked']} executions. Seconds are those of models and programs, without "
         "waiting for a turn."
     )
-    told.append(
-        "Replies that were scripted, replayed or made by rules show costs and sharing; they say nothing of a model."
-    )
+    told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
     return told
 
 

@@ -31,6 +31,7 @@ from agent.llm.models import Models
 from agent.llm.nature import scripted
 from agent.scoring.gold import read_gold
 from agent.scoring.measures import Confusion, measures
+from agent.store import files
 from agent.types import Pair
 
 _PIPED_WIDTH = 120
@@ -52,6 +53,8 @@ def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOption
     measures(Confusion())  # what it takes is asked for before anything is spent
     models = Models.from_options(options.model or (), **options.model_options())
     out = options.out or default_folder(pairs, "ablation", models.label())
+    if (out / files.MANIFEST).exists():
+        raise UsageError(f"{out}: is the folder of a single run; give another one (-o)")
     check_writable(out, options.cache)
     with Displays(console) as display:
         runs = AblationRuns(
@@ -91,9 +94,7 @@ def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) 
     if known == 0:
         raise UsageError(f"{pairs if gold is None else gold}: has gold for none of the pairs; are the ids the same?")
     if known < len(wanted):
-        say(
-            console, f"note: {len(wanted) - known} of {len(wanted)} pairs have no gold and are left out of the measures"
-        )
+        say(console, f"note: {len(wanted) - known} of {len(wanted)} pairs have no gold; the measures leave them out")
     return labels
 
 
@@ -123,14 +124,7 @@ def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> 
 
 
 def _shown(section: Section, table: AblationTable) -> Table:
-    found = Table(
-        title=section.title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        padding=(0, 2, 0, 0),
-        header_style="dim",
-    )
+    found = Table(title=section.title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     first, *others = section.columns
     found.add_column(first.heading, no_wrap=True)
     for column in others:
