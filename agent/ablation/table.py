@@ -217,4 +217,5 @@ def _too_few(discordant: int) -> str | None:
     needed = least_discordant()
     if discordant >= needed:
         return None
-    return f"{discordant} discordant pairs: fewer than {needed} cannot reach p < .05"
+    pairs = "pair" if discordant == 1 else "pairs"
+    return f"{discordant} discordant {pairs}: fewer than {needed} cannot reach p < .05"

@@ -84,12 +84,13 @@ def test_each_variant_is_tested_against_full_and_adjusted_over_all() -> None:
     assert [test.p_holm for test in tests] == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-12)
 
 
-@pytest.mark.parametrize(("discordant", "too_few"), [(0, True), (5, True), (6, False)])
+@pytest.mark.parametrize(("discordant", "too_few"), [(0, True), (1, True), (5, True), (6, False)])
 def test_a_row_with_fewer_than_six_discordant_pairs_says_so(discordant: int, too_few: bool) -> None:
     wrong = {f"p{number}" for number in range(discordant)}
     test = rows(full=(set(), set()), ps_fa=(wrong, set()))["ps_fa"].mcnemar
     assert test is not None
-    expected = f"{discordant} discordant pairs: fewer than 6 cannot reach p < .05" if too_few else None
+    counted = f"{discordant} discordant pair{'s' if discordant != 1 else ''}"
+    expected = f"{counted}: fewer than 6 cannot reach p < .05" if too_few else None
     assert test.note == expected
     assert (test.p < 0.05) is not too_few
 
