@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
     ("errors", "types", "resources", "workers"),
-    ("config", "events", "stats"),
+    ("config", "events", "rounds", "stats"),
     ("prompt_text",),
     ("prompts",),
     ("llm",),
@@ -26,7 +26,7 @@ ORDER = (
     ("graph",),
     ("runner",),
     ("annotator",),
-    ("sync",),
+    ("ablation", "sync"),
     ("cli",),
     ("__main__",),
 )
@@ -37,7 +37,7 @@ SANDBOX_ORDER = (
     ("dependencies",),
     ("commands", "interpreter"),
     ("mounts",),
-    ("bwrap", "docker", "scripted", "session"),
+    ("bwrap", "docker", "executions", "scripted", "session"),
     ("eras", "selfcheck"),
     ("select",),
 )

@@ -121,6 +121,8 @@ class Asker:
                 model=answer.model,
                 cached=answer.cached,
                 usage=answer.usage,
+                saved=answer.saved,
+                seconds=answer.seconds,
                 problem=problem,
                 raw=dict(answer.raw),
             )

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import hashlib
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -64,9 +65,10 @@ class RoleModels(Protocol):
 class Gateway:
     """Answers calls from the cache, from an equal call in flight, or from the role's model.
 
-    A reply that was not paid for has `cached=True` and no usage. Errors are never cached. Replies to calls that pairs
-    share are kept while the gateway lives where no cache keeps them. `on_reply` is told every reply handed out, once
-    the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
+    A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
+    Replies to calls that pairs share are kept while the gateway lives where no cache keeps them. `on_reply` is told
+    every reply handed out, once the cache holds it; what it raises reaches the caller. One gateway serves one event
+    loop.
     """
 
     def __init__(
@@ -124,7 +126,9 @@ class Gateway:
         try:
             limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
             async with limit:
+                started = time.monotonic()
                 reply = await model.reply(call)
+                reply = replace(reply, seconds=round(time.monotonic() - started, 3))
             if cache is not None:
                 cache.put(key, reply)
             flight.set_result(reply)
@@ -151,7 +155,7 @@ def _key(model: LLM, call: Call) -> str:
 
 
 def _unpaid(reply: Reply) -> Reply:
-    return replace(reply, cached=True, usage=Usage())
+    return replace(reply, cached=True, usage=Usage(), saved=reply.usage)
 
 
 def _unpaid_error(error: AgentError) -> AgentError:

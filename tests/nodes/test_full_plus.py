@@ -10,7 +10,6 @@ from agent.types import Cause, Status
 from tests.scripts import PAIR, failed, label, passed, program, screen
 from tests.test_runner import annotate
 
-
 PLAIN = ("specify_query", "generate_blind", "repair_program", "arbitrate_or_abstain")
 
 
