@@ -17,6 +17,11 @@ from agent.scoring.measures import FORMULAS, Confusion, measures
 from agent.scoring.scores import Scores, score
 from agent.stats.agreement import cohen_kappa, krippendorff_alpha
 
+# of the libraries compared with, where a statistic is undefined
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:The BCa confidence interval cannot be calculated"),
+]
 Judged = list[tuple[int | None, int]]
 JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=1, max_size=60)
 

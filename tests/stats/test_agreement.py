@@ -13,6 +13,8 @@ from statsmodels.stats.inter_rater import cohens_kappa
 
 from agent.stats.agreement import cohen_kappa, krippendorff_alpha, observed_agreement
 
+# of statsmodels, where kappa has no variance
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 LABEL = st.sampled_from([0, 1, 2, None])
 
 
