@@ -7,7 +7,7 @@ from typing import Any
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.inter_rater import cohens_kappa
 
@@ -23,6 +23,7 @@ def rows(annotators: int) -> st.SearchStrategy[list[list[Any]]]:
     return columns.map(lambda items: [list(row) for row in zip(*items, strict=True)])
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_kappa_is_that_of_statsmodels(ratings: list[list[Any]]) -> None:
     table = np.zeros((3, 3))
@@ -38,6 +39,7 @@ def test_kappa_is_that_of_statsmodels(ratings: list[list[Any]]) -> None:
         assert found == pytest.approx(cohens_kappa(table).kappa, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_agreement_is_the_share_labelled_alike_by_both(ratings: list[list[Any]]) -> None:
     both = [(a, b) for a, b in zip(*ratings, strict=True) if a is not None and b is not None]
@@ -49,6 +51,7 @@ def test_agreement_is_the_share_labelled_alike_by_both(ratings: list[list[Any]])
         assert found is None
 
 
+@settings(deadline=None)
 @given(st.integers(2, 5).flatmap(rows))
 def test_alpha_is_that_of_krippendorff(ratings: list[list[Any]]) -> None:
     found = krippendorff_alpha(ratings)
@@ -66,6 +69,7 @@ def test_alpha_is_that_of_krippendorff(ratings: list[list[Any]]) -> None:
         assert found == pytest.approx(expected, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 4).flatmap(rows), st.randoms())
 def test_neither_the_order_of_annotators_nor_of_items_matters_to_alpha(ratings: list[list[Any]], random: Any) -> None:
     items = list(zip(*ratings, strict=True))
@@ -108,6 +112,7 @@ def test_rows_of_different_length_are_refused() -> None:
         krippendorff_alpha([[1], [1, 0]])
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_perfect_agreement_is_one(ratings: list[list[Any]]) -> None:
     assume(len({label for label in ratings[0] if label is not None}) > 1)
