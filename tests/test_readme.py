@@ -33,6 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     write_pairs(tmp_path, 4)
+    for name, row in (("people", {"label": 0}), ("votes", {"votes": [1, 0, 1]})):
+        rows = [{"id": str(number), **row} for number in range(1, 5)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     gold = [{"id": str(number), "label": number % 2} for number in range(1, 5)]
     (tmp_path / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in gold))
     (tmp_path / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
@@ -84,7 +87,15 @@ def test_the_demo_gives_the_output_that_is_shown(folder: Path) -> None:
 def test_the_commands_for_own_pairs_work(folder: Path) -> None:
     write_pairs(folder, 60)
     served = [command for command in COMMANDS if "llm.example.org" in command or "runs/mine" in command]
-    assert [command.split()[1] for command in served] == ["doctor", "annotate", "show", "show", "annotate"]
+    assert [command.split()[1] for command in served] == [
+        "doctor",
+        "annotate",
+        "show",
+        "show",
+        "annotate",
+        "score",
+        "score",
+    ]
     reply = json.dumps({"reason": "adds", "verdict": "match"})
     with ChatServer([says(reply, prompt_tokens=3000)]) as server:
         for command in served:

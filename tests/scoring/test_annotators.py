@@ -16,7 +16,7 @@ from agent.stats.bootstrap import ClusterBootstrap
 ITEMS = st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 3), min_size=1, max_size=30)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(ITEMS)
 def test_alpha_kappa_and_intervals_are_those_of_the_statistics(items: list[tuple[Any, ...]]) -> None:
     ids = [f"{number:03}" for number in range(len(items))]

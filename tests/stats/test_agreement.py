@@ -7,12 +7,14 @@ from typing import Any
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from agent.stats.agreement import cohen_kappa, krippendorff_alpha, observed_agreement
 
+# of statsmodels, where kappa has no variance
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 LABEL = st.sampled_from([0, 1, 2, None])
 
 
@@ -21,6 +23,7 @@ def rows(annotators: int) -> st.SearchStrategy[list[list[Any]]]:
     return columns.map(lambda items: [list(row) for row in zip(*items, strict=True)])
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_kappa_is_that_of_statsmodels(ratings: list[list[Any]]) -> None:
     table = np.zeros((3, 3))
@@ -36,6 +39,7 @@ def test_kappa_is_that_of_statsmodels(ratings: list[list[Any]]) -> None:
         assert found == pytest.approx(cohens_kappa(table).kappa, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_agreement_is_the_share_labelled_alike_by_both(ratings: list[list[Any]]) -> None:
     both = [(a, b) for a, b in zip(*ratings, strict=True) if a is not None and b is not None]
@@ -47,6 +51,7 @@ def test_agreement_is_the_share_labelled_alike_by_both(ratings: list[list[Any]])
         assert found is None
 
 
+@settings(deadline=None)
 @given(st.integers(2, 5).flatmap(rows))
 def test_alpha_is_that_of_krippendorff(ratings: list[list[Any]]) -> None:
     found = krippendorff_alpha(ratings)
@@ -64,6 +69,7 @@ def test_alpha_is_that_of_krippendorff(ratings: list[list[Any]]) -> None:
         assert found == pytest.approx(expected, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 4).flatmap(rows), st.randoms())
 def test_neither_the_order_of_annotators_nor_of_items_matters_to_alpha(ratings: list[list[Any]], random: Any) -> None:
     items = list(zip(*ratings, strict=True))
@@ -106,6 +112,7 @@ def test_rows_of_different_length_are_refused() -> None:
         krippendorff_alpha([[1], [1, 0]])
 
 
+@settings(deadline=None)
 @given(rows(2))
 def test_perfect_agreement_is_one(ratings: list[list[Any]]) -> None:
     assume(len({label for label in ratings[0] if label is not None}) > 1)

@@ -35,7 +35,7 @@ def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
     return found.confidence_interval
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("abcdefg")), min_size=2, max_size=40), st.integers(0, 99))
 def test_the_interval_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed: int) -> None:
     items, clusters = [x for x, _ in drawn], [c for _, c in drawn]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
@@ -13,6 +13,7 @@ from agent.stats.calibration import brier, ece, reliability
 JUDGED = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80)
 
 
+@settings(deadline=None)
 @given(JUDGED, st.integers(1, 20))
 def test_brier_and_ece_are_their_definitions(judged: list[tuple[float, bool]], bins: int) -> None:
     confidences, right = map(list, zip(*judged, strict=True))
@@ -23,6 +24,7 @@ def test_brier_and_ece_are_their_definitions(judged: list[tuple[float, bool]], b
     assert ece(reliability(confidences, right, bins=bins)) == pytest.approx(sum(gaps) / len(c), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(JUDGED)
 def test_every_label_is_in_one_bin(judged: list[tuple[float, bool]]) -> None:
     confidences, right = map(list, zip(*judged, strict=True))

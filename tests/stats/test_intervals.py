@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
@@ -15,6 +15,7 @@ from agent.stats.bootstrap import ratio
 from agent.stats.intervals import Interval, wilson
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
 def test_wilson_is_that_of_statsmodels(counts: tuple[int, int], level: float) -> None:
     found = wilson(*counts, level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.stats.intervals import Interval
@@ -98,6 +98,7 @@ def test_without_positives_there_is_nothing_to_recall() -> None:
     assert set(estimate([]).values()) == {Estimate(None, None)}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30)), max_size=6
