@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from agent.llm.langchain import BaseChatModel
 
 ROLES = (
-    "specify_query",
-    "screen",
-    "generate_test",
-    "scaffold",
-    "generate_blind",
-    "repair",
-    "simulate",
-    "arbitrate",
-    "judge",
+    *("screen", "generate_test", "repair", "simulate", "arbitrate", "judge"),
+    *("specify_query", "scaffold", "generate_blind"),
 )
 DEFAULT = "default"
 

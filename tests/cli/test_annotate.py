@@ -56,6 +56,17 @@ def test_retry_errors_asks_again_for_those_pairs_only(agent: Commands) -> None:
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize(("chosen", "expected"), [("keep", None), ("negative", 0)])
+def test_what_an_abstention_is_for_is_an_option(agent: Commands, chosen: str, expected: int | None) -> None:
+    graph = agent.write("g.yaml", "start: arbitrate_or_abstain\nnodes:\n  arbitrate_or_abstain: {decided: end}\n")
+    file = agent.write("p.jsonl", pairs(1))
+    with ChatServer(reply('{"reason": "open", "label": null}')) as server:
+        model = ("--model", "m", "--base-url", server.url)
+        assert agent("annotate", file, "--variant", graph, *model, "-o", "run", "--abstain", chosen).code == 0
+    found = annotations(agent.folder / "run")[0]
+    assert (found["label"], found["abstained"], found["decided_by"]) == (expected, True, "arbitrate")
+
+
 def test_json_goes_to_standard_output_alone(agent: Commands) -> None:
     done = agent("annotate", agent.write("p.jsonl", pairs(2)), *OFFLINE, "--json")
     assert done.json["pairs"] == sum(done.json["labels"].values()) == 2

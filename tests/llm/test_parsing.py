@@ -105,6 +105,7 @@ def test_a_json_role_has_a_schema(role: str) -> None:
     schema = parsing.schema_of(role, {})
     assert schema is not None
     assert "reason" in schema["properties"]
+    assert "description" not in schema
 
 
 @pytest.mark.parametrize("role", ["screen", "judge", "arbitrate"])

@@ -1,0 +1,85 @@
+"""Our best variant, from pair to label: what is checked behind the execution, and rated behind the label."""
+
+from __future__ import annotations
+
+from agent import ScriptedLLM, ScriptedSandbox
+from agent.errors import SandboxError
+from agent.events import Event, PairFinished
+from agent.sandbox.base import Job, RunResult
+from agent.types import Cause, Status
+from tests.scripts import PAIR, failed, label, passed, program, screen
+from tests.test_runner import annotate
+
+PLAIN = ("specify_query", "generate_blind", "repair_program", "arbitrate_or_abstain")
+
+
+async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> None:
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "generate_test": [program("# <candidate>\n\n\ndef test_a():\n    assert True\n"), program()],
+            "arbitrate": [label(1)] * 3,
+        }
+    )
+    sandbox = ScriptedSandbox(lambda job: passed(job) if holds(job) else failed(job))
+    found = await annotate(model, sandbox, variant="full_plus", without=PLAIN)
+    assert found.test is not None
+    assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
+    assert (found.label, found.votes, found.strength, found.repairs) == (1, (1, 1, 1), 1.0, 0)
+    assert found.confidence is not None
+    assert found.confidence > 0.9
+
+
+async def test_each_part_can_be_left_out() -> None:
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
+    parts = ("check_flakiness", "check_validity", "rate_confidence")
+    sandbox = ScriptedSandbox(passed)
+    found = await annotate(replies, sandbox, variant="full_plus", without=(*PLAIN, *parts))
+    assert (found.label, found.strength, found.votes, found.confidence) == (1, None, (), None)
+    assert len(sandbox.jobs) == 1
+
+
+async def test_a_flaky_program_is_no_evidence_and_tried_on_no_wrong_ones() -> None:
+    runs = iter([passed, failed])
+    sandbox = ScriptedSandbox(lambda job: next(runs, passed)(job))
+    chance = PAIR.model_copy(update={"code": "import random\n\n\ndef add(a, b):\n    return random.random()\n"})
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)] * 3}
+    found = await annotate(replies, sandbox, chance, variant="full_plus", without=PLAIN)
+    assert found.test is not None
+    assert (found.test.status, found.test.cause) == (Status.ERROR, Cause.FLAKY)
+    assert (found.strength, len(sandbox.jobs)) == (None, 3)
+
+
+async def test_wrong_ones_and_repeated_runs_are_no_executions() -> None:
+    events: list[Event] = []
+    sandbox = ScriptedSandbox(lambda job: passed(job) if holds(job) else failed(job))
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)] * 3}
+    await annotate(replies, sandbox, variant="full_plus", without=PLAIN, on_event=events.append)
+    finished = next(event for event in events if isinstance(event, PairFinished))
+    assert len(sandbox.jobs) > 3
+    assert finished.executions == 1
+
+
+async def test_what_the_screener_decided_is_rated_without_a_call() -> None:
+    found = await annotate({"screen": [screen("match")]}, variant="full_plus", without=PLAIN)
+    assert (found.label, found.votes) == (1, ())
+    assert found.confidence is not None
+    assert 0.5 < found.confidence < 0.7
+
+
+async def test_a_sandbox_that_breaks_on_a_wrong_one_is_no_label() -> None:
+    first = [True]
+
+    def run(job: Job) -> RunResult | BaseException:
+        return passed(job) if first and first.pop() else SandboxError("gone")
+
+    replies = {"screen": [screen()], "generate_test": [program()]}
+    found = await annotate(replies, ScriptedSandbox(run), variant="full_plus", without=PLAIN)
+    assert found.label is None
+    assert found.error is not None
+    assert found.error.type == "SandboxError"
+
+
+def holds(job: Job) -> bool:
+    """Say whether a job's cases would pass: no assertion about the snippet, or the snippet as it is."""
+    return "assert True" in job.program or "return a + b" in job.program
