@@ -26,6 +26,7 @@ ORDER = (
     ("runner",),
     ("annotator",),
     ("sync",),
+    ("review",),
     ("cli",),
     ("__main__",),
 )
@@ -50,6 +51,8 @@ OWNERS = {
     "jinja2": {"prompts.py"},
     "docker": {"sandbox/docker/engine.py"},
     "httpx": {"sandbox/dependencies/package_index.py"},
+    "starlette": {"review/server.py"},
+    "uvicorn": {"review/server.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }
