@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -39,8 +39,10 @@ def review(
         bool, typer.Option("--new-sample", help="Draw again, in place of an earlier sample.")
     ] = False,
     queue: Annotated[
-        list[Literal["undecided", "disputed", "low-confidence"]] | None,
-        typer.Option(help="For cleaning: review these pairs instead of a sample. Repeatable."),
+        list[str] | None,
+        typer.Option(
+            metavar="undecided|disputed|low-confidence", help="For cleaning: these pairs, not a sample. Repeatable."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Of the queue, only the first N pairs.")] = None,
     blind: Annotated[bool, typer.Option(help="Hide label and evidence until a review is committed.")] = True,
@@ -55,6 +57,7 @@ def review(
     to RUN/reviews.jsonl; annotations stay as they are. Ctrl-C ends it.
     """
     from agent.cli.review import Request, run
+    from agent.review.queues import kinds_of
     from agent.review.sampling import Wanted
 
     by = None if stratify is None else tuple(name for part in stratify.split(",") if (name := part.strip()))
@@ -63,7 +66,7 @@ def review(
             folder=run_folder,
             wanted=Wanted(size=sample, by=by, seed=seed),
             new_sample=new_sample,
-            queues=tuple(dict.fromkeys(queue or ())),
+            queues=kinds_of(queue or ()),
             limit=limit,
             reviewer=reviewer,
             blind=blind,

@@ -61,8 +61,11 @@ def run(request: Request) -> None:
     try:
         from agent.review.server import listen, serve
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
         raise UsageError(
-            f"agent review needs {error.name}: pip install 'test-driven-annotator[review]', or uv sync --extra review"
+            "agent review needs Starlette and Uvicorn: "
+            "pip install 'test-driven-annotator[review]', or in a checkout pip install '.[review]'"
         ) from error
     console = Console(stderr=True)
     reviewer = _reviewer(request.reviewer)
@@ -75,9 +78,9 @@ def run(request: Request) -> None:
             return
         desk = Desk(view, queue, reviewer=reviewer, blind=request.blind, log=log, guidelines=guidelines)
         listening = listen(request.port)
-        gate = Gate(listening.getsockname()[1])
-        _tell(request, console, desk, queue, reviewer, gate, listening.getsockname()[1])
-        serve(desk, gate, listening)
+        port = listening.getsockname()[1]
+        gate = Gate(port)
+        serve(desk, gate, listening, lambda: _tell(request, console, desk, queue, reviewer, gate, port))
     _close(request, console, log, desk, reviewer)
 
 
@@ -100,7 +103,8 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
 def _reader(view: RunView, console: Console) -> Callable[[], Iterable[Annotation]]:
     def annotations() -> Iterator[Annotation]:
         total = len(view.index.done())
-        yield from track(view.annotations(), "reading the run", total, console=console, transient=True)
+        quiet = not console.is_terminal
+        yield from track(view.annotations(), "reading the run", total, console=console, transient=True, disable=quiet)
 
     return annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
@@ -42,6 +43,7 @@ class Desk:
         self._log = log
         self._guidelines = guidelines
         self._clock = clock
+        self._id = secrets.token_hex(8)
         self._mine = {review.id: review for review in read_reviews(log.path) if review.reviewer == reviewer}
         self._rounds: dict[str, list[int]] = {entry.id: [] for entry in queue.entries}
         for pair_id, number in sorted(view.index.done()):
@@ -57,9 +59,9 @@ class Desk:
         return sum(entry.id in self._mine for entry in self._queue.entries)
 
     def session(self) -> dict[str, Any]:
-        """Return what is the same for all pairs, and the reviewer's own label of each, null where there is none."""
-        labels = [None if (mine := self._mine.get(entry.id)) is None else mine.label for entry in self._queue.entries]
+        """Return what is the same for all pairs, and which of them the reviewer has reviewed."""
         return {
+            "id": self._id,
             "run": str(self._view.path),
             "reviews": str(self._log.path),
             "reviewer": self._reviewer,
@@ -67,7 +69,6 @@ class Desk:
             "queue": self._queue.title,
             "guidelines": asdict(self._guidelines),
             "reviewed": [entry.id in self._mine for entry in self._queue.entries],
-            "labels": labels,
         }
 
     def show(self, number: int) -> dict[str, Any]:

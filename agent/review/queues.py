@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from agent.errors import UsageError
 from agent.store.reviews import Review
 from agent.types import Annotation, Cause, Status, TestReport
 
@@ -44,6 +45,21 @@ class _Seen:
     confidence: float | None
 
 
+def kinds_of(names: Iterable[str]) -> tuple[Kind, ...]:
+    """Return the kinds of these names, each once.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    found = {}
+    for name in names:
+        kind = next((kind for kind in KINDS if kind == name), None)
+        if kind is None:
+            raise UsageError(f"there is no queue {name!r}; there is {', '.join(KINDS)}")
+        found[kind] = True
+    return tuple(found)
+
+
 def queue_of(
     kinds: Sequence[Kind], annotations: Iterable[Annotation], reviews: Iterable[Review], limit: int | None = None
 ) -> Queue:
@@ -64,14 +80,12 @@ def queue_of(
     return Queue(f"{' and '.join(kinds)}, {_counted(len(chosen), len(found))}", chosen)
 
 
-def test_outcome(report: TestReport | None) -> Label:
+def label_by_test(report: TestReport | None) -> Label:
     """Return the label that a test speaks for, None when it says nothing of the code."""
     if report is None or report.cause is Cause.FLAKY or not report.executed:
         return None
     return 1 if report.status is Status.PASSED else 0
 
-
-test_outcome.__test__ = False  # type: ignore[attr-defined]
 
 _Rounds = Mapping[str, Sequence[_Seen]]
 _Labels = Mapping[str, set[int]]
@@ -120,7 +134,7 @@ _FINDERS: Mapping[Kind, Callable[[_Rounds, _Labels], _Found]] = {
 def _rounds(annotations: Iterable[Annotation]) -> dict[str, list[_Seen]]:
     rounds: dict[str, list[_Seen]] = {}
     for annotation in annotations:
-        outcome = test_outcome(annotation.test)
+        outcome = label_by_test(annotation.test)
         seen = _Seen(
             round=annotation.round,
             label=annotation.label,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,22 @@ def listen(port: int = 0) -> socket.socket:
     return listening
 
 
-def serve(desk: Desk, gate: Gate, listening: socket.socket) -> None:
-    """Answer requests until Ctrl-C or a terminate signal; a request that is being answered is answered to its end."""
+def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Answer requests until Ctrl-C or a terminate signal; a request that is being answered is answered to its end.
+
+    `on_ready` is called once requests are answered and signals are heeded.
+    """
     config = uvicorn.Config(
         application(desk, gate),
         access_log=False,  # it would hold the token
         log_config=None,
         lifespan="off",
         ws="none",
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    asyncio.run(_Server(config).serve(sockets=[listening]))
+    asyncio.run(_Server(config, on_ready).serve(sockets=[listening]))
 
 
 def application(desk: Desk, gate: Gate) -> ASGIApp:
@@ -97,6 +101,14 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
 
 class _Server(uvicorn.Server):
     """Ends on Ctrl-C and on a terminate signal alike, and does not raise them again afterwards."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -45,7 +45,7 @@ async function ask(path, body) {
   try {
     answer = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
   } catch {
-    throw new Error("The server does not answer. Was `agent review` ended? What was saved is safe; to go on, start it again.");
+    throw new Error("The server does not answer. Was `agent review` ended? What was said to be saved is safe.");
   }
   if (answer.status === 403) throw new Error(await answer.text());
   const told = await answer.json().catch(() => ({ error: `The server failed (${answer.status}); its terminal says why.` }));
@@ -53,8 +53,16 @@ async function ask(path, body) {
   return told;
 }
 
-// Drafts outlive the tab, as long as the server runs at this address.
-const draftKey = (at) => `review:${session.reviews}:${session.reviewer}:${at}`;
+// Drafts outlive the tab, as long as the server runs.
+const draftKey = (at) => `review:${session.id}:${at}`;
+
+function forgetOldDrafts() {
+  try {
+    for (const each of Object.keys(localStorage)) {
+      if (each.startsWith("review:") && !each.startsWith(`review:${session.id}:`)) localStorage.removeItem(each);
+    }
+  } catch { /* storage is switched off */ }
+}
 
 function keepDraft() {
   const mine = own();
@@ -101,7 +109,7 @@ function refresh() {
   }
   const done = shown?.mine && !dirty();
   put($("commit-name"), done ? "Next" : shown?.mine ? "Commit anew" : "Commit");
-  $("commit").disabled = busy;
+  $("commit").setAttribute("aria-disabled", String(busy));
   const count = session.reviewed.filter(Boolean).length;
   const total = session.reviewed.length;
   put($("position"), `${number + 1} of ${total} · ${count} reviewed`);
@@ -112,68 +120,69 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-async function show(at, message = "") {
-  if (busy || at < 0 || at >= session.reviewed.length) return;
+// One thing after the other: keys that are pressed meanwhile wait, so that they mean the pair that is then shown.
+async function alone(work) {
+  if (busy) return;
   busy = true;
-  let told;
+  refresh();
   try {
-    told = await ask(`api/pairs/${at}`);
+    await work();
   } catch (error) {
     trouble(error.message);
-    return;
   } finally {
     busy = false;
     refresh();
+    while (held.length && !busy) handle(held.shift(), document.activeElement);
   }
-  number = at;
-  shown = told;
-  const text = draft() ?? own();
-  label = text.label;
-  $("reason").value = text.reason;
-  put($("query"), told.pair.query);
-  put($("code"), told.pair.code);
-  put($("language"), `(${told.pair.language})`);
-  put($("context"), told.pair.context);
-  $("context-part").hidden = !told.pair.context;
-  $("work").hidden = false;
-  trouble("");
-  put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
-  tellEvidence();
-  refresh();
-  window.scrollTo(0, 0);
 }
 
-async function commit() {
-  if (busy) return;
+function show(at, message = "") {
+  if (at < 0 || at >= session.reviewed.length) return;
+  alone(async () => {
+    const told = await ask(`api/pairs/${at}`);
+    number = at;
+    shown = told;
+    const text = draft() ?? own();
+    label = text.label;
+    $("reason").value = text.reason;
+    $("reason").blur();
+    put($("query"), told.pair.query);
+    put($("code"), told.pair.code);
+    put($("language"), `(${told.pair.language})`);
+    put($("context"), told.pair.context);
+    $("context-part").hidden = !told.pair.context;
+    $("work").hidden = false;
+    trouble("");
+    put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
+    tellEvidence();
+    window.scrollTo(0, 0);
+  });
+}
+
+function commit() {
+  if (busy || !shown) return;
   if (shown.mine && !dirty()) { goOn(); return; }
   if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
-  busy = true;
-  refresh();
-  put($("status"), "Saving …");
-  const said = { label: label === "?" ? null : Number(label), reason: $("reason").value };
-  try {
-    const { saved } = await ask(`api/pairs/${number}`, said);
-    shown.mine = saved;
-    $("reason").value = saved.reason;
+  alone(async () => {
+    put($("status"), "Saving …");
+    const said = { label: label === "?" ? null : Number(label), reason: $("reason").value };
+    try {
+      shown.mine = (await ask(`api/pairs/${number}`, said)).saved;
+    } catch (error) {
+      put($("status"), "");
+      throw new Error(`Not saved. ${error.message} Your label and text stay on this page.`);
+    }
+    // What the mouse changed meanwhile stays, as a draft.
+    if ($("reason").value === said.reason) $("reason").value = shown.mine.reason;
+    $("reason").blur();
     session.reviewed[number] = true;
     committed.push(number);
-    trouble("");
-    put($("status"), `Saved: ${NAMES[label]}. ${left() ? "" : ended()}`);
-  } catch (error) {
-    put($("status"), "");
-    trouble(`Not saved: ${error.message}`);
-    return;
-  } finally {
-    busy = false;
     keepDraft();
-    refresh();
-  }
-  try {
+    trouble("");
+    put($("status"), `Saved: ${NAMES[key(shown.mine.label)]}. ${left() ? "" : ended()}`);
     shown = await ask(`api/pairs/${number}`);
     tellEvidence();
-  } catch (error) {
-    trouble(error.message);
-  }
+  });
 }
 
 const left = () => session.reviewed.filter((each) => !each).length;
@@ -233,8 +242,8 @@ function verdict(evidence) {
   const title = error ? "The run: no label, an error" : `The run: ${named(annotation.label)}`;
   const mine = shown.mine?.label;
   const agrees = !error && shown.mine && annotation.label !== null && mine !== null
-    ? (mine === annotation.label ? "as you say" : "other than you say") : "";
-  return part(agrees ? `${title}, ${agrees}` : title,
+    ? (mine === annotation.label ? ". You agree." : ". You disagree.") : "";
+  return part(title + agrees,
     make("p", error ? `${error.type}: ${error.message}` : annotation.reason, "reason"),
     facts([
       ["decided by", annotation.decided_by],
@@ -335,24 +344,35 @@ const KEYS = {
   Enter: commit,
 };
 
+const held = [];
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
   if ($("help").open) {
     if (event.key === "h") $("help").close();
     return;
   }
-  const { target } = event;
+  if (event.repeat && event.key === "Enter") event.preventDefault();
+  else if (busy && event.key !== "Tab") { event.preventDefault(); held.push(event); }
+  else if (handle(event, event.target)) event.preventDefault();
+}
+
+// Does what a key says, and tells whether it said anything. What is typed into a text the browser itself puts there,
+// unless it had to wait.
+function handle({ key: name, shiftKey, defaultPrevented }, target) {
   if (target === $("reason")) {
-    if (event.key === "Escape") target.blur();
-    else if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); if (!event.repeat) commit(); }
-    return;
+    if (name === "Escape") target.blur();
+    else if (name === "Enter" && !shiftKey) commit();
+    else if (defaultPrevented && (name.length === 1 || name === "Enter")) {
+      target.setRangeText(name === "Enter" ? "\n" : name, target.selectionStart, target.selectionEnd, "end");
+      target.dispatchEvent(new Event("input"));
+    } else return false;
+    return true;
   }
-  if (event.key === "Enter" && target.closest("button, summary")) return; // it does what it says
-  if (event.key.startsWith("Arrow") && target.closest("pre")) return; // it scrolls
-  const act = KEYS[event.key];
-  if (!act || (event.repeat && event.key === "Enter")) return;
-  event.preventDefault();
-  act();
+  if (name === "Enter" && target.closest("button, summary")) return false; // it does what it says
+  if (name.startsWith("Arrow") && target.closest("pre")) return false; // it scrolls
+  KEYS[name]?.();
+  return name in KEYS;
 }
 
 async function begin() {
@@ -366,19 +386,20 @@ async function begin() {
     return;
   }
   tellSession();
+  forgetOldDrafts();
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); commit(); });
   $("reason").addEventListener("input", () => { refresh(); keepDraft(); });
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {
-      choose(button.dataset.label);
+      if (!busy) choose(button.dataset.label);
       if (event.detail) button.blur(); // after a click of the mouse Enter commits
     });
   }
   $("previous").addEventListener("click", () => show(number - 1));
   $("next").addEventListener("click", () => show(number + 1));
   $("open-help").addEventListener("click", () => $("help").showModal());
-  await show(Math.max(0, session.reviewed.indexOf(false)), left() ? "" : ended());
+  show(Math.max(0, session.reviewed.indexOf(false)), left() ? "" : ended());
 }
 
 begin();
