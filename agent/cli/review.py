@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -141,7 +142,8 @@ def _tell(request: Request, console: Console, desk: Desk, queue: Queue, reviewer
     typer.echo(url)
     say(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
     if request.browser and _on_a_desktop():
-        webbrowser.open(f"{page}?token={gate.ticket()}")
+        # On a thread: some browsers are waited for, and they wait for the page.
+        threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
 
 
 def _on_a_desktop() -> bool:

@@ -7,15 +7,19 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from agent.store.reviews import read_reviews
-from tests.review.runs import SECRET, Served, make_report, make_run, reviewing
+from tests.cli.processes import until
+from tests.review.runs import ROOT, SECRET, Served, make_report, make_run, reviewing
 
-PATHS = ("/", "/page.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
+PATHS = ("/", "/page.js", "/telling.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
 REVIEW = {"label": 1, "reason": "it does"}
 
 
@@ -194,6 +198,30 @@ def test_a_review_that_cannot_be_written_is_told_and_can_be_sent_again(tmp_path:
         resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
         assert served.json("/api/pairs/0", REVIEW)["saved"]["blind"] is True
     assert len(read_reviews(run / "reviews.jsonl")) == 1
+
+
+def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:
+    run, opened = small_run(tmp_path), tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\nsleep 60\n')
+    browser.chmod(0o755)
+    ours, theirs = os.openpty()
+    desktop = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
+    desktop |= {"DISPLAY": ":0", "BROWSER": str(browser), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "agent", "review", str(run)]
+    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=desktop, start_new_session=True)
+    try:
+        until(opened.exists, "a browser's start")
+        printed = os.read(ours, 1000).decode().strip()
+        served = Served(process, {"url": opened.read_text()})
+        assert (served.port, served.token in printed) == (urlsplit(printed).port, False)
+        assert served.ask("GET", f"/?token={served.token}", Cookie="")[0] == 200
+        assert served.ask("GET", f"/?token={served.token}", Cookie="")[0] == 403
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_port_of_ones_own_is_taken_and_one_that_is_taken_is_told(tmp_path: Path) -> None:
