@@ -27,6 +27,7 @@ ORDER = (
     ("runner",),
     ("annotator",),
     ("ablation", "sync"),
+    ("review",),
     ("cli",),
     ("__main__",),
 )
@@ -53,6 +54,8 @@ OWNERS = {
     "httpx": {"sandbox/dependencies/package_index.py"},
     "numpy": {"stats/libraries.py"},
     "scipy": {"stats/libraries.py"},
+    "starlette": {"review/server.py"},
+    "uvicorn": {"review/server.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

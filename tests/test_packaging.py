@@ -56,6 +56,11 @@ def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
     assert (installed / "agent/py.typed").is_file()
 
 
+def test_the_page_for_reviewers_is_in_it(installed: Path) -> None:
+    names = {path.name for path in (installed / "agent/review/assets").iterdir()}
+    assert names == {"page.html", "page.css", "page.js", "telling.js"}
+
+
 def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
     code = "from agent.sandbox.dependencies.imports import requirement_for; print(requirement_for('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"

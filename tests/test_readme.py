@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,19 @@ def run(command: str | list[str], folder: Path, **environment: str) -> subproces
     )
 
 
+def run_until_interrupted(command: str, folder: Path) -> None:
+    """Run a command that serves a page until it printed the address; fail where it does not end well."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    with subprocess.Popen(
+        shlex.split(command), cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("http://127.0.0.1:")
+        serving.send_signal(signal.SIGINT)
+    assert serving.returncode == 0
+
+
 def test_the_readme_has_commands_and_each_is_known() -> None:
     assert len(COMMANDS) >= 10
     assert {command.split()[0] for command in COMMANDS} == {"make", "agent", "python"}
@@ -95,12 +109,16 @@ def test_the_commands_for_own_pairs_work(folder: Path) -> None:
         "annotate",
         "score",
         "score",
+        "review",
     ]
     reply = json.dumps({"reason": "adds", "verdict": "match"})
     with ChatServer([says(reply, prompt_tokens=3000)]) as server:
         for command in served:
             command = command.replace("https://llm.example.org/v1", server.url).replace("MODEL", "gpt-4o-mini")
-            run(command, folder, OPENAI_API_KEY="sk-test")
+            if command.split()[1] == "review":
+                run_until_interrupted(command, folder)
+            else:
+                run(command, folder, OPENAI_API_KEY="sk-test")
     lines = (folder / "runs/mine/annotations.jsonl").read_text().splitlines()
     assert len({json.loads(line)["id"] for line in lines}) == len(lines) == 60
 

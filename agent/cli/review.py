@@ -1,0 +1,162 @@
+"""`agent review`: serves a page on which a person labels a run's pairs."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shlex
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from agent.cli.text import plain, say
+from agent.errors import UsageError
+from agent.review.desk import Desk
+from agent.review.gate import Gate
+from agent.review.guidelines import guidelines_of
+from agent.review.queues import Kind, Queue, queue_of
+from agent.review.sampling import Wanted, lone_strata, queue_from, sample_of
+from agent.store import files
+from agent.store.reviews import ReviewLog, read_reviews
+from agent.store.run_view import RunView, load_run
+from agent.types import Annotation
+
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    folder: Path
+    wanted: Wanted
+    new_sample: bool
+    queues: tuple[Kind, ...]
+    limit: int | None
+    reviewer: str | None
+    blind: bool
+    port: int
+    browser: bool
+    as_json: bool
+
+
+def run(request: Request) -> None:
+    """Serve the page until Ctrl-C, then say what was written and how to go on.
+
+    Raises:
+        UsageError: options that do not go together, a folder that is no run, or the extra `review` is not installed.
+        StorageError: reviews cannot be written.
+    """
+    if request.queues and (request.wanted != Wanted() or request.new_sample):
+        raise UsageError("--queue is for cleaning, --sample for estimates of the whole run: give one of them")
+    if request.limit is not None and not request.queues:
+        raise UsageError("--limit is for --queue; how large a sample is, --sample says")
+    try:
+        from agent.review.server import listen, serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise UsageError(
+            "agent review needs Starlette and Uvicorn: "
+            "pip install 'test-driven-annotator[review]', or in a checkout pip install '.[review]'"
+        ) from error
+    console = Console(stderr=True)
+    reviewer = _reviewer(request.reviewer)
+    with load_run(request.folder) as view:
+        guidelines = guidelines_of(view.manifest)
+        log = ReviewLog(request.folder / files.REVIEWS)
+        queue = _queue(request, view, console)
+        if not queue.entries:
+            say(console, f"Nothing to review in {request.folder}: {queue.title}.")
+            return
+        desk = Desk(view, queue, reviewer=reviewer, blind=request.blind, log=log, guidelines=guidelines)
+        listening = listen(request.port)
+        port = listening.getsockname()[1]
+        gate = Gate(port)
+        serve(desk, gate, listening, lambda: _tell(request, console, desk, queue, reviewer, gate, port))
+    _close(request, console, log, desk, reviewer)
+
+
+def _queue(request: Request, view: RunView, console: Console) -> Queue:
+    annotations = _reader(view, console)
+    if request.queues:
+        queue = queue_of(request.queues, annotations(), read_reviews(view.path / files.REVIEWS), request.limit)
+        if not queue.entries and request.queues == ("low-confidence",):
+            raise UsageError(f"{view.path}: no annotation has a confidence; variants such as full_plus give one")
+        return queue
+    sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
+    if lone := lone_strata(sample):
+        say(
+            console,
+            f"note: {lone} strata have one pair in the sample; a larger one says more of how sure estimates are",
+        )
+    return queue_from(sample, view)
+
+
+def _reader(view: RunView, console: Console) -> Callable[[], Iterable[Annotation]]:
+    def annotations() -> Iterator[Annotation]:
+        total = len(view.index.done())
+        quiet = not console.is_terminal
+        yield from track(view.annotations(), "reading the run", total, console=console, transient=True, disable=quiet)
+
+    return annotations
+
+
+def _reviewer(name: str | None) -> str:
+    if name is None:
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError) as error:
+            raise UsageError("this system does not say who you are: give --reviewer NAME") from error
+    name = name.strip()
+    if not name or len(name) > _LONGEST_NAME or plain(name) != name or "\n" in name:
+        raise UsageError(f"--reviewer: a name is one line of at most {_LONGEST_NAME} visible characters")
+    return name
+
+
+def _tell(request: Request, console: Console, desk: Desk, queue: Queue, reviewer: str, gate: Gate, port: int) -> None:
+    page = f"http://127.0.0.1:{port}/"
+    url = f"{page}?token={gate.token}"
+    if request.as_json:
+        told = {
+            "url": url,
+            "run": str(request.folder),
+            "reviews": str(request.folder / files.REVIEWS),
+            "queue": queue.title,
+            "pairs": len(desk),
+            "reviewed": desk.reviewed,
+            "reviewer": reviewer,
+            "blind": request.blind,
+        }
+        typer.echo(json.dumps(told))
+        return
+    say(console, f"{queue.title}; {desk.reviewed} reviewed by {reviewer}")
+    typer.echo(url)
+    say(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
+    if request.browser and _on_a_desktop():
+        # On a thread: some browsers are waited for, and they wait for the page.
+        threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
+
+
+def _on_a_desktop() -> bool:
+    """Say whether a browser that opens would be seen by whoever gave the command."""
+    if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
+        return False
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _close(request: Request, console: Console, log: ReviewLog, desk: Desk, reviewer: str) -> None:
+    written = f"{log.written} review{'' if log.written == 1 else 's'} written to {log.path}"
+    say(console, f"\n{written}; {desk.reviewed} of {len(desk)} pairs are reviewed by {reviewer}.")
+    if desk.reviewed < len(desk):
+        say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+    if desk.reviewed:
+        say(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(request.folder)])}")

@@ -1,0 +1,267 @@
+// The work on a queue: what is shown when, drafts, commits and keys.
+
+import { evidenceParts, key, make, NAMES, put } from "./telling.js";
+
+const $ = (id) => document.getElementById(id);
+
+let session = null;
+let number = 0;
+let shown = null; // the pair as the server told it
+let label = null; // "1", "0", "?" or null
+let busy = false;
+const committed = []; // numbers, in the order of this page's commits
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  };
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
+  } catch {
+    throw new Error("The server does not answer. Was `agent review` ended? What was said to be saved is safe.");
+  }
+  if (answer.status === 403) throw new Error(await answer.text());
+  const told = await answer.json().catch(() => ({ error: `The server failed (${answer.status}); its terminal says why.` }));
+  if (!answer.ok) throw new Error(told.error);
+  return told;
+}
+
+// Drafts outlive the tab, as long as the server runs.
+const draftKey = (at) => `review:${session.id}:${at}`;
+
+function forgetOldDrafts() {
+  try {
+    for (const each of Object.keys(localStorage)) {
+      if (each.startsWith("review:") && !each.startsWith(`review:${session.id}:`)) localStorage.removeItem(each);
+    }
+  } catch { /* storage is switched off */ }
+}
+
+function keepDraft() {
+  const mine = own();
+  const unchanged = label === mine.label && $("reason").value === mine.reason;
+  try {
+    if (unchanged) localStorage.removeItem(draftKey(number));
+    else localStorage.setItem(draftKey(number), JSON.stringify({ label, reason: $("reason").value }));
+  } catch { /* storage is full or switched off: the text is still on the page */ }
+}
+
+function draft() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(draftKey(number)));
+    if (kept && typeof kept.reason === "string") return { label: kept.label in NAMES ? kept.label : null, reason: kept.reason };
+  } catch { /* none */ }
+  return null;
+}
+
+function own() {
+  return shown?.mine ? { label: key(shown.mine.label), reason: shown.mine.reason } : { label: null, reason: "" };
+}
+
+function dirty() {
+  const mine = own();
+  return label !== mine.label || $("reason").value.trim() !== mine.reason;
+}
+
+function choose(value) {
+  label = value;
+  refresh();
+  keepDraft();
+}
+
+function trouble(message) {
+  put($("trouble"), message);
+  $("trouble").hidden = !message;
+}
+
+function refresh() {
+  for (const button of document.querySelectorAll("[data-label]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.label === label));
+  }
+  const done = shown?.mine && !dirty();
+  put($("commit-name"), done ? "Next" : shown?.mine ? "Commit anew" : "Commit");
+  $("commit").setAttribute("aria-disabled", String(busy));
+  const count = session.reviewed.filter(Boolean).length;
+  const total = session.reviewed.length;
+  put($("position"), `${number + 1} of ${total} · ${count} reviewed`);
+  $("progress").max = total;
+  $("progress").value = count;
+  $("previous").disabled = number === 0;
+  $("next").disabled = number === total - 1;
+  document.title = `${number + 1}/${total} · Review`;
+}
+
+// One thing after the other: keys that are pressed meanwhile wait, so that they mean the pair that is then shown.
+async function alone(work) {
+  if (busy) return;
+  busy = true;
+  refresh();
+  try {
+    await work();
+  } catch (error) {
+    trouble(error.message);
+  } finally {
+    busy = false;
+    refresh();
+    while (held.length && !busy) handle(held.shift(), document.activeElement);
+  }
+}
+
+function show(at, message = "") {
+  if (at < 0 || at >= session.reviewed.length) return;
+  alone(async () => {
+    const told = await ask(`api/pairs/${at}`);
+    number = at;
+    shown = told;
+    const text = draft() ?? own();
+    label = text.label;
+    $("reason").value = text.reason;
+    $("reason").blur();
+    put($("query"), told.pair.query);
+    put($("code"), told.pair.code);
+    put($("language"), `(${told.pair.language})`);
+    put($("context"), told.pair.context);
+    $("context-part").hidden = !told.pair.context;
+    $("work").hidden = false;
+    trouble("");
+    put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
+    tellEvidence();
+    window.scrollTo(0, 0);
+  });
+}
+
+function commit() {
+  if (busy || !shown) return;
+  if (shown.mine && !dirty()) { goOn(); return; }
+  if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
+  alone(async () => {
+    put($("status"), "Saving …");
+    const said = { label: label === "?" ? null : Number(label), reason: $("reason").value };
+    try {
+      shown.mine = (await ask(`api/pairs/${number}`, said)).saved;
+    } catch (error) {
+      put($("status"), "");
+      throw new Error(`Not saved. ${error.message} Your label and text stay on this page.`);
+    }
+    // What the mouse changed meanwhile stays, as a draft.
+    if ($("reason").value === said.reason) $("reason").value = shown.mine.reason;
+    $("reason").blur();
+    session.reviewed[number] = true;
+    committed.push(number);
+    keepDraft();
+    trouble("");
+    put($("status"), `Saved: ${NAMES[key(shown.mine.label)]}. ${left() ? "" : ended()}`);
+    shown = await ask(`api/pairs/${number}`);
+    tellEvidence();
+  });
+}
+
+const left = () => session.reviewed.filter((each) => !each).length;
+const ended = () => `All ${session.reviewed.length} are reviewed: end with Ctrl-C in the terminal.`;
+
+function goOn() {
+  const total = session.reviewed.length;
+  for (let step = 1; step < total; step += 1) {
+    const at = (number + step) % total;
+    if (!session.reviewed[at]) { show(at); return; }
+  }
+  put($("status"), ended());
+}
+
+function undo() {
+  const last = committed.length ? committed[committed.length - 1] : session.reviewed.lastIndexOf(true, number - 1);
+  if (last < 0) { put($("status"), "There is nothing to undo."); return; }
+  committed.pop();
+  show(last, "Change label or reason and commit anew: that takes the place of what you said.");
+}
+
+function tellSession() {
+  const { guidelines } = session;
+  put($("session"), `${session.run} · ${session.queue} · ${session.reviewer}${session.blind ? " · blind" : ""}`);
+  const list = document.createElement("ul");
+  list.append(...guidelines.notes.map((note) => make("li", note)));
+  const meanings = document.createElement("dl");
+  meanings.append(make("dt", "1, match"), make("dd", guidelines.one), make("dt", "0, no match"), make("dd", guidelines.zero));
+  $("guidelines-text").append(make("p", `Criterion: ${guidelines.criterion}.`), meanings, list);
+}
+
+const KEYS = {
+  1: () => choose("1"),
+  0: () => choose("0"),
+  "?": () => choose("?"),
+  r: () => $("reason").focus(),
+  j: () => show(number + 1),
+  ArrowRight: () => show(number + 1),
+  k: () => show(number - 1),
+  ArrowLeft: () => show(number - 1),
+  u: undo,
+  g: () => { $("guidelines").open = !$("guidelines").open; },
+  h: () => $("help").showModal(),
+  Enter: commit,
+};
+
+const held = [];
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+  if ($("help").open) {
+    if (event.key === "h") $("help").close();
+    return;
+  }
+  if (event.repeat && event.key === "Enter") event.preventDefault();
+  else if (busy && event.key !== "Tab") { event.preventDefault(); held.push(event); }
+  else if (handle(event, event.target)) event.preventDefault();
+}
+
+// Does what a key says, and tells whether it said anything. What is typed into a text the browser itself puts there,
+// unless it had to wait.
+function handle({ key: name, shiftKey, defaultPrevented }, target) {
+  if (target === $("reason")) {
+    if (name === "Escape") target.blur();
+    else if (name === "Enter" && !shiftKey) commit();
+    else if (defaultPrevented && (name.length === 1 || name === "Enter")) {
+      target.setRangeText(name === "Enter" ? "\n" : name, target.selectionStart, target.selectionEnd, "end");
+      target.dispatchEvent(new Event("input"));
+    } else return false;
+    return true;
+  }
+  if (name === "Enter" && target.closest("button, summary")) return false; // it does what it says
+  if (name.startsWith("Arrow") && target.closest("pre")) return false; // it scrolls
+  KEYS[name]?.();
+  return name in KEYS;
+}
+
+function tellEvidence() {
+  $("evidence").hidden = !shown.evidence;
+  $("evidence").replaceChildren(...(shown.evidence ? evidenceParts(shown) : []));
+}
+
+async function begin() {
+  // The token stays out of the history; the cookie has it now.
+  history.replaceState(null, "", location.pathname);
+  if (matchMedia("(max-width: 60rem)").matches) $("guidelines").open = false;
+  try {
+    session = await ask("api/session");
+  } catch (error) {
+    document.querySelector("main").prepend(make("p", error.message, "trouble"));
+    return;
+  }
+  tellSession();
+  forgetOldDrafts();
+  document.addEventListener("keydown", onKey);
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); commit(); });
+  $("reason").addEventListener("input", () => { refresh(); keepDraft(); });
+  for (const button of document.querySelectorAll("[data-label]")) {
+    button.addEventListener("click", (event) => {
+      if (!busy) choose(button.dataset.label);
+      if (event.detail) button.blur(); // after a click of the mouse Enter commits
+    });
+  }
+  $("previous").addEventListener("click", () => show(number - 1));
+  $("next").addEventListener("click", () => show(number + 1));
+  $("open-help").addEventListener("click", () => $("help").showModal());
+  show(Math.max(0, session.reviewed.indexOf(false)), left() ? "" : ended());
+}
+
+begin();

@@ -1,0 +1,163 @@
+"""Which pairs of a run a person should look at, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agent.errors import UsageError
+from agent.store.reviews import Review
+from agent.types import Annotation, Cause, Status, TestReport
+
+Kind = Literal["undecided", "disputed", "low-confidence"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Label = Literal[0, 1] | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pair to look at, by the annotation of a round; `why` it is here is part of the evidence."""
+
+    id: str
+    round: int = 0
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The pairs to look at, in order; `title` says which they are."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What queues need of one annotation; a run may have hundreds of thousands."""
+
+    round: int
+    label: Label
+    failed: bool
+    abstained: bool
+    contradicted: bool
+    split: bool
+    confidence: float | None
+
+
+def kinds_of(names: Iterable[str]) -> tuple[Kind, ...]:
+    """Return the kinds of these names, each once.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    found = {}
+    for name in names:
+        kind = next((kind for kind in KINDS if kind == name), None)
+        if kind is None:
+            raise UsageError(f"there is no queue {name!r}; there is {', '.join(KINDS)}")
+        found[kind] = True
+    return tuple(found)
+
+
+def queue_of(
+    kinds: Sequence[Kind], annotations: Iterable[Annotation], reviews: Iterable[Review], limit: int | None = None
+) -> Queue:
+    """Return the pairs of one or several kinds, each pair once, the kinds in the order given.
+
+    `undecided`: without a label (undecided, tied over rounds, or in error), or the arbiter abstained. `disputed`: label
+    and test outcome differ, or rounds, votes or reviewers do. Both in the order of the run. `low-confidence`: all that
+    have a confidence, the lowest first.
+    """
+    rounds = _rounds(annotations)
+    labels = _labels_by_pair(reviews)
+    found: dict[str, list[str]] = {}
+    for kind in kinds:
+        for pair_id, reasons in _FINDERS[kind](rounds, labels):
+            found.setdefault(pair_id, []).extend(reasons)
+    entries = (Entry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
+    chosen = tuple(entries)[:limit]
+    return Queue(f"{' and '.join(kinds)}, {_counted(len(chosen), len(found))}", chosen)
+
+
+def label_by_test(report: TestReport | None) -> Label:
+    """Return the label that a test speaks for, None when it says nothing of the code."""
+    if report is None or report.cause is Cause.FLAKY or not report.executed:
+        return None
+    return 1 if report.status is Status.PASSED else 0
+
+
+_Rounds = Mapping[str, Sequence[_Seen]]
+_Labels = Mapping[str, set[int]]
+_Found = Iterable[tuple[str, list[str]]]
+
+
+def _undecided(rounds: _Rounds, _labels: _Labels) -> _Found:
+    for pair_id, seen in rounds.items():
+        ones, zeros = (sum(each.label == label for each in seen) for label in (1, 0))
+        if any(each.abstained for each in seen):
+            yield pair_id, ["the arbiter abstained"]
+        elif ones == zeros:
+            failed = all(each.failed for each in seen)
+            yield pair_id, ["the run ended in an error" if failed else "the run did not decide"]
+
+
+def _disputed(rounds: _Rounds, labels: _Labels) -> _Found:
+    for pair_id, seen in rounds.items():
+        reasons = {
+            "label and test outcome differ": any(each.contradicted for each in seen),
+            "rounds disagree": {0, 1} <= {each.label for each in seen},
+            "votes disagree": any(each.split for each in seen),
+            "reviewers disagree": {0, 1} <= labels.get(pair_id, set()),
+        }
+        if any(reasons.values()):
+            yield pair_id, [reason for reason, holds in reasons.items() if holds]
+
+
+def _low_confidence(rounds: _Rounds, _labels: _Labels) -> _Found:
+    lowest = {
+        pair_id: min(known)
+        for pair_id, seen in rounds.items()
+        if (known := [each.confidence for each in seen if each.confidence is not None])
+    }
+    for pair_id in sorted(lowest, key=lambda pair_id: lowest[pair_id]):
+        yield pair_id, [f"confidence {lowest[pair_id]:.2f}"]
+
+
+_FINDERS: Mapping[Kind, Callable[[_Rounds, _Labels], _Found]] = {
+    "undecided": _undecided,
+    "disputed": _disputed,
+    "low-confidence": _low_confidence,
+}
+
+
+def _rounds(annotations: Iterable[Annotation]) -> dict[str, list[_Seen]]:
+    rounds: dict[str, list[_Seen]] = {}
+    for annotation in annotations:
+        outcome = label_by_test(annotation.test)
+        seen = _Seen(
+            round=annotation.round,
+            label=annotation.label,
+            failed=annotation.error is not None,
+            abstained=annotation.abstained,
+            contradicted=None not in (annotation.label, outcome) and annotation.label != outcome,
+            split={0, 1} <= set(annotation.votes),
+            confidence=annotation.confidence,
+        )
+        rounds.setdefault(annotation.id, []).append(seen)
+    for several in rounds.values():
+        several.sort(key=lambda seen: seen.round)
+    return rounds
+
+
+def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
+    labels: dict[str, set[int]] = {}
+    for review in reviews:
+        if review.label is not None:
+            labels.setdefault(review.id, set()).add(review.label)
+    return labels
+
+
+def _counted(chosen: int, found: int) -> str:
+    pairs = f"{chosen} pair{'' if chosen == 1 else 's'}"
+    return pairs if chosen == found else f"the first {pairs} of {found}"

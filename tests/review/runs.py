@@ -1,0 +1,134 @@
+"""Runs to review, and `agent review` at work on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.store import RunFolder
+from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Evidence, Exchange, Execution, Pair, Status
+from agent.types import TestReport as Report
+
+ROOT = Path(__file__).parents[2]
+SECRET = "canary-of-the-evidence"
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+
+
+def make_report(passed: int, failed: int) -> Report:
+    """A report with so many cases."""
+    cases = [CaseResult(name=f"test_right_{n}", outcome=CaseOutcome.PASSED) for n in range(passed)]
+    cases += [
+        CaseResult(name=f"test_wrong_{n}", outcome=CaseOutcome.FAILED, message=f"{SECRET} 1 != 2", cause=Cause.SNIPPET)
+        for n in range(failed)
+    ]
+    return Report(
+        status=Status.FAILED if failed else Status.PASSED, cause=Cause.SNIPPET if failed else None, cases=tuple(cases)
+    )
+
+
+def make_annotation(pair: Pair, **fields: Any) -> Annotation:
+    """An annotation whose every text is a canary."""
+    told = {"label": 1, "decided_by": "arbitrate", "reason": f"{SECRET} it does so", "reading": SECRET, **fields}
+    return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **told)
+
+
+def make_evidence(pair: Pair, annotation: Annotation) -> Evidence:
+    """Evidence of a program that ran."""
+    source = f"# {SECRET}\ndef test_right_0():\n    assert f(1) == 1\n"
+    report = annotation.test or make_report(1, 0)
+    message = {"role": "user", "content": SECRET}
+    exchange = Exchange(role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}')
+    return Evidence(pair=pair, exchanges=(exchange,), executions=(Execution(source=source, report=report),))
+
+
+def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fields: Any) -> Path:
+    """Make a finished run: by id, the fields of each annotation (`rounds`: those of several)."""
+    code = "def reverse(items):\n    return items[::-1]\n"
+    pairs = {
+        name: Pair(id=name, **{"query": f"query of {name}", "code": code, "meta": {"gold": SECRET}, **pair_fields})
+        for name in annotations
+    }
+    folder = RunFolder.create_or_resume(
+        path, identity={"pipeline": {"criterion": "exact"}}, pairs=list(pairs.values()), environment={}
+    )
+    with folder:
+        for name, fields in annotations.items():
+            for number, each in enumerate(fields.get("rounds", [fields])):
+                annotation = make_annotation(pairs[name], round=number, **each)
+                folder.commit(annotation, make_evidence(pairs[name], annotation))
+    return path
+
+
+class Served:
+    """`agent review` at work; `told` is what it printed with --json."""
+
+    def __init__(self, process: subprocess.Popen[str], told: Mapping[str, Any]) -> None:
+        self.process = process
+        self.told = told
+        address = urlsplit(told["url"])
+        assert address.hostname == "127.0.0.1"
+        assert address.port is not None
+        self.port = address.port
+        self.token = address.query.removeprefix("token=")
+        self.host = f"127.0.0.1:{self.port}"
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Send a request with these headers alone; `_` in their names is `-`, and an empty value leaves one out."""
+        given = {
+            "Host": self.host,
+            "Cookie": f"agent-review-{self.port}={self.token}",
+            "Origin": f"http://{self.host}",
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        content = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in given.items():
+            if value:
+                connection.putheader(name, value)
+        connection.putheader("Content-Length", str(len(content)))
+        connection.endheaders(content)
+        answer = connection.getresponse()
+        read = answer.read()
+        connection.close()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, read
+
+    def json(self, path: str, body: object = None) -> Any:
+        """Return what the page would be told."""
+        status, _, content = self.ask("GET" if body is None else "POST", path, body)
+        assert status == 200, content
+        return json.loads(content)
+
+    def end(self, how: signal.Signals = signal.SIGINT) -> str:
+        """End it and return what it wrote to standard error."""
+        self.process.send_signal(how)
+        _, err = self.process.communicate(timeout=20)
+        return err
+
+
+@contextmanager
+def reviewing(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Served]:
+    """Serve the page of a run."""
+    command = [sys.executable, "-m", "agent", "review", str(run), "--json", "--reviewer", reviewer, *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, cwd=run.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        yield Served(process, json.loads(line))
+    finally:
+        process.kill()
+        process.communicate()

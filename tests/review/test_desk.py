@@ -1,0 +1,172 @@
+"""What a reviewer is shown when, and what becomes of a commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from agent.config import PipelineConfig
+from agent.errors import RunFolderError, UsageError
+from agent.review.desk import Desk
+from agent.review.guidelines import GUIDELINES, guidelines_of
+from agent.review.queues import Entry, Queue
+from agent.store import files, load_run
+from agent.store.evidence import EvidenceStore
+from agent.store.reviews import ReviewLog, read_reviews
+from tests.review.runs import SECRET, make_report, make_run
+
+AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
+
+
+@contextmanager
+def desk(run: Path, *, reviewer: str = "ann", blind: bool = True) -> Iterator[Desk]:
+    with load_run(run) as view:
+        yield Desk(
+            view,
+            Queue(
+                "all",
+                tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in sorted(view.index.done()) if not number),
+            ),
+            reviewer=reviewer,
+            blind=blind,
+            log=ReviewLog(run / files.REVIEWS),
+            guidelines=guidelines_of(view.manifest),
+            clock=lambda: AT,
+        )
+
+
+def review(label: int | None, reason: str = "") -> dict[str, Any]:
+    return {"label": label, "reason": reason}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", {"p0": {"test": make_report(1, 1)}, "p1": {"label": 0, "confidence": 0.5}})
+
+
+def test_a_blind_reviewer_is_told_query_and_code_and_nothing_else(run: Path) -> None:
+    with desk(run, reviewer="bob") as other:
+        other.commit(0, review(0, f"{SECRET} says bob"))
+    with desk(run) as blind:
+        told = blind.show(0)
+        assert told["pair"] == {
+            "query": "query of p0",
+            "code": "def reverse(items):\n    return items[::-1]\n",
+            "language": "python",
+            "context": None,
+        }
+        assert (told["mine"], told["evidence"]) == (None, None)
+        everything = json.dumps([blind.show(0), blind.show(1), blind.session()])
+        assert SECRET not in everything
+        assert '"p0"' not in everything
+
+
+def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
+    with desk(run, reviewer="bob") as other:
+        other.commit(0, review(0, "says bob"))
+    with desk(run) as blind:
+        blind.commit(0, review(1))
+        evidence = blind.show(0)["evidence"]
+        assert evidence["id"] == "p0"
+        assert evidence["why"] == (SECRET,)
+        assert evidence["annotation"]["reason"] == f"{SECRET} it does so"
+        assert [case["name"] for case in evidence["test"]["cases"]] == ["test_right_0", "test_wrong_0"]
+        assert evidence["executions"][0]["source"].startswith(f"# {SECRET}")
+        assert evidence["replies"][0]["role"] == "arbitrate"
+        assert [(each["reviewer"], each["label"], each["reason"]) for each in evidence["others"]] == [
+            ("bob", 0, "says bob")
+        ]
+        assert SECRET not in json.dumps(blind.show(1))
+
+
+def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
+    with desk(run) as first:
+        first.commit(1, review(None, "  two readings "))
+    with desk(run) as again:
+        assert again.session()["reviewed"] == [False, True]
+        assert again.reviewed == 1
+        assert again.show(1)["mine"] == {
+            "label": None,
+            "reason": "two readings",
+            "reviewer": "ann",
+            "at": "2026-05-04T03:02:01Z",
+            "blind": True,
+        }
+        assert again.show(1)["evidence"] is not None
+
+
+def test_a_label_that_was_changed_after_the_evidence_is_not_blind(run: Path) -> None:
+    with desk(run) as blind:
+        assert blind.commit(0, review(1))["saved"]["blind"] is True
+        assert blind.commit(0, review(0))["saved"]["blind"] is False
+    with desk(run) as again:
+        assert again.commit(0, review(1))["saved"]["blind"] is False
+    assert [each.label for each in read_reviews(run / files.REVIEWS)] == [1]
+
+
+def test_a_reviewer_who_is_shown_all_at_once_is_never_blind(run: Path) -> None:
+    with desk(run, blind=False) as seeing:
+        assert seeing.show(0)["evidence"]["id"] == "p0"
+        assert seeing.commit(0, review(1))["saved"]["blind"] is False
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {"label": 1},
+        {"label": 2, "reason": ""},
+        {"label": True, "reason": ""},
+        {"label": "1", "reason": ""},
+        {"label": [], "reason": ""},
+        {"label": 1, "reason": None},
+        {"label": 1, "reason": "x" * 10_001},
+        {"label": 1, "reason": "", "reviewer": "bob"},
+    ],
+)
+def test_what_is_no_review_is_not_written(run: Path, document: object) -> None:
+    with desk(run) as blind, pytest.raises(UsageError):
+        blind.commit(0, document)
+    assert read_reviews(run / files.REVIEWS) == []
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_there_are_no_pairs_beyond_the_queue(run: Path, number: int) -> None:
+    with desk(run) as blind:
+        with pytest.raises(UsageError, match="there is no pair"):
+            blind.show(number)
+        with pytest.raises(UsageError, match="there is no pair"):
+            blind.commit(number, review(1))
+
+
+def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
+    with desk(run, blind=False) as seeing:
+        told = seeing.show(0)["evidence"]["rounds"]
+    assert [(each["round"], each["label"]) for each in told] == [(0, 1), (1, 0), (2, None)]
+
+
+def test_without_evidence_the_pair_comes_from_the_input(run: Path) -> None:
+    (run / files.EVIDENCE).unlink()
+    EvidenceStore(run / files.EVIDENCE).close()
+    with desk(run, blind=False) as seeing:
+        told = seeing.show(1)
+    assert told["pair"]["query"] == "query of p1"
+    assert told["evidence"]["kept"] is False
+    assert told["evidence"]["annotation"]["label"] == 0
+
+
+def test_there_are_guidelines_for_every_criterion() -> None:
+    criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
+    assert set(criteria) == set(GUIDELINES)
+    for criterion in criteria:
+        assert guidelines_of({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
+    with pytest.raises(RunFolderError, match="'other'"):
+        guidelines_of({"identity": {"pipeline": {"criterion": "other"}}})
