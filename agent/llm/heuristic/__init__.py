@@ -17,7 +17,7 @@ from agent.llm.heuristic.ruling import arbitrate_reply, simulate_reply
 from agent.llm.heuristic.screening import judge_reply, screen_reply
 from agent.types import Usage
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a rule, a table or a threshold changes: replies are cached under it."""
 
 _ROLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
