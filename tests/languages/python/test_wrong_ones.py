@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_no_text_breaks_it(text: str) -> None:
 @pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
 def test_code_that_cannot_be_written_out_has_few_or_none(code: str) -> None:
     assert len(PythonLanguage().wrong_ones(Snippet(code), 12)) <= 12
+
+
+def test_many_statements_cost_little() -> None:
+    tracemalloc.start()
+    found = made("def f():\n" + " g()\n" * 3_500, limit=12)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found["dropped_statement"]) == 10
+    assert most < 50 << 20
 
 
 def test_very_long_code_has_stand_ins_alone() -> None:
