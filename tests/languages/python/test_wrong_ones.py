@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.languages import Impostor, MalformedProgram, PythonLanguage
@@ -42,6 +42,7 @@ def loaded(impostor: Impostor) -> dict[str, Any]:
     return space
 
 
+@settings(max_examples=60, deadline=None)
 @given(snippets(), st.integers(0, 20))
 def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     language = PythonLanguage()
@@ -58,6 +59,7 @@ def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None
     assert found or limit == 0
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
     PythonLanguage().wrong_ones(Snippet(text), 12)
@@ -216,6 +218,7 @@ class TestStandIns:
         assert RETURNS_NOTHING not in made("def f():\n    return\n")
 
 
+@settings(max_examples=60, deadline=None)
 @given(snippets())
 def test_impostors_take_the_snippets_place(code: str) -> None:
     language = PythonLanguage()
