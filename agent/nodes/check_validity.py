@@ -25,8 +25,8 @@ class CheckValidity:
     """Run a program that passed on stand-ins of the snippet that cannot be right, and on mutants of it.
 
     A wrong one is *killed* when the program does not pass: a failed case, an error at any place, a time-out. The share
-    of the killed is the program's `strength`. Mutants that happen to be right survive sound programs too: no strength
-    says that a program is bad, and few reach 1.
+    of the killed is the program's `strength`. Mutants that happen to be right survive sound programs too: a strength
+    below 1 says nothing against a program.
 
     A program is *vacuous* when nothing but a crash was ever noticed: it passes on every stand-in that returns, and no
     mutant fails an assertion. Whether it notices the stand-in that raises makes no difference, nor do mutants that

@@ -13,7 +13,7 @@ from agent.state import State, Step
 from agent.types import Status, WrongOne
 from tests.nodes.running import executed, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
-from tests.scripts import failed, passed
+from tests.scripts import environment, failed, passed
 
 TEMPLATE = "# <candidate>\n\n\ndef test_a():\n    assert slug('A b') == 'a-b'\n"
 SMOKE = "# <candidate>\n\n\ndef test_a():\n    slug('A b')\n"
@@ -113,6 +113,16 @@ async def test_only_what_passed_is_tried_on_wrong_ones() -> None:
 async def test_wrong_ones_are_no_executions_of_the_pair() -> None:
     step = await checked(TEMPLATE, SLUG, ScriptedSandbox(Runs(return_=failed)))
     assert not {"executions", "result", "repairs", "rounds"} & step.update.keys()
+
+
+async def test_wrong_ones_run_in_the_environment_of_the_snippet_and_in_a_sandbox_of_their_own() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox) as tools:
+        state = await executed(TEMPLATE, SLUG, tools)
+        state["environment"] = environment(["numpy"])
+        await CheckValidity()(state, tools)
+    assert {job.environment for job in sandbox.jobs[1:]} == {"knumpy"}
+    assert sandbox.acquired == 2
 
 
 async def test_none_are_tried_when_the_setting_says_so() -> None:

@@ -7,8 +7,9 @@ for the mistakes that code which almost answers a query makes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agent.languages.python.tree import Definition
@@ -67,40 +68,39 @@ _EMPTY_OF: Mapping[type[ast.expr], str] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """One field of one node, and the value that would be wrong there. `round` 1 is for when all of round 0 is used."""
+    """One field of one node, and what makes the value that would be wrong there.
+
+    `about` is the part of the code that becomes another; `later` is for when all others of its kind are used up.
+    """
 
     kind: str
     node: ast.AST
     field: str
-    value: Any
-    line: int
-    round: int = 0
+    value: Callable[[], Any]
+    about: ast.expr | ast.stmt
+    later: bool = False
 
 
 def edits(tree: ast.Module) -> list[Edit]:
     """Return every edit of what the code does, in the order of its lines; the tree is left as it is."""
     steps = {id(node) for node in _steps(tree)}
-    found: list[Edit] = []
-    for node in _doing(tree):
-        for operator in _OPERATORS:
-            found += [edit for edit in operator(node) if id(edit.node) not in steps and id(_dropped(edit)) not in steps]
-    return sorted(found, key=lambda edit: (edit.round, edit.line))
+    found = [edit for node in _doing(tree) for operator in _OPERATORS for edit in operator(node)]
+    found = [edit for edit in found if id(edit.node) not in steps and id(edit.about) not in steps]
+    return sorted(found, key=lambda edit: (edit.later, edit.about.lineno))
 
 
 def _steps(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield what makes `while` loops come to their end: changed, most of them would go on until the time limit."""
     for loop in ast.walk(tree):
-        if not isinstance(loop, ast.While):
-            continue
-        if isinstance(loop.test, ast.Constant):
-            yield loop.test
-        names = {part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)}
-        for part in ast.walk(loop):
-            targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
-            if isinstance(part, ast.Assign | ast.AugAssign) and any(
-                getattr(each, "id", "") in names for each in targets
-            ):
-                yield from ast.walk(part)
+        if isinstance(loop, ast.While):
+            if isinstance(loop.test, ast.Constant):
+                yield loop.test
+            names = {part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)}
+            changes = [part for part in ast.walk(loop) if isinstance(part, ast.Assign | ast.AugAssign)]
+            for change in changes:
+                targets = change.targets if isinstance(change, ast.Assign) else [change.target]
+                if any(isinstance(target, ast.Name) and target.id in names for target in targets):
+                    yield from ast.walk(change)
 
 
 def _doing(tree: ast.Module) -> Iterator[ast.AST]:
@@ -129,43 +129,52 @@ def _comparisons(node: ast.AST) -> Iterator[Edit]:
     if not isinstance(node, ast.Compare):
         return
     for at, operator in enumerate(node.ops):
-        others = [("swapped_comparison", _OPPOSITE, 0), ("off_by_one", _NEIGHBOUR, 1)]
-        for kind, table, round_ in others:
+        for kind, table, later in (("swapped_comparison", _OPPOSITE, False), ("off_by_one", _NEIGHBOUR, True)):
             if type(operator) in table:
-                changed: list[ast.cmpop] = [*node.ops]
-                changed[at] = table[type(operator)]()
-                yield Edit(kind, node, "ops", changed, node.lineno, round_)
+                changed = partial(_with, node.ops, at, table[type(operator)]())
+                yield Edit(kind, node, "ops", changed, node, later)
+
+
+def _with(items: Sequence[Any], at: int, item: Any) -> list[Any]:
+    return [*items[:at], item, *items[at + 1 :]]
 
 
 def _numbers(node: ast.AST) -> Iterator[Edit]:
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        yield Edit("off_by_one", node, "value", node.value + 1, node.lineno)
-        yield Edit("off_by_one", node, "value", node.value - 1, node.lineno, 1)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and node.args:
+        number = node.value
+        yield Edit("off_by_one", node, "value", lambda: number + 1, node)
+        yield Edit("off_by_one", node, "value", lambda: number - 1, node, later=True)
+    elif isinstance(node, ast.Call) and _called(node) == "range" and node.args:
         at = 0 if len(node.args) == 1 else 1
-        if not isinstance(node.args[at], ast.Constant | ast.Starred):
-            end = ast.BinOp(node.args[at], ast.Sub(), ast.Constant(1))
-            yield Edit("off_by_one", node, "args", [*node.args[:at], end, *node.args[at + 1 :]], node.lineno)
+        end = node.args[at]
+        if not isinstance(end, ast.Constant | ast.Starred):
+            yield Edit(
+                "off_by_one",
+                node,
+                "args",
+                partial(_with, node.args, at, ast.BinOp(end, ast.Sub(), ast.Constant(1))),
+                node,
+            )
 
 
 def _branches(node: ast.AST) -> Iterator[Edit]:
     if isinstance(node, ast.If | ast.IfExp):
-        yield Edit("dropped_branch", node, "test", ast.Constant(False), node.lineno)
-        if not isinstance(node.test, ast.Compare):
-            yield Edit("negated_condition", node, "test", ast.UnaryOp(ast.Not(), node.test), node.lineno)
+        test = node.test
+        yield Edit("dropped_branch", node, "test", lambda: ast.Constant(False), test)
+        if not isinstance(test, ast.Compare):
+            yield Edit("negated_condition", node, "test", lambda: ast.UnaryOp(ast.Not(), test), test)
     elif isinstance(node, ast.comprehension) and node.ifs:
-        yield Edit("dropped_branch", node, "ifs", [], node.ifs[0].lineno)
+        yield Edit("dropped_branch", node, "ifs", list, node.ifs[0])
 
 
 def _operators(node: ast.AST) -> Iterator[Edit]:
     if isinstance(node, ast.BoolOp):
-        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield Edit("swapped_and_or", node, "op", other, node.lineno)
+        yield Edit("swapped_and_or", node, "op", ast.Or if isinstance(node.op, ast.And) else ast.And, node)
     elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _ARITHMETIC:
         # joining or repeating texts and lists: another operator is no slip, it is a TypeError on any input
         operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
         if not any(map(_is_sequence, operands)):
-            yield Edit("swapped_arithmetic", node, "op", _ARITHMETIC[type(node.op)](), node.lineno)
+            yield Edit("swapped_arithmetic", node, "op", _ARITHMETIC[type(node.op)], node)
 
 
 def _is_sequence(node: ast.expr) -> bool:
@@ -189,18 +198,17 @@ def _called(node: ast.Call) -> str:
 
 def _truth(node: ast.AST) -> Iterator[Edit]:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield Edit("swapped_truth", node, "value", not node.value, node.lineno)
+        other = not node.value
+        yield Edit("swapped_truth", node, "value", lambda: other, node)
 
 
 def _statements(node: ast.AST) -> Iterator[Edit]:
     for field in ("body", "orelse", "finalbody"):
-        block = getattr(node, field, None)
-        if not isinstance(block, list):
-            continue
+        value = getattr(node, field, None)
+        block: list[ast.stmt] = value if isinstance(value, list) else []
         for at, statement in enumerate(block):
             if _acts(statement):
-                changed = [*block[:at], ast.Pass(), *block[at + 1 :]]
-                yield Edit("dropped_statement", node, field, changed, statement.lineno)
+                yield Edit("dropped_statement", node, field, partial(_with, block, at, ast.Pass()), statement)
 
 
 def _acts(statement: ast.stmt) -> bool:
@@ -211,24 +219,20 @@ def _acts(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.AugAssign)
 
 
-def _dropped(edit: Edit) -> ast.stmt | None:
-    """Return the statement that an edit drops, if it does."""
-    if edit.kind != "dropped_statement":
-        return None
-    pairs = zip(getattr(edit.node, edit.field), edit.value, strict=True)
-    return next((old for old, new in pairs if old is not new), None)
-
-
 def _results(node: ast.AST) -> Iterator[Edit]:
     if not isinstance(node, ast.Return) or node.value is None:
         return
     value, empty = node.value, _EMPTY_OF.get(type(node.value))
     if isinstance(value, ast.Call):
         empty = _EMPTY.get(_called(value))
-    elif _is_text(value) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+    elif isinstance(value, ast.Constant) and isinstance(value.value, str):
         empty = "''"
     if empty is not None:
-        yield Edit("empty_result", node, "value", ast.parse(empty, mode="eval").body, node.lineno)
+        yield Edit("empty_result", node, "value", partial(_expression, empty), value)
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 _OPERATORS: tuple[Callable[[ast.AST], Iterable[Edit]], ...] = (

@@ -74,10 +74,9 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
             with _changed([(tree, "body", [*kept, *ast.parse(statement).body])]):
                 yield kind, change, ast.unparse(tree)
     for edit in _spread(edits(tree)) if mutate else ():
-        before = _shown(edit)
-        with _changed([(edit.node, edit.field, edit.value)]):
-            after = _shown(edit)
-            yield edit.kind, f"line {edit.line}: {before} became {after}", ast.unparse(tree)
+        before, line = _shown(edit.about), edit.about.lineno
+        with _changed([(edit.node, edit.field, edit.value())]):
+            yield edit.kind, f"line {line}: {before} became {_shown(_after(edit))}", ast.unparse(tree)
 
 
 def _outermost(tree: ast.Module) -> Iterator[_Function]:
@@ -168,14 +167,14 @@ _KINDS = (
 )
 
 
-def _shown(edit: Edit) -> str:
-    """Show the part of the code that an edit is about, as it is now."""
+def _after(edit: Edit) -> ast.AST | None:
+    """Return what stands, once an edit is made, in the place of what it is about."""
+    if edit.about is edit.node:
+        return edit.node
     value = getattr(edit.node, edit.field)
-    if isinstance(edit.node, ast.expr | ast.AugAssign):
-        value = edit.node
-    elif isinstance(value, list):
-        originals = edit.value
-        different = [each for each in value if not any(each is other for other in originals)]
-        value = different[0] if different else None
-    text = "nothing" if value is None else f"`{ast.unparse(value)}`"
+    return value if isinstance(value, ast.AST) else None
+
+
+def _shown(node: ast.AST | None) -> str:
+    text = "nothing" if node is None else f"`{ast.unparse(node)}`"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…`"

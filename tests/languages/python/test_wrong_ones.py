@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import tracemalloc
 from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.languages import Impostor, MalformedProgram, PythonLanguage
 from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Snippet
 from agent.languages.plain import PlainLanguage
+from agent.languages.python.mutations import edits
 from agent.languages.python.source import Unparsable, fragment_reason
 from tests.languages.python.snippets import snippets
 
@@ -41,6 +43,7 @@ def loaded(impostor: Impostor) -> dict[str, Any]:
     return space
 
 
+@settings(max_examples=60, deadline=None)
 @given(snippets(), st.integers(0, 20))
 def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     language = PythonLanguage()
@@ -57,6 +60,7 @@ def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None
     assert found or limit == 0
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
     PythonLanguage().wrong_ones(Snippet(text), 12)
@@ -65,6 +69,15 @@ def test_no_text_breaks_it(text: str) -> None:
 @pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
 def test_code_that_cannot_be_written_out_has_few_or_none(code: str) -> None:
     assert len(PythonLanguage().wrong_ones(Snippet(code), 12)) <= 12
+
+
+def test_many_statements_cost_little_memory() -> None:
+    tree = ast.parse("def f():\n" + " g()\n" * 3_500)
+    tracemalloc.start()
+    assert len(edits(tree)) == 3_500
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10 << 20
 
 
 def test_very_long_code_has_stand_ins_alone() -> None:
@@ -206,6 +219,7 @@ class TestStandIns:
         assert RETURNS_NOTHING not in made("def f():\n    return\n")
 
 
+@settings(max_examples=60, deadline=None)
 @given(snippets())
 def test_impostors_take_the_snippets_place(code: str) -> None:
     language = PythonLanguage()
