@@ -24,7 +24,7 @@ ORDER = (
     ("nodes",),
     ("graph",),
     ("runner",),
-    ("annotator",),
+    ("annotator", "replay"),
     ("sync",),
     ("cli",),
     ("__main__",),

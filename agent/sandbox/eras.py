@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
-from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
+from agent.sandbox.base import Environment, EnvironmentBuilder, Keeping, Progress, Sandbox, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.moments import end_of
 
@@ -188,6 +188,11 @@ class _EnvironmentsOfEra:
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, as `EnvironmentBuilder` says."""
         return await (await self._made()).build(requirements)
+
+    async def kept(self, key: str) -> Environment | None:
+        """Return an environment of the store, as `Keeping` says."""
+        made = await self._made()
+        return await made.kept(key) if isinstance(made, Keeping) else None
 
     def release(self, key: str) -> None:
         """Undo one `build`."""

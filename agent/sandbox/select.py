@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +53,24 @@ class BackendStatus:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
 
-def _docker(config: SandboxConfig) -> SandboxBackend:
+def _docker(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
     from agent.sandbox.docker.backend import DockerBackend
 
-    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config))
+    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config, judged))
 
 
-def _bwrap(config: SandboxConfig) -> SandboxBackend:
+def _bwrap(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
     from agent.sandbox.bwrap.backend import BwrapBackend
 
     if config.image is not None:
         raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")
-    return BwrapBackend(limits(config), **_kept(config))
+    return BwrapBackend(limits(config), **_kept(config, judged))
 
 
-def _kept(config: SandboxConfig) -> dict[str, Any]:
+def _kept(config: SandboxConfig, judged: bool) -> dict[str, Any]:
+    found = supply(config)
     return {
-        "supply": supply(config),
+        "supply": found if judged else replace(found, rule=None),
         "mounts": read_mounts(config.mount_ro),
         "python": config.python,
         "pool": config.pool,
@@ -78,6 +80,12 @@ def _kept(config: SandboxConfig) -> dict[str, Any]:
 
 BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
 """Every backend by its name, in the order in which `auto` tries them."""
+
+LOCKED: Mapping[str, Make] = {
+    "docker": partial(_docker, judged=False),
+    "bwrap": partial(_bwrap, judged=False),
+}
+"""The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
 
 
 def limits(config: SandboxConfig) -> Limits:
