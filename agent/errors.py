@@ -9,6 +9,7 @@
     │   ├── RunFolderError         the output folder is of another run, in use or unreadable
     │   ├── NotReplayable          what a run recorded cannot be run again here
     │   │   └── LockUnavailable    the recorded versions of packages cannot be had any more
+    │   ├── ExtraMissing           a library of an optional extra is not installed
     │   └── SandboxUnavailable     no backend works on this machine
     │       └── InterpreterUnavailable  the Python that was asked for is not here
     ├── RunStopped                 the run ended early and can be resumed            exit 3
@@ -84,6 +85,13 @@ class NotReplayable(UsageError):
 
 class LockUnavailable(NotReplayable):
     """The recorded versions of packages cannot be had, so that the program would run in another environment."""
+class ExtraMissing(UsageError):
+    """What was asked for needs libraries of an optional extra; the message says how to install them."""
+
+    def __init__(self, extra: str, cause: ImportError) -> None:
+        self.extra = extra
+        missing = cause.name or str(cause)
+        super().__init__(f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]'")
 
 
 class SandboxUnavailable(UsageError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from agent.errors import ExtraMissing
 from agent.replay.replayer import NotRun, Replayed
+from agent.stats.intervals import wilson
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,6 @@ class Tally:
 
 
 def _interval(same: int, total: int) -> tuple[float | None, float | None]:
-    from agent.errors import ExtraMissing
-    from agent.stats.intervals import wilson
-
     if not total:
         return None, None
     try:

@@ -7,6 +7,8 @@ MANIFEST = "manifest.json"
 INPUT = "input.jsonl.gz"
 ANNOTATIONS = "annotations.jsonl"
 EVIDENCE = "evidence.sqlite"
+REVIEWS = "reviews.jsonl"
+REVIEW_SAMPLE = "review_sample.json"
 
 # What a run that was killed while it was made may have left.
 UNFINISHED = frozenset(
