@@ -85,6 +85,8 @@ class NotReplayable(UsageError):
 
 class LockUnavailable(NotReplayable):
     """The recorded versions of packages cannot be had, so that the program would run in another environment."""
+
+
 class ExtraMissing(UsageError):
     """What was asked for needs libraries of an optional extra; the message says how to install them."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from agent.languages.canonical import canonical
-from agent.types import CaseResult, TestReport
+from agent.types import CaseResult, Status, TestReport
 
-_NONE = "none"
 _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
-_ABSENT = CaseResult.model_construct(name="", outcome="absent", message="", cause=None)
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Difference:
     """Something that ended otherwise: of the case `case`, or of the whole program (empty).
 
     A `message` is compared in its canonical form: without times, addresses and temporary paths, and without the
-    places of packages.
+    places of packages. Of a program that took all its time both times, where it stood is not compared.
     """
 
     kind: Literal["status", "cause", "outcome", "message"]
@@ -37,24 +36,41 @@ class Difference:
 
 def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
     """Return what differs: status and cause first, then case by case."""
-    before = {case.name: case for case in then.cases}
-    after = {case.name: case for case in now.cases}
+    # where a program stood when its time was up is the clock's doing
+    silent = then.status is Status.TIMEOUT is now.status
+    before = {case.name: case for case in _cases(then, silent)}
+    after = {case.name: case for case in _cases(now, silent)}
     found = [
         Difference("status", "", then.status.value, now.status.value),
-        Difference("cause", "", then.cause or _NONE, now.cause or _NONE),
-        Difference("message", "", _comparable(then.message), _comparable(now.message)),
+        Difference("cause", "", _cause(then), _cause(now)),
     ]
+    if not silent:
+        found.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
     for name in dict.fromkeys((*before, *after)):
-        found += _of_case(name, before.get(name, _ABSENT), after.get(name, _ABSENT))
+        found += _of_case(name, before.get(name), after.get(name))
     return tuple(difference for difference in found if difference.then != difference.now)
 
 
-def _of_case(name: str, then: CaseResult, now: CaseResult) -> list[Difference]:
+def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:
+    for case in report.cases:
+        told = "" if silent and case.message == report.message else _comparable(case.message)
+        yield case.model_copy(update={"message": told})
+
+
+def _of_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:
+    if then is None or now is None:
+        return [
+            Difference("outcome", name, *("absent" if each is None else each.outcome.value for each in (then, now)))
+        ]
     return [
-        Difference("outcome", name, str(then.outcome), str(now.outcome)),
-        Difference("cause", name, then.cause or _NONE, now.cause or _NONE),
-        Difference("message", name, _comparable(then.message), _comparable(now.message)),
+        Difference("outcome", name, then.outcome.value, now.outcome.value),
+        Difference("cause", name, _cause(then), _cause(now)),
+        Difference("message", name, then.message, now.message),
     ]
+
+
+def _cause(of: TestReport | CaseResult) -> str:
+    return "none" if of.cause is None else of.cause.value
 
 
 def _comparable(message: str) -> str:

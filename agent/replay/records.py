@@ -51,17 +51,16 @@ class Recorded:
                 imports=layout.imports,
                 options=layout.options,
             )
-        try:
-            program = (
-                None if self.template is None else language.insert(self.template, language.inspect(self.pair.code))
-            )
-        except MalformedProgram as error:
-            raise NotReplayable(
-                f"pair {self.pair.id!r}: its program cannot be put together any more: {error}"
-            ) from error
+        program = None if self.template is None else self._inserted(self.template, language)
         if program is None or program.source != source:
             raise NotReplayable(f"pair {self.pair.id!r}: where the snippet stands in its program was not recorded")
         return program
+
+    def _inserted(self, template: str, language: Language) -> Program:
+        try:
+            return language.insert(template, language.inspect(self.pair.code))
+        except MalformedProgram as error:
+            raise NotReplayable(f"pair {self.pair.id!r}: its program cannot be put together: {error}") from error
 
 
 def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> Recorded:
