@@ -41,7 +41,7 @@ class Conditions:
             NotReplayable: the run executed nothing, or by a backend of its own.
         """
         environment = _environment(manifest)
-        described = {str(name): str(value) for name, value in (environment.get("sandbox") or {}).items()}
+        described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
         if not described:
             raise NotReplayable("the run had no sandbox: it executed nothing")
         recorded = described.get("backend")
@@ -58,9 +58,10 @@ class Conditions:
             sandbox |= {"python": minor} if recorded == "bwrap" and minor else {}
             sandbox.pop("image", None)
         pipeline = {name: value for name, value in _mapping(identity.get("pipeline")).items() if name in _TIMES}
-        notes = tuple(_notes(manifest, sandbox, bool(limits)))
+        config = _config(sandbox, pipeline)
         package = _mapping(environment.get("versions")).get(_PACKAGE)
-        return cls(_config(sandbox, pipeline), described, None if package is None else str(package), notes)
+        notes = tuple(_notes(manifest, config, bool(limits)))
+        return cls(config, described, None if package is None else str(package), notes)
 
     def changes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return a line for everything that is otherwise now, as in `python: 3.11.2 then, 3.12.1 now`."""
@@ -92,7 +93,7 @@ def _environment(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((each for each in reversed(found) if isinstance(each, Mapping) and each.get("sandbox")), {})
 
 
-def _notes(manifest: Mapping[str, Any], sandbox: Mapping[str, Any], limits: bool) -> Iterator[str]:
+def _notes(manifest: Mapping[str, Any], config: Config, limits: bool) -> Iterator[str]:
     for change in manifest.get("changes", ()):
         change = _mapping(change)
         name = str(change.get("what", ""))
@@ -101,7 +102,7 @@ def _notes(manifest: Mapping[str, Any], sandbox: Mapping[str, Any], limits: bool
             yield f"{name} changed while the run was made, from {before} to {now}; it is taken for {now}"
     if not limits:
         yield "the run did not record its limits: today's defaults hold"
-    for mount in sandbox.get("mount_ro", ()):
+    for mount in config.sandbox.mount_ro:
         yield f"programs are shown {mount}, as they were"
 
 

@@ -177,7 +177,9 @@ class Replayer:
         try:
             built = await builder.build(lock)
         except DependencyUnavailable as error:
-            raise LockUnavailable(f"pair {found.pair.id!r}: its packages cannot be had any more: {error}") from error
+            raise LockUnavailable(
+                f"pair {found.pair.id!r}: its packages cannot be had any more ({', '.join(lock)}): {error}"
+            ) from error
         if built.installed != lock:
             builder.release(built.key)
             raise LockUnavailable(f"pair {found.pair.id!r}: {_otherwise(lock, built.installed)}")
