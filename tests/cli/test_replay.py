@@ -31,8 +31,8 @@ def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **envi
 
     rows = [{"id": name, "query": f"add two numbers, way {name}.", "code": ADD} for name in programs]
     with ChatServer(answer) as server:
-        command = ("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "rule_arbiter")
-        return agent(*command, "--model", "m", "--base-url", server.url, "--sandbox", "bwrap", *options, **environment)
+        command = ("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "rule_arbiter", *options)
+        return agent(*command, "--model", "m", "--base-url", server.url, "--sandbox", "bwrap", **environment)
 
 
 def test_one_pair_ends_as_it_did(agent: Commands) -> None:
@@ -114,7 +114,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
 
 
 def test_ctrl_c_tells_what_is_known_so_far(agent: Commands) -> None:
-    annotate(agent, {"1": PASSES, "2": ENDLESS}, "--timeout", "0.5")
+    annotate(agent, {"1": PASSES, "2": ENDLESS}, "--timeout", "0.5", "--without", "repair")
     process = agent.start(
         "replay", "run", "--all", "--json", "--concurrency", "1", "-c", "pipeline.test_timeout=300", "-c",
         "sandbox.pool=0",
