@@ -267,8 +267,8 @@ class Execution(Frozen):
 
     source: str
     layout: Layout | None = None
-    exchanges_before: int | None = None
-    commands_before: int | None = None
+    exchanges_before: int | None = Field(default=None, ge=0)
+    commands_before: int | None = Field(default=None, ge=0)
     report: TestReport
     environment: str | None = None
     installed: tuple[str, ...] = ()
