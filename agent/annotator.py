@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agent.config import LIMITS, Config
+from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted
@@ -24,7 +24,7 @@ from agent.prompts import Prompts
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.requirements_file import read_requirements
-from agent.sandbox.select import choose
+from agent.sandbox.select import choose, limit_settings
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
@@ -255,14 +255,8 @@ class Annotator:
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
             "sandbox": None if self._backend is None else dict(self._backend.describe()),
-            **self._limits(),
+            "limits": {} if self._backend is None else limit_settings(self._backend),
         }
-
-    def _limits(self) -> dict[str, Any]:
-        """What one sandbox may use; a backend that was given has limits of its own."""
-        if self._backend is None or self._given_backend is not None:
-            return {}
-        return {"limits": self._config.sandbox.model_dump(mode="json", include=set(LIMITS))}
 
     def _started(self, pairs: Pairs, done: Set[tuple[str, int]]) -> RunStarted:
         total, before = None, 0

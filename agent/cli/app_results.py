@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AsJson, Image, Memory, MountRo, Python, RecordedSandbox, RunFolder, Settings
+from agent.cli.options import AsJson, Image, MountRo, Python, RecordedSandbox, RunFolder, Settings
 
 results = typer.Typer()
 
@@ -21,7 +21,10 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell one pair's story: query, code, replies, program, cases, repairs, label."""
+    """Tell one pair's story in its order: query, code, replies, program, cases, repairs, label.
+
+    In colours on a terminal, unless NO_COLOR is set; to page it in colours: FORCE_COLOR=1 agent show RUN ID | less -R
+    """
     from agent.cli.show import run
 
     run(run_folder, pair_id, round=number, prompts=prompts, as_json=as_json)
@@ -43,7 +46,9 @@ def replay(
     concurrency: Annotated[int, typer.Option(min=1, help="Executions at once.")] = 4,
     sandbox: RecordedSandbox = None,
     image: Image = None,
-    memory: Memory = None,
+    memory: Annotated[
+        int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: as in the run].")
+    ] = None,
     mount_ro: MountRo = None,
     python: Python = None,
     settings: Settings = None,

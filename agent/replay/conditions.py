@@ -64,12 +64,17 @@ class Conditions:
         return cls(config, described, None if package is None else str(package), notes)
 
     def changes(self, config: Config, backend: SandboxBackend) -> list[str]:
-        """Return a line for everything that is otherwise now, as in `python: 3.11.2 then, 3.12.1 now`."""
+        """Return a line for everything that is otherwise now, as in `python: '3.11.2' then, '3.12.1' now`.
+
+        Of another backend only what both say of themselves is compared.
+        """
         then = {"package": self.package, **self.described, **_settings(self.config)}
         now = {"package": version(_PACKAGE), **backend.describe(), **_settings(config)}
+        other = then.get("backend") != now.get("backend")
+        names = [name for name in dict.fromkeys((*then, *now)) if not other or (name in then and name in now)]
         return [
             f"{name}: {shown(then.get(name))} then, {shown(now.get(name))} now"
-            for name in dict.fromkeys((*then, *now))
+            for name in names
             if then.get(name) != now.get(name)
         ]
 

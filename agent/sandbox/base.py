@@ -184,6 +184,13 @@ class EnvironmentBuilder(Protocol):
 
 
 @runtime_checkable
+class Limited(Protocol):
+    """A backend that says what one of its sandboxes may use."""
+
+    limits: Limits
+
+
+@runtime_checkable
 class Keeping(Protocol):
     """An `EnvironmentBuilder` whose environments outlive it, and can be had again by their key."""
 

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
-from agent.sandbox.base import Environment, EnvironmentBuilder, Keeping, Progress, Sandbox, SandboxBackend
+from agent.sandbox.base import Environment, EnvironmentBuilder, Keeping, Limited, Progress, Sandbox, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.moments import end_of
 
@@ -71,6 +71,8 @@ class Eras:
     def __init__(self, own: SandboxBackend, make: Callable[[str], SandboxBackend]) -> None:
         self.name = own.name
         self.environments = own.environments
+        if isinstance(own, Limited):
+            self.limits = own.limits
         self._own = own
         self._make = make
         self._progress: Progress = lambda _line: None

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.base import Limited, Limits, Progress, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -98,6 +98,21 @@ def limits(config: SandboxConfig) -> Limits:
         output=config.output_kb << 10,
         inodes=config.inodes,
     )
+
+
+def limit_settings(backend: SandboxBackend) -> dict[str, int | float]:
+    """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
+    if not isinstance(backend, Limited):
+        return {}
+    found = backend.limits
+    return {
+        "memory_mb": found.memory >> 20,
+        "processes": found.processes,
+        "cpus": found.cpus,
+        "files_mb": found.files >> 20,
+        "output_kb": found.output >> 10,
+        "inodes": found.inodes,
+    }
 
 
 def supply(config: SandboxConfig) -> Supply:

@@ -13,6 +13,8 @@ from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, SandboxConfig
 from agent.errors import NotReplayable
 from agent.replay import Conditions
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.select import limits
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -88,6 +90,8 @@ def test_what_is_otherwise_now_is_told() -> None:
         "test_timeout: 7.0 then, 9.0 now",
         "command_timeout: 3.0 then, 30.0 now",
     ]
+    docker = Here({"backend": "docker", "engine": "Docker 27", "python": "3.11.2"})
+    assert found.changes(found.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
     same = replace(found, package=version("test-driven-annotator"))
     assert same.changes(found.config, Here(DESCRIBED)) == []
 
@@ -123,4 +127,7 @@ async def test_a_run_records_the_limits_of_its_sandboxes() -> None:
         recorded = annotator.environment()
     assert recorded["limits"] == LIMITS
     async with Annotator(model=ScriptedLLM([]), sandbox=ScriptedSandbox()) as annotator:
-        assert "limits" not in annotator.environment()  # those of a given backend are its own
+        assert annotator.environment()["limits"] == {}  # a script has none
+    given = BwrapBackend(limits(config.sandbox), pool=0)
+    async with Annotator(model=ScriptedLLM([]), sandbox=given) as annotator:
+        assert annotator.environment()["limits"] == LIMITS

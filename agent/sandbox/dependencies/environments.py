@@ -160,11 +160,16 @@ class WheelEnvironments:
         Raises:
             SandboxError: the store cannot be read.
         """
-        if not _KEY.fullmatch(key) or not await self._hold(key):
+        if not _KEY.fullmatch(key):
             return None
-        installed = await self._installer.installed(key)
-        assert installed is not None, "an environment that is held is not removed"
-        return Environment(key, installed, installed)
+        await self._installer.leases.take(key)
+        installed = None
+        try:
+            installed = await self._installer.installed(key)
+        finally:
+            if installed is None:
+                self.release(key)
+        return None if installed is None else Environment(key, installed, installed)
 
     def release(self, key: str) -> None:
         """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""
