@@ -27,7 +27,7 @@ from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.requirements_file import read_requirements
 from agent.sandbox.executions import ExecutionMemo
-from agent.sandbox.select import choose
+from agent.sandbox.select import choose, limit_settings
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
@@ -272,6 +272,7 @@ class Annotator:
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
             "sandbox": None if self._backend is None else dict(self._backend.describe()),
+            "limits": {} if self._backend is None else limit_settings(self._backend),
         }
 
     def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:

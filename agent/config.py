@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 _DAY = 86_400.0
+LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
+"""The settings of `SandboxConfig` that limit one sandbox."""
 
 
 class ModelConfig(BaseModel):

@@ -7,6 +7,8 @@
     │   │   ├── GraphError         a variant that cannot be built
     │   │   └── PromptError        a template that is missing or does not render
     │   ├── RunFolderError         the output folder is of another run, in use or unreadable
+    │   ├── NotReplayable          what a run recorded cannot be run again here
+    │   │   └── LockUnavailable    the recorded versions of packages cannot be had any more
     │   ├── ExtraMissing           a library of an optional extra is not installed
     │   └── SandboxUnavailable     no backend works on this machine
     │       └── InterpreterUnavailable  the Python that was asked for is not here
@@ -75,6 +77,14 @@ class PromptError(ConfigError):
 
 class RunFolderError(UsageError):
     """The output folder belongs to another run, is in use, or cannot be read."""
+
+
+class NotReplayable(UsageError):
+    """A recorded execution cannot be run again: there is none, or too little is known of it."""
+
+
+class LockUnavailable(NotReplayable):
+    """The recorded versions of packages cannot be had, so that the program would run in another environment."""
 
 
 class ExtraMissing(UsageError):

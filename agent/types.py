@@ -254,13 +254,28 @@ class Exchange(Frozen):
     raw: dict[str, Any] = Field(default_factory=dict)
 
 
+class Layout(Frozen):
+    """What a program is besides its source: the lines its snippet stands in (1-based, inclusive), cases, options."""
+
+    first_line: int
+    last_line: int
+    cases: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+    options: dict[str, str] = Field(default_factory=dict)
+
+
 class Execution(Frozen):
     """One execution of a program, as kept in evidence; `installed` is the environment's lock.
 
     `shared`: the same program had been run before, in the same environment, and this is its result (`agent ablate`).
+    `exchanges_before` and `commands_before` count what of the evidence had happened by then. They, and `layout`, are
+    None in runs of versions that did not keep them.
     """
 
     source: str
+    layout: Layout | None = None
+    exchanges_before: int | None = Field(default=None, ge=0)
+    commands_before: int | None = Field(default=None, ge=0)
     report: TestReport
     environment: str | None = None
     installed: tuple[str, ...] = ()

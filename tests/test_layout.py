@@ -25,7 +25,7 @@ ORDER = (
     ("nodes",),
     ("graph",),
     ("runner",),
-    ("annotator",),
+    ("annotator", "replay"),
     ("ablation", "sync"),
     ("review",),
     ("cli",),

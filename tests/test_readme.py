@@ -95,6 +95,11 @@ def test_the_demo_gives_the_output_that_is_shown(folder: Path) -> None:
     told = [re.sub(r", [\d.]+ s$", "", line) for line in story.splitlines()]
     end = README.split("```text\n")[2].split("```")[0]
     assert [line for line in end.splitlines() if re.sub(r", [\d.]+ s$", "", line) not in told] == []
+    replays = [command for command in COMMANDS if command.startswith("agent replay runs/demo")]
+    assert [run(command, folder).stdout.splitlines()[0] for command in replays] == [
+        "the same outcome",
+        "replayed    12 of 12 pairs that were executed (a random sample, seed 0)",
+    ]
 
 
 @pytest.mark.bwrap

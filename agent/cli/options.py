@@ -17,6 +17,11 @@ Models = Annotated[
 ]
 BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
 SandboxName = Annotated[Literal["auto", "docker", "bwrap"], typer.Option("--sandbox", help="Where programs run.")]
+RecordedSandbox = Annotated[
+    Literal["auto", "docker", "bwrap"] | None,
+    typer.Option("--sandbox", help="Where programs run [default: where they ran in the run]."),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="KEY=VALUE", help="Any setting, such as sandbox.memory_mb=512. Repeatable."),

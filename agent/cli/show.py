@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 
+from agent.cli.highlighting import Page
+from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money
-from agent.cli.text import plain
 from agent.errors import UsageError
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Evidence, Exchange, Execution, TestReport
+from agent.types import Annotation, CommandRun, Evidence, Exchange, Execution, QuerySpec, TestReport, WrongOne
+
+_NEAR = 3
+_MOST_COMPARED = 50_000
 
 
-def run(folder: Path, pair_id: str | None, *, prompts: bool, as_json: bool) -> None:
-    """Print what a run holds.
+def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts: bool, as_json: bool) -> None:
+    """Print what a run holds: of one pair every round, or the one that is asked for.
 
     Raises:
-        UsageError: the folder is no run, or holds no such pair.
+        UsageError: the folder is no run, or holds no such pair or round.
     """
     with load_run(folder) as view:
         if pair_id is None:
+            if round is not None:
+                raise UsageError("--round is one of a pair's: give its id, too")
             _show_run(view, as_json)
             return
-        annotation = view.annotation(pair_id)
-        if annotation is None:
-            raise UsageError(f"{folder} has no annotation of a pair with the id {pair_id!r}")
-        evidence = view.evidence(pair_id, annotation.round)
+        found = [
+            (annotation, view.evidence(annotation.id, annotation.round))
+            for annotation in _annotations(view, pair_id, round)
+        ]
     if as_json:
-        told = {
-            "annotation": annotation.model_dump(mode="json", by_alias=True),
-            "evidence": None if evidence is None else evidence.model_dump(mode="json"),
-        }
-        typer.echo(json.dumps(told))
-    else:
-        _Story(Console(soft_wrap=True)).tell(annotation, evidence, prompts=prompts)
+        first, *others = [_as_json(*each) for each in found]
+        typer.echo(json.dumps({**first, "other_rounds": others}))
+        return
+    story = _Story(Page(Console(soft_wrap=True)))
+    for annotation, evidence in found:
+        story.tell(annotation, evidence, prompts=prompts, round=len(found) > 1)
+
+
+def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
+    """Return a pair's annotation in a round, by default in its first.
+
+    Raises:
+        UsageError: there is none; names ids that are near.
+    """
+    return _annotations(view, pair_id, round)[0]
+
+
+def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
+    rounds = sorted(number for known, number in view.index.done() if known == pair_id)
+    wanted = rounds if round is None else [number for number in rounds if number == round]
+    found = [annotation for number in wanted if (annotation := view.annotation(pair_id, number)) is not None]
+    if found:
+        return found
+    if rounds:
+        listed = ", ".join(map(str, rounds))
+        raise UsageError(f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {listed}")
+    near = _near(pair_id, sorted({known for known, _round in view.index.done()}))
+    advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
+    raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
+
+
+def _near(pair_id: str, known: Sequence[str]) -> list[str]:
+    """Return ids that may have been meant; among very many, of those that begin or end alike."""
+    if len(known) > _MOST_COMPARED:
+        known = [each for each in known if each.startswith(pair_id[:2]) or each.endswith(pair_id[-2:])]
+    return difflib.get_close_matches(pair_id, known[:_MOST_COMPARED], n=_NEAR)
 
 
 def _show_run(view: RunView, machine: bool) -> None:
@@ -49,46 +87,93 @@ def _show_run(view: RunView, machine: bool) -> None:
         Console().print(as_table(tally.summary()))
 
 
-class _Story:
-    def __init__(self, console: Console) -> None:
-        self._console = console
+def _as_json(annotation: Annotation, evidence: Evidence | None) -> dict[str, Any]:
+    # free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply
+    label = {**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta}
+    if evidence is None:
+        return {"annotation": label, "evidence": None}
+    told = evidence.model_dump(mode="json", exclude={"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}})
+    told["pair"]["meta"] = evidence.pair.meta
+    for exchange, original in zip(told["exchanges"], evidence.exchanges, strict=True):
+        exchange["raw"] = original.raw
+    return {"annotation": label, "evidence": told}
 
-    def tell(self, annotation: Annotation, evidence: Evidence | None, *, prompts: bool) -> None:
-        """Print a pair from query to label."""
+
+class _Story:
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._language = "python"
+        self._program: str | None = None
+
+    def tell(self, annotation: Annotation, evidence: Evidence | None, *, prompts: bool, round: bool) -> None:
+        """Print a pair from query to label, in the order in which things happened."""
+        if round:
+            self._section(f"round {annotation.round}", "")
         if evidence is not None:
-            self._section("query", evidence.pair.query)
-            self._section("code", evidence.pair.code)
-            for exchange in evidence.exchanges:
-                self._exchange(exchange, prompts)
-            for number, execution in enumerate(evidence.executions, 1):
-                self._execution(number, execution)
-            for run in evidence.commands:
-                self._section(f"command, {run.outcome}", f"$ {run.command}\n{run.output.rstrip()}".rstrip())
-        elif annotation.test is not None:
-            self._section("test", _cases(annotation.test))
+            pair, self._language, self._program = evidence.pair, evidence.pair.language, None
+            self._section("query", pair.query, style="cyan")
+            if pair.context:
+                self._section("context", pair.context)
+            self._code("code", pair.code)
+            for happening in happenings(evidence):
+                self._happening(happening, prompts)
+        self._test(annotation, evidence)
         self._label(annotation)
+
+    def _happening(self, happening: object, prompts: bool) -> None:
+        match happening:
+            case Exchange():
+                self._exchange(happening, prompts)
+            case QuerySpec():
+                self._section("readings of the query", _readings(happening))
+            case Ran(number, execution):
+                self._execution(number, execution)
+            case CommandRun():
+                self._page.title(f"command, {happening.outcome}")
+                self._page.code(f"$ {happening.command}\n{happening.output.rstrip()}".rstrip(), "console")
+            case tuple():
+                self._wrong_ones(happening)
 
     def _exchange(self, exchange: Exchange, prompts: bool) -> None:
         paid = "from the cache" if exchange.cached else money(exchange.usage.cost_usd)
-        title = f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}"
         if prompts:
             for message in exchange.messages:
                 self._section(f"{exchange.role}: {message['role']}", message["content"])
-        self._section(title, exchange.reply)
+        self._page.title(f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}")
+        is_json = exchange.reply.lstrip().startswith("{")
+        self._page.code(exchange.reply, "json" if is_json else "markdown")
         if exchange.problem:
             self._section(f"{exchange.role}: asked again, because", exchange.problem)
 
     def _execution(self, number: int, execution: Execution) -> None:
-        self._section(f"program of execution {number}", execution.source)
-        lines = [_cases(execution.report)]
+        if execution.source == self._program:
+            self._section(f"program of execution {number}: the same", "")
+        else:
+            self._code(f"program of execution {number}", execution.source)
+        self._program = execution.source
+        self._page.title(f"execution {number}, {execution.seconds:.2f} s")
+        lines = _cases(execution.report)
         if execution.installed:
-            lines.append(f"with {', '.join(execution.installed)}")
-        lines += [
-            f"--- {name}\n{text.rstrip()}"
-            for name, text in (("stdout", execution.stdout), ("stderr", execution.stderr))
-            if text.strip()
-        ]
-        self._section(f"execution {number}, {execution.seconds:.2f} s", "\n".join(lines))
+            lines.append(("", f"with {', '.join(execution.installed)}"))
+        for name, text in (("stdout", execution.stdout), ("stderr", execution.stderr)):
+            if text.strip():
+                lines.append(("", f"--- {name}\n{text.rstrip()}"))
+        self._page.outcomes(lines)
+
+    def _wrong_ones(self, wrong_ones: tuple[WrongOne, ...]) -> None:
+        killed = sum(each.killed for each in wrong_ones)
+        self._page.title(f"wrong ones in the snippet's place: the program noticed {killed} of {len(wrong_ones)}")
+        lines = [("noticed" if each.killed else "missed", f"{each.kind}: {each.change}") for each in wrong_ones]
+        self._page.outcomes([(outcome, f"  {outcome:<8} {text}") for outcome, text in lines])
+
+    def _test(self, annotation: Annotation, evidence: Evidence | None) -> None:
+        """Print the outcome where it is none of an execution: nothing ran, or several runs disagree."""
+        last = evidence.executions[-1].report if evidence is not None and evidence.executions else None
+        if annotation.test is not None and annotation.test != last:
+            self._page.title("test" if last is None else "test, all in all")
+            self._page.outcomes(_cases(annotation.test))
+        if annotation.simulated is not None:
+            self._section(f"simulated: {annotation.simulated.status}", annotation.simulated.reason)
 
     def _label(self, annotation: Annotation) -> None:
         if annotation.error is not None:
@@ -96,18 +181,47 @@ class _Story:
             return
         label = "undecided" if annotation.label is None else str(annotation.label)
         by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
-        self._section(f"label {label}{by}", annotation.reason)
+        self._page.title(f"label {label}{by}")
+        told = "\n".join((annotation.reason, *_grounds(annotation)))
+        self._page.text(told)
 
-    def _section(self, title: str, text: str) -> None:
-        self._console.print(f"── {plain(title)}", style="bold", markup=False, highlight=False)
-        self._console.print(plain(text.rstrip("\n")) + "\n", markup=False, highlight=False)
+    def _section(self, title: str, text: str, style: str | None = None) -> None:
+        self._page.title(title)
+        self._page.text(text, style)
+
+    def _code(self, title: str, text: str) -> None:
+        self._page.title(title)
+        self._page.code(text, self._language)
 
 
-def _cases(report: TestReport) -> str:
-    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    lines = [f"{report.status.value}{cause}"]
-    if report.message:
-        lines.append(report.message)
-    for case in report.cases:
-        lines.append(f"  {case.outcome.value:<8} {case.name}" + (f"   {case.message}" if case.message else ""))
+def _grounds(annotation: Annotation) -> list[str]:
+    """Return what a label rests on, as far as it is known, a line each."""
+    votes = ["-" if vote is None else str(vote) for vote in annotation.votes]
+    told = {
+        "reading": annotation.reading,
+        "stand-ins": ", ".join(annotation.stand_ins),
+        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed",
+        "votes": " ".join(votes),
+        "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
+        "abstained": "the evidence does not decide" if annotation.abstained else "",
+    }
+    return [f"{name}: {text}" for name, text in told.items() if text]
+
+
+def _readings(spec: QuerySpec) -> str:
+    lines = []
+    for number, reading in enumerate(spec.readings, 1):
+        lines += [f"{number}. {reading.text}", *(f"   - {each}" for each in reading.requirements)]
     return "\n".join(lines)
+
+
+def _cases(report: TestReport) -> list[tuple[str, str]]:
+    """Return lines, each with the outcome it tells of."""
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    lines = [(report.status.value, f"{report.status.value}{cause}")]
+    if report.message:
+        lines.append(("", report.message))
+    for case in report.cases:
+        outcome = case.outcome.value
+        lines.append((outcome, f"  {outcome:<8} {case.name}" + (f"   {case.message}" if case.message else "")))
+    return lines

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from agent.sandbox.base import Job, RunResult
-from agent.types import TestReport
+from agent.types import Layout, TestReport
 
 
 class MalformedProgram(ValueError):
@@ -42,6 +42,16 @@ class Program:
     cases: tuple[str, ...]
     imports: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def layout(self) -> Layout:
+        """Return what evidence keeps of it besides its source."""
+        return Layout(
+            first_line=self.first_line,
+            last_line=self.last_line,
+            cases=self.cases,
+            imports=self.imports,
+            options=dict(self.options),
+        )
 
 
 RETURNS_NOTHING = "returns_nothing"

@@ -33,6 +33,9 @@ class Execute:
         report = tools.language.report(program, result)
         execution = Execution(
             source=program.source,
+            layout=program.layout(),
+            exchanges_before=len(tools.asker.exchanges),
+            commands_before=len(state.get("commands", ())),
             report=report,
             environment=job.environment,
             installed=() if environment is None else environment.installed,

@@ -189,6 +189,26 @@ class EnvironmentBuilder(Protocol):
 
 
 @runtime_checkable
+class Limited(Protocol):
+    """A backend that says what one of its sandboxes may use."""
+
+    limits: Limits
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An `EnvironmentBuilder` whose environments outlive it, and can be had again by their key."""
+
+    async def kept(self, key: str) -> Environment | None:
+        """Return the environment that the store has under a key, or None; it stays until `release`.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        ...
+
+
+@runtime_checkable
 class SandboxBackend(Protocol):
     """Starts sandboxes of one kind. One per process; used from one event loop."""
 

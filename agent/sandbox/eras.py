@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
-from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
+from agent.sandbox.base import Environment, EnvironmentBuilder, Keeping, Limited, Progress, Sandbox, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.moments import end_of
 
@@ -71,6 +71,8 @@ class Eras:
     def __init__(self, own: SandboxBackend, make: Callable[[str], SandboxBackend]) -> None:
         self.name = own.name
         self.environments = own.environments
+        if isinstance(own, Limited):
+            self.limits = own.limits
         self._own = own
         self._make = make
         self._progress: Progress = lambda _line: None
@@ -188,6 +190,11 @@ class _EnvironmentsOfEra:
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, as `EnvironmentBuilder` says."""
         return await (await self._made()).build(requirements)
+
+    async def kept(self, key: str) -> Environment | None:
+        """Return an environment of the store, as `Keeping` says."""
+        made = await self._made()
+        return await made.kept(key) if isinstance(made, Keeping) else None
 
     def release(self, key: str) -> None:
         """Undo one `build`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.base import Limited, Limits, Progress, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -52,23 +53,24 @@ class BackendStatus:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
 
-def _docker(config: SandboxConfig) -> SandboxBackend:
+def _docker(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
     from agent.sandbox.docker.backend import DockerBackend
 
-    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config))
+    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config, judged))
 
 
-def _bwrap(config: SandboxConfig) -> SandboxBackend:
+def _bwrap(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
     from agent.sandbox.bwrap.backend import BwrapBackend
 
     if config.image is not None:
         raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")
-    return BwrapBackend(limits(config), **_kept(config))
+    return BwrapBackend(limits(config), **_kept(config, judged))
 
 
-def _kept(config: SandboxConfig) -> dict[str, Any]:
+def _kept(config: SandboxConfig, judged: bool) -> dict[str, Any]:
+    found = supply(config)
     return {
-        "supply": supply(config),
+        "supply": found if judged else replace(found, rule=None),
         "mounts": read_mounts(config.mount_ro),
         "python": config.python,
         "pool": config.pool,
@@ -78,6 +80,12 @@ def _kept(config: SandboxConfig) -> dict[str, Any]:
 
 BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
 """Every backend by its name, in the order in which `auto` tries them."""
+
+LOCKED: Mapping[str, Make] = {
+    "docker": partial(_docker, judged=False),
+    "bwrap": partial(_bwrap, judged=False),
+}
+"""The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
 
 
 def limits(config: SandboxConfig) -> Limits:
@@ -90,6 +98,21 @@ def limits(config: SandboxConfig) -> Limits:
         output=config.output_kb << 10,
         inodes=config.inodes,
     )
+
+
+def limit_settings(backend: SandboxBackend) -> dict[str, int | float]:
+    """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
+    if not isinstance(backend, Limited):
+        return {}
+    found = backend.limits
+    return {
+        "memory_mb": found.memory >> 20,
+        "processes": found.processes,
+        "cpus": found.cpus,
+        "files_mb": found.files >> 20,
+        "output_kb": found.output >> 10,
+        "inodes": found.inodes,
+    }
 
 
 def supply(config: SandboxConfig) -> Supply:

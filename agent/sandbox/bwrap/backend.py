@@ -62,7 +62,7 @@ class BwrapBackend:
         pool: int = 4,
         starts: int = 2,
     ) -> None:
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._root = store or shared_cache()
         self._mounts = tuple(mounts)
         self._python = python
@@ -90,7 +90,7 @@ class BwrapBackend:
         self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
             shown={store.envs: "/envs", store.inside: INSIDE, **shown(self._mounts)},
-            tmpfs=dict.fromkeys(_TEMPORARY, self._limits.files),
+            tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
             kept={},
         )
         self._groups = await finished(asyncio.to_thread(ControlGroups.find), _closed)
@@ -157,14 +157,14 @@ class BwrapBackend:
     async def _open(self) -> BwrapSandbox:
         process = await BwrapProcess.spawn(self._running()[0], self._arguments)
         channel = Channel(
-            process.reader, process.writer, self._limits,
-            processes=_process_limit(self._limits), compiled=self._compiled, why=lambda: _crash(process),
+            process.reader, process.writer, self.limits,
+            processes=_process_limit(self.limits), compiled=self._compiled, why=lambda: _crash(process),
         )  # fmt: skip
         sandbox = BwrapSandbox(process, channel, self._alive)
         try:
             await channel.greet(_START_SECONDS)
             await channel.prepare(source("python_harness"))
-            await sandbox.confine(self._groups, self._limits)
+            await sandbox.confine(self._groups, self.limits)
         except BaseException:
             await sandbox.release()
             raise

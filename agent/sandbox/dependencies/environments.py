@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,6 +42,7 @@ ANSWER_LIFE = 7 * 24 * 3600.0
 SILENCE = 60.0
 """Seconds for which an index that did not answer is not asked again."""
 
+_KEY = re.compile(r"[0-9a-f]{8,64}")
 _DOWNLOADS = 2
 _ATTEMPTS = 2
 
@@ -151,6 +153,23 @@ class WheelEnvironments:
                 return environment
             self.forget(environment.key)
         raise EnvironmentGone(f"the environment for {', '.join(asked)} is removed whenever it was built")
+
+    async def kept(self, key: str) -> Environment | None:
+        """Return the environment that the store has under a key, or None; it stays until `release`.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        if not _KEY.fullmatch(key):
+            return None
+        await self._installer.leases.take(key)
+        installed = None
+        try:
+            installed = await self._installer.installed(key)
+        finally:
+            if installed is None:
+                self.release(key)
+        return None if installed is None else Environment(key, installed, installed)
 
     def release(self, key: str) -> None:
         """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""

@@ -67,7 +67,7 @@ class DockerBackend:
         patience: float = 60.0,
         connect: Callable[[], DockerEngine] = DockerEngine.connect,
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self._image = image
         self._python = python
         self._images = images
@@ -100,7 +100,7 @@ class DockerBackend:
             self._refuse_remote(engine)
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
-            limits = replace(self._limits, cpus=min(self._limits.cpus, engine.cpus))
+            limits = replace(self.limits, cpus=min(self.limits.cpus, engine.cpus))
             await crew.call(engine.ensure_volume, self._volume)
             await crew.call(sweep, engine, owner)
             security = (f"seccomp={engine_profile()}",)

@@ -20,7 +20,7 @@ from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
 from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule, Project
 from agent.sandbox.dependencies.leases import Leases
-from agent.sandbox.dependencies.upkeep import Stored
+from agent.sandbox.dependencies.upkeep import Stored, discard
 from agent.sandbox.dependencies.wheel_cache import SPARED
 from agent.sandbox.dependencies.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
 from agent.sandbox.flights import Flights
@@ -163,6 +163,26 @@ async def test_an_environment_that_has_gone_is_built_again_from_the_wheels_kept(
     assert await world.environments.build(["foo"]) == built
     assert world.installer.installs == [built.key] * 2
     assert len(world.fetcher.asked) == 1
+
+
+async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(world: World) -> None:
+    built = await world.environments.build(["foo>=1"])
+    later = world.later(network=False)
+    kept = await later.environments.kept(built.key)
+    assert kept is not None
+    assert (kept.key, kept.installed) == (built.key, ("foo==1.0",))
+    world.environments.release(built.key)
+    assert await discard(later.installer, await later.installer.stored()) == []
+    later.environments.release(kept.key)
+    assert [each.key for each in await discard(later.installer, await later.installer.stored())] == [built.key]
+
+
+@pytest.mark.parametrize("key", ["0" * 40, "", "..", "../../etc", "0" * 40 + "/..", "0" * 40 + "\n", "A" * 40])
+async def test_a_key_of_nothing_leads_nowhere(world: World, key: str) -> None:
+    world.installer.published[""] = world.installer.published[".."] = ("foo==1.0",)
+    assert await world.environments.kept(key) is None
+    leases = world.cache.with_name("leases")
+    assert not leases.exists() or {file.name for file in leases.iterdir()} <= {"0" * 40}
 
 
 async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(world: World) -> None:

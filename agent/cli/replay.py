@@ -1,0 +1,283 @@
+"""`agent replay`: runs recorded programs again and says whether the outcome is the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.running import to_its_end
+from agent.cli.settings import read_config
+from agent.cli.show import the_annotation
+from agent.cli.text import one_line, say
+from agent.config import Config
+from agent.errors import UsageError
+from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, executed, replaying, sampled
+from agent.replay.records import Key
+from agent.store.run_view import RunView, load_run
+from agent.types import TestReport
+
+_LISTED = 50
+_SECONDS_BETWEEN_LINES = 10.0
+_CAUSES = {
+    "flaky": "flaky: it does not always end in the same way",
+    "changed": "it always ends in this other way by now",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for: one pair, or `everything`."""
+
+    folder: Path
+    pair_id: str | None
+    round: int | None
+    execution: int | None
+    everything: bool
+    sample: int | None
+    seed: int
+    concurrency: int
+    backend: Literal["auto", "docker", "bwrap"] | None
+    options: Mapping[str, Any]
+    settings: Sequence[str]
+    as_json: bool
+
+
+def run(request: Request) -> None:
+    """Replay, print what came of it, exit with 0 when every outcome is the recorded one, else 1.
+
+    Raises:
+        UsageError: the options contradict each other, or the folder is no run.
+        NotReplayable: the execution cannot be run again.
+        SandboxUnavailable: the run's sandbox is not to be had here.
+        typer.Exit: with the exit code (0 the same, 1 not so, 3 interrupted).
+    """
+    _check(request)
+    with load_run(request.folder) as view:
+        conditions = Conditions.of(view.manifest, request.backend)
+        config = _config(request, conditions)
+        (_replay_all if request.everything else _replay_one)(request, view, conditions, config)
+
+
+def _check(request: Request) -> None:
+    if request.everything == (request.pair_id is not None):
+        raise UsageError("say which pair to replay by its id, or replay every one (--all)")
+    if request.everything and (request.execution is not None or request.round is not None):
+        raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
+    if request.sample is not None and not request.everything:
+        raise UsageError("--sample draws from all pairs: give it together with --all")
+
+
+def _config(request: Request, conditions: Conditions) -> Config:
+    """Return the run's settings, with those of the command line over them."""
+    given = conditions.config
+    told: dict[str, Any] = {f"sandbox.{name}": value for name, value in given.sandbox.model_dump().items()}
+    told |= {f"pipeline.{name}": value for name, value in given.pipeline.model_dump().items()}
+    told |= {"sandbox.pool": min(4, request.concurrency) if request.everything else 1}
+    told |= {name: value for name, value in request.options.items() if value is not None}
+    return read_config(told, request.settings)
+
+
+def _replay_one(request: Request, view: RunView, conditions: Conditions, config: Config) -> None:
+    assert request.pair_id is not None
+    annotation = the_annotation(view, request.pair_id, request.round)
+
+    async def work() -> tuple[Replayed, tuple[str, ...]]:
+        told = partial(say, Console(stderr=True))
+        async with replaying(view, conditions=conditions, config=config, concurrency=1, progress=told) as replayer:
+            return await replayer.replay(annotation.id, annotation.round, request.execution), replayer.notes
+
+    try:
+        found, notes = to_its_end(work())
+    except KeyboardInterrupt:
+        say(Console(stderr=True), "Interrupted.")
+        raise typer.Exit(STOPPED) from None
+    notes = (*notes, *found.notes)
+    if request.as_json:
+        typer.echo(json.dumps({**_as_json(found), "notes": notes}))
+    else:
+        _tell_notes(notes)
+        _tell(found)
+    raise typer.Exit(DONE if found.same else SOME_ERRORS)
+
+
+@dataclass
+class _Course:
+    """How far replaying a run has come."""
+
+    tally: Tally = field(default_factory=Tally)
+    executions: int = 0
+    chosen: Sequence[Key] = ()
+    notes: tuple[str, ...] = ()
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+def _replay_all(request: Request, view: RunView, conditions: Conditions, config: Config) -> None:
+    course, console = _Course(), Console(stderr=True)
+
+    async def work() -> None:
+        async with replaying(
+            view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
+        ) as replayer:
+            course.notes = replayer.notes
+            everything = executed(view)
+            course.executions = len(everything)
+            course.chosen = everything if request.sample is None else sampled(everything, request.sample, request.seed)
+            course.started = time.monotonic()
+            with _Bar(console, len(course.chosen)) as bar:
+                async with aclosing(replayer.replay_all(course.chosen)) as found:
+                    async for each in found:
+                        course.tally.add(each)
+                        bar.step(course.tally)
+
+    interrupted = False
+    try:
+        to_its_end(work())
+    except KeyboardInterrupt:
+        interrupted = True
+        say(console, "Interrupted; this is what is known so far.")
+    summary = course.tally.summary()
+    if request.as_json:
+        typer.echo(json.dumps(_all_as_json(request, course, summary, interrupted)))
+    else:
+        _tell_notes(course.notes)
+        _tell_all(request, course, summary)
+    if interrupted:
+        raise typer.Exit(STOPPED)
+    raise typer.Exit(SOME_ERRORS if summary.different or summary.not_run else DONE)
+
+
+class _Bar:
+    """A bar on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._total = total
+        self._done = 0
+        self._printed = time.monotonic()
+        columns = (MofNCompleteColumn(), TextColumn("{task.fields[counts]}", markup=False), TimeRemainingColumn())
+        self._bar = Progress(
+            BarColumn(bar_width=24), *columns, console=console, transient=True, disable=not console.is_terminal
+        )
+        self._task = self._bar.add_task("", total=total, counts="")
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._bar.stop()
+
+    def step(self, tally: Tally) -> None:
+        """Show one more."""
+        self._done += 1
+        counts = f"same:{tally.same} different:{len(tally.different)} not run:{len(tally.not_run)}"
+        self._bar.update(self._task, advance=1, counts=counts)
+        if not self._console.is_terminal and time.monotonic() - self._printed >= _SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            say(self._console, f"{self._done}/{self._total} {counts}")
+
+
+def _tell_notes(notes: Sequence[str]) -> None:
+    console = Console(stderr=True)
+    for note in notes:
+        say(console, f"note: {one_line(note, 400)}")
+
+
+def _tell(found: Replayed) -> None:
+    console = Console()
+    say(console, "the same outcome" if found.same else "another outcome than recorded", style="bold")
+    if found.cause is not None:
+        say(console, _CAUSES[found.cause])
+    which = f"execution {found.execution}" + (f" of round {found.round}" if found.round else "")
+    say(console, f"{which}: {_outcome(found.report)}, in {found.seconds:.2f} s")
+    for each in found.differences:
+        then, now = each.then or "none", each.now or "none"
+        say(console, f"  {one_line(each.what)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
+
+
+def _outcome(report: TestReport) -> str:
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    return f"{report.status.value}{cause}, {report.passed} of {len(report.cases)} cases passed"
+
+
+def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
+    out = partial(say, Console())
+    of = f"{summary.replayed + len(course.tally.not_run)} of {course.executions} pairs that were executed"
+    out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
+    out(f"same        {summary.same}{_share(summary)}")
+    more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
+    out(f"different   {summary.different}{more}")
+    if summary.not_run:
+        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in summary.not_run.items())
+        out(f"not run     {len(course.tally.not_run)}: {listed}")
+    out(f"time        {course.seconds:.1f} s")
+    lines = [*map(_line, course.tally.different), *map(_line, course.tally.not_run)]
+    for line in lines[:_LISTED]:
+        out(line)
+    if len(lines) > _LISTED:
+        out(f"and {len(lines) - _LISTED} more: --json lists them all")
+
+
+def _share(summary: Reproducibility) -> str:
+    if summary.share is None:
+        return ""
+    if summary.low is None or summary.high is None:
+        return f" ({summary.share:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
+    return f" ({summary.share:.1%} of those that ran; 95% interval {summary.low:.1%} to {summary.high:.1%})"
+
+
+def _line(found: Replayed | NotRun) -> str:
+    where = one_line(found.id, 40) + (f", round {found.round}" if found.round else "")
+    if isinstance(found, NotRun):
+        return f"  {where}: not run: {found.error.type}: {one_line(found.error.message, 200)}"
+    first, *rest = found.differences
+    more = f" and {len(rest)} more" if rest else ""
+    told = f"{one_line(first.what, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
+    return f"  {where}: {found.cause}: {told}{more}"
+
+
+def _as_json(found: Replayed) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "round": found.round,
+        "execution": found.execution,
+        "same": found.same,
+        "cause": found.cause,
+        "differences": [asdict(each) for each in found.differences],
+        "recorded": found.recorded.model_dump(mode="json"),
+        "replayed": found.report.model_dump(mode="json"),
+        "notes": found.notes,
+        "seconds": round(found.seconds, 4),
+    }
+
+
+def _all_as_json(request: Request, course: _Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
+    return {
+        "run": str(request.folder),
+        "executions": course.executions,
+        "chosen": len(course.chosen),
+        "sample": request.sample,
+        "seed": request.seed,
+        "interrupted": interrupted,
+        **asdict(summary),
+        "level": 0.95,
+        "pairs": [_as_json(each) for each in course.tally.different],
+        "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.tally.not_run],
+        "notes": course.notes,
+        "seconds": round(course.seconds, 3),
+    }

@@ -1,0 +1,24 @@
+"""Runs recorded programs again, where and as they ran, and says whether the outcome is the same."""
+
+from __future__ import annotations
+
+from agent.replay.conditions import Conditions
+from agent.replay.outcome import Difference, differences
+from agent.replay.records import Recorded, executed, sampled
+from agent.replay.replayer import NotRun, Replayed, Replayer, replaying
+from agent.replay.tally import Reproducibility, Tally
+
+__all__ = [
+    "Conditions",
+    "Difference",
+    "NotRun",
+    "Recorded",
+    "Replayed",
+    "Replayer",
+    "Reproducibility",
+    "Tally",
+    "differences",
+    "executed",
+    "replaying",
+    "sampled",
+]

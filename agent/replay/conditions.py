@@ -1,0 +1,122 @@
+"""Under which conditions a run's programs ran, by its manifest, and what is otherwise now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from agent.config import LIMITS, Config
+from agent.errors import NotReplayable
+from agent.sandbox.base import SandboxBackend
+from agent.store.documents import shown
+
+_GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
+_TIMES = ("test_timeout", "command_timeout")
+_PACKAGE = "test-driven-annotator"
+_OF_THE_IMAGE = ("image", "image_id")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a manifest says of a run's sandboxes.
+
+    `config` holds what decides outcomes: backend, interpreter, limits, times, mounts. A requirements file is not among
+    it: a lock names all that it led to. `described` is what the backend said of itself, `notes` are for the user.
+    """
+
+    config: Config
+    described: Mapping[str, str] = field(default_factory=dict)
+    package: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any], backend: Literal["auto", "docker", "bwrap"] | None = None) -> Conditions:
+        """Read a manifest; `backend` takes the place of the recorded one.
+
+        Raises:
+            NotReplayable: the run executed nothing, or by a backend of its own.
+        """
+        environment = _environment(manifest)
+        described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
+        if not described:
+            raise NotReplayable("the run had no sandbox: it executed nothing")
+        recorded = described.get("backend")
+        if backend is None and recorded not in ("docker", "bwrap"):
+            raise NotReplayable(f"the run's sandbox was {shown(recorded)}, which is none of ours: name one (--sandbox)")
+        limits = _mapping(environment.get("limits"))
+        identity = _mapping(manifest.get("identity"))
+        given = {name: value for name, value in _mapping(identity.get("sandbox")).items() if name in _GIVEN}
+        sandbox = {**given, **{name: limits[name] for name in LIMITS if name in limits}}
+        sandbox["backend"] = backend or recorded
+        if sandbox["backend"] == "bwrap":
+            # its interpreter is one of the machine's, and that of this process may be another
+            minor = ".".join(described.get("python", "").split(".")[:2])
+            sandbox |= {"python": minor} if recorded == "bwrap" and minor else {}
+            sandbox.pop("image", None)
+        pipeline = {name: value for name, value in _mapping(identity.get("pipeline")).items() if name in _TIMES}
+        config = _config(sandbox, pipeline)
+        package = _mapping(environment.get("versions")).get(_PACKAGE)
+        notes = tuple(_notes(manifest, config, bool(limits)))
+        return cls(config, described, None if package is None else str(package), notes)
+
+    def changes(self, config: Config, backend: SandboxBackend) -> list[str]:
+        """Return a line for everything that is otherwise now, as in `python: '3.11.2' then, '3.12.1' now`.
+
+        Of another backend only what both say of themselves is compared.
+        """
+        then = {"package": self.package, **self.described, **_settings(self.config)}
+        now = {"package": version(_PACKAGE), **backend.describe(), **_settings(config)}
+        other = then.get("backend") != now.get("backend")
+        names = [name for name in dict.fromkeys((*then, *now)) if not other or (name in then and name in now)]
+        return [
+            f"{name}: {shown(then.get(name))} then, {shown(now.get(name))} now"
+            for name in names
+            if then.get(name) != now.get(name)
+        ]
+
+    def same_interpreter(self, backend: SandboxBackend) -> bool:
+        """Tell whether an environment that was built for the run suits the backend's interpreter."""
+        now = backend.describe()
+        names = ("backend", "platform", *_OF_THE_IMAGE)
+        return self.described.get("python") == now.get("python") and all(
+            self.described.get(name) == now.get(name) for name in names
+        )
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer", "era"})
+    return {**sandbox, **config.pipeline.model_dump(include=set(_TIMES))}
+
+
+def _environment(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the last start with a sandbox recorded."""
+    found = [_mapping(segment).get("environment") for segment in manifest.get("segments", ())]
+    return next((each for each in reversed(found) if isinstance(each, Mapping) and each.get("sandbox")), {})
+
+
+def _notes(manifest: Mapping[str, Any], config: Config, limits: bool) -> Iterator[str]:
+    for change in manifest.get("changes", ()):
+        change = _mapping(change)
+        name = str(change.get("what", ""))
+        if name.startswith(("sandbox.", "limits.")):
+            before, now = shown(change.get("before")), shown(change.get("now"))
+            yield f"{name} changed while the run was made, from {before} to {now}; it is taken for {now}"
+    if not limits:
+        yield "the run did not record its limits: today's defaults hold"
+    for mount in config.sandbox.mount_ro:
+        yield f"programs are shown {mount}, as they were"
+
+
+def _config(sandbox: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Config:
+    try:
+        return Config.model_validate({"sandbox": sandbox, "pipeline": pipeline})
+    except ValidationError as error:
+        raise NotReplayable(f"the run's settings cannot be used: {error}") from error
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,133 @@
+"""A manifest says where and as what programs ran; what is otherwise now is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from agent import Annotator, ScriptedLLM, ScriptedSandbox
+from agent.config import Config, SandboxConfig
+from agent.errors import NotReplayable
+from agent.replay import Conditions
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.select import limits
+
+DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
+LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
+
+
+def manifest(
+    described: Mapping[str, Any] | None = None, *, given: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return the manifest of a run in one go."""
+    environment = {"versions": {"test-driven-annotator": "0.0.1"}, "sandbox": described or DESCRIBED, "limits": LIMITS}
+    identity = {"pipeline": {"test_timeout": 7.0, "command_timeout": 3.0, "max_try_time": 3}, "sandbox": given or {}}
+    return {"identity": identity, "segments": [{"environment": environment}], "changes": [], **more}
+
+
+class Here(ScriptedSandbox):
+    """A backend that describes itself as it is told to."""
+
+    def __init__(self, described: Mapping[str, str]) -> None:
+        super().__init__()
+        self._described = described
+
+    def describe(self) -> Mapping[str, str]:
+        return self._described
+
+
+def test_settings_are_those_of_the_run() -> None:
+    given = {"mount_ro": ["/srv/words:/data"], "exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
+    found = Conditions.of(manifest(given=given))
+    sandbox = found.config.sandbox
+    assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
+    assert (sandbox.backend, sandbox.python, sandbox.era) == ("bwrap", "3.11", "pair")
+    assert (sandbox.mount_ro, sandbox.exclude_newer) == (("/srv/words:/data",), "2024-12-31")
+    assert sandbox.requirements is None  # the locks hold what the file led to
+    assert (found.config.pipeline.test_timeout, found.config.pipeline.command_timeout) == (7.0, 3.0)
+    assert found.notes == ("programs are shown /srv/words:/data, as they were",)
+
+
+def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:
+    docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
+    found = Conditions.of(manifest(docker, given={"image": "ours:1"}), "bwrap").config.sandbox
+    assert (found.backend, found.image, found.python) == ("bwrap", None, None)
+    assert Conditions.of(manifest(docker, given={"image": "ours:1"})).config.sandbox.image == "ours:1"
+    assert Conditions.of(manifest(given={"python": "3.9"}), "docker").config.sandbox.python == "3.9"
+
+
+def test_a_run_that_did_not_keep_its_limits_has_todays() -> None:
+    old = manifest()
+    del old["segments"][0]["environment"]["limits"]
+    found = Conditions.of(old)
+    assert found.config.sandbox.memory_mb == SandboxConfig().memory_mb
+    assert found.notes == ("the run did not record its limits: today's defaults hold",)
+
+
+def test_a_run_in_several_goes_is_taken_for_its_last_with_a_sandbox() -> None:
+    changed = {"what": "sandbox.backend", "before": "docker", "now": "bwrap"}
+    several = manifest(changes=[changed, {"what": "served model", "before": "a", "now": "b"}])
+    docker = {"environment": {"sandbox": {**DESCRIBED, "backend": "docker"}, "limits": LIMITS}}
+    several["segments"] = [docker, *several["segments"], {"environment": {"sandbox": None}}]
+    found = Conditions.of(several)
+    assert found.config.sandbox.backend == "bwrap"
+    assert found.notes == (
+        "sandbox.backend changed while the run was made, from 'docker' to 'bwrap'; it is taken for 'bwrap'",
+    )
+
+
+def test_what_is_otherwise_now_is_told() -> None:
+    found = Conditions.of(manifest())
+    here = {**DESCRIBED, "python": "3.12.1"}
+    config = Config.model_validate({**found.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
+    assert found.changes(config, Here(here)) == [
+        f"package: '0.0.1' then, {version('test-driven-annotator')!r} now",
+        "python: '3.11.2' then, '3.12.1' now",
+        "test_timeout: 7.0 then, 9.0 now",
+        "command_timeout: 3.0 then, 30.0 now",
+    ]
+    docker = Here({"backend": "docker", "engine": "Docker 27", "python": "3.11.2"})
+    assert found.changes(found.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
+    same = replace(found, package=version("test-driven-annotator"))
+    assert same.changes(found.config, Here(DESCRIBED)) == []
+
+
+@pytest.mark.parametrize("name", ["backend", "python", "platform", "image_id"])
+def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
+    found = Conditions.of(manifest())
+    assert found.same_interpreter(Here(DESCRIBED))
+    assert not found.same_interpreter(Here({**DESCRIBED, name: "another"}))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"segments": []}, "executed nothing"),
+        ({"segments": [{"environment": {"sandbox": None}}]}, "executed nothing"),
+        ({"segments": ["x", {"environment": {"sandbox": {"backend": "chroot"}}}]}, "none of ours"),
+        ({"segments": [{"environment": {"sandbox": "bwrap"}}]}, "executed nothing"),
+        ({"identity": {"pipeline": {"test_timeout": -1}}}, "cannot be used"),
+        ({"identity": {"sandbox": {"mount_ro": 7}}}, "cannot be used"),
+        ({"identity": {"pipeline": {"test_timeout": "forever"}}}, "cannot be used"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_refused_in_words(broken: dict[str, Any], message: str) -> None:
+    with pytest.raises(NotReplayable, match=message):
+        Conditions.of({**manifest(), **broken})
+
+
+@pytest.mark.bwrap
+async def test_a_run_records_the_limits_of_its_sandboxes() -> None:
+    config = Config.model_validate({"sandbox": {"backend": "bwrap", "pool": 0, **LIMITS}})
+    async with Annotator(model=ScriptedLLM([]), config=config) as annotator:
+        recorded = annotator.environment()
+    assert recorded["limits"] == LIMITS
+    async with Annotator(model=ScriptedLLM([]), sandbox=ScriptedSandbox()) as annotator:
+        assert annotator.environment()["limits"] == {}  # a script has none
+    given = BwrapBackend(limits(config.sandbox), pool=0)
+    async with Annotator(model=ScriptedLLM([]), sandbox=given) as annotator:
+        assert annotator.environment()["limits"] == LIMITS

@@ -1,0 +1,62 @@
+"""A run's reproducibility is counted, and its sample drawn by a seed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from statsmodels.stats.proportion import proportion_confint
+
+from agent.replay import Difference, NotRun, Replayed, Tally, sampled
+from agent.types import ErrorInfo, Status, TestReport
+
+REPORT = TestReport(status=Status.PASSED)
+STATUS = Difference("status", "", "passed", "failed")
+MESSAGE = Difference("message", "test_a", "1", "2")
+
+
+def ended(*differing: Difference, cause: str | None = None) -> Replayed:
+    return Replayed("p", 0, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
+
+
+def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
+    tally = Tally()
+    for each in (
+        ended(),
+        ended(),
+        ended(),
+        ended(STATUS, MESSAGE, cause="changed"),
+        ended(MESSAGE, cause="flaky"),
+        NotRun("q", 0, ErrorInfo(type="LockUnavailable", message="")),
+    ):
+        tally.add(each)
+    found = tally.summary()
+    assert (found.same, found.different, found.replayed, found.share) == (3, 2, 5, 0.6)
+    assert (found.flaky, found.only_messages, found.not_run) == (1, 1, {"LockUnavailable": 1})
+    low, high = proportion_confint(3, 5, method="wilson")
+    assert found.low is not None
+    assert found.high is not None
+    assert abs(found.low - low) < 1e-9
+    assert abs(found.high - high) < 1e-9
+
+
+def test_nothing_has_no_share() -> None:
+    found = Tally().summary()
+    assert (found.replayed, found.share, found.low, found.high) == (0, None, None, None)
+
+
+KEYS = st.lists(st.tuples(st.text(max_size=3), st.integers(0, 2)), unique=True).map(sorted)
+
+
+@given(KEYS, st.integers(1, 10), st.integers())
+def test_a_sample_is_of_its_size_without_repetition_and_the_same_for_a_seed(
+    keys: list[tuple[str, int]], size: int, seed: int
+) -> None:
+    found = sampled(keys, size, seed)
+    assert len(found) == len(set(found)) == min(size, len(keys))
+    assert set(found) <= set(keys)
+    assert found == sampled(keys, size, seed)
+
+
+def test_another_seed_draws_others() -> None:
+    keys = [(str(number), 0) for number in range(1000)]
+    assert sampled(keys, 10, 0) != sampled(keys, 10, 1)
