@@ -235,7 +235,10 @@ class Message:
 
 
 class Exchange(Frozen):
-    """One question and its answer, as kept in evidence. `key` is the reply cache's key."""
+    """One question and its answer, as kept in evidence. `key` is the reply cache's key.
+
+    `seconds` is the time until the answer was there, waiting for a place included; None in runs that did not note it.
+    """
 
     role: str
     key: str
@@ -244,6 +247,7 @@ class Exchange(Frozen):
     model: str = ""
     cached: bool = False
     usage: Usage = Usage()
+    seconds: float | None = None
     problem: str | None = None
     raw: dict[str, Any] = Field(default_factory=dict)
 
@@ -271,8 +275,19 @@ class CommandRun(Frozen):
     output: str = ""
 
 
+class NodeVisit(Frozen):
+    """One node that a pair came through: what it concluded, and the seconds since the one before."""
+
+    node: str
+    outcome: str
+    seconds: float
+
+
 class Evidence(Frozen):
-    """Everything that led to a pair's label: enough to show it and to run its test again."""
+    """Everything that led to a pair's label: enough to show it and to run its test again.
+
+    `visits` is the way through the graph; empty in runs that did not note it.
+    """
 
     pair: Pair
     template: str | None = None
@@ -282,3 +297,4 @@ class Evidence(Frozen):
     exchanges: tuple[Exchange, ...] = ()
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()
+    visits: tuple[NodeVisit, ...] = ()
