@@ -20,10 +20,13 @@ from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget, BudgetedModels
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource
+from agent.llm.nature import independence
 from agent.prompts import Prompts
+from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.requirements_file import read_requirements
+from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
@@ -56,6 +59,9 @@ class Annotator:
         unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
         run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
         cache: a file that keeps model replies over runs, or a `ReplyCache`.
+        rounds: times each pair is annotated, each with samples of its own; `annotation.round` tells them apart.
+        executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
+        budget: what this and other `Annotator`s may spend together, in place of the configuration's budget.
         on_event: called with each event of `agent.events`.
     """
 
@@ -73,13 +79,19 @@ class Annotator:
         run_dir: Path | str | None = None,
         cache: Path | str | ReplyCache | None = None,
         retry_errors: bool = False,
+        rounds: int | None = None,
         concurrency: int | None = None,
         pair_timeout: float | None = None,
         config: Config | None = None,
+        executions: ExecutionMemo | None = None,
+        budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        self._config = _with(config or Config(), concurrency=concurrency, pair_timeout=pair_timeout, sandbox=sandbox)
+        changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
+        changes["pipeline.pair_timeout"] = pair_timeout
+        changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
+        self._config = _with(config or Config(), changes)
         self._models = Models.of(model, **model_options)
         self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
         self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
@@ -91,6 +103,8 @@ class Annotator:
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._cache = cache
         self._retry_errors = retry_errors
+        self._executions = executions
+        self._budget = budget
         self._tell = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
@@ -139,7 +153,7 @@ class Annotator:
     async def annotate(
         self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None
     ) -> AsyncGenerator[Annotation, None]:
-        """Yield an annotation for each pair, as they are ready or (`ordered`) in the order of the input.
+        """Yield an annotation for each pair and round, as they are ready or (`ordered`) in the order of the input.
 
         With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
         `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
@@ -165,40 +179,42 @@ class Annotator:
 
     async def _stream(self, pairs: Pairs, ordered: bool, limit: int | None) -> AsyncGenerator[Annotation, None]:
         folder: RunFolder | None = None
+        rounds = self._config.runner.rounds
+        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds)
         if isinstance(pairs, Sequence) or self._run_dir is not None:
-            everything = [pair async for pair in _each(pairs)]
+            everything = [pair async for pair in each(pairs)]
             for pair in everything:
                 self._check(pair)
             if self._run_dir is not None:
                 folder = self._open_folder(self._run_dir, everything)
-            pairs = everything[:limit] if ordered else group_by_query(everything[:limit])
+            queue = turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
         try:
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
-            self._tell(self._started(pairs, done))
-            if folder is not None and isinstance(pairs, Sequence):
-                wanted = {pair.id for pair in pairs}
+            self._tell(self._started(queue, done))
+            if folder is not None and isinstance(queue, Sequence):
+                before = {turn.key for turn in queue} & done
                 for annotation in folder.annotations():
-                    if annotation.id in wanted and (annotation.id, annotation.round) in done:
+                    if (annotation.id, annotation.round) in before:
                         yield annotation
-                pairs = [pair for pair in pairs if (pair.id, 0) not in done]
+                queue = [turn for turn in queue if turn.key not in done]
             work = self._work(folder)
             concurrency = self._config.runner.concurrency
-            async with aclosing(completed(pairs, work, concurrency=concurrency, ordered=ordered)) as annotations:
+            async with aclosing(completed(queue, work, concurrency=concurrency, ordered=ordered)) as annotations:
                 async for annotation in annotations:
                     yield annotation
         finally:
             if folder is not None:
                 folder.close()
 
-    def _work(self, folder: RunFolder | None) -> Callable[[Pair], Awaitable[Annotation]]:
+    def _work(self, folder: RunFolder | None) -> Callable[[Turn], Awaitable[Annotation]]:
         runner = self._runner(folder)
 
-        async def work(pair: Pair) -> Annotation:
-            self._check(pair)
-            finished = await runner.annotate(pair)
+        async def work(turn: Turn) -> Annotation:
+            self._check(turn.pair)
+            result = await runner.annotate(turn.pair, turn.round)
             if folder is not None:
-                folder.commit(finished.annotation, finished.evidence)
-            return finished.annotation
+                folder.commit(result.annotation, result.evidence)
+            return result.annotation
 
         return work
 
@@ -209,7 +225,7 @@ class Annotator:
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         gateway = Gateway(
-            BudgetedModels(self._models, Budget(self._config.runner.budget_usd)),
+            BudgetedModels(self._models, self._budget or Budget(self._config.runner.budget_usd)),
             cache=self._open_cache,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
@@ -222,6 +238,7 @@ class Annotator:
             backend=self._backend,
             config=self._config,
             fallback=self._fallback,
+            executions=self._executions,
             listener=self._tell,
         )
 
@@ -257,12 +274,15 @@ class Annotator:
             "sandbox": None if self._backend is None else dict(self._backend.describe()),
         }
 
-    def _started(self, pairs: Pairs, done: Set[tuple[str, int]]) -> RunStarted:
+    def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:
+        rounds = self._config.runner.rounds
+        if rounds > 1 and (doubt := independence(self._models.all())) is not None:
+            self._note(doubt)
         total, before = None, 0
-        if isinstance(pairs, Sequence):
-            total, before = len(pairs), sum((pair.id, 0) in done for pair in pairs)
+        if isinstance(queue, Sequence):
+            total, before = len(queue), finished(queue, done)
         sandbox = None if self._backend is None else self._backend.name
-        return RunStarted(total, before, self._pipeline.variant.name, sandbox)
+        return RunStarted(total, before, self._pipeline.variant.name, sandbox, rounds)
 
     def _check(self, pair: Pair) -> None:
         if self._unsupported == "fail" and pair.language not in self._languages:
@@ -276,24 +296,13 @@ class Annotator:
         self._tell(Note(message))
 
 
-async def _each(pairs: Pairs) -> AsyncGenerator[Pair, None]:
-    if isinstance(pairs, AsyncIterable):
-        async for pair in pairs:
-            yield pair
-    else:
-        for pair in pairs:
-            yield pair
-
-
-def _with(config: Config, *, concurrency: int | None, pair_timeout: float | None, sandbox: object) -> Config:
-    changes: dict[str, Any] = {}
-    if concurrency is not None:
-        changes["runner"] = {**config.runner.model_dump(), "concurrency": concurrency}
-    if pair_timeout is not None:
-        changes["pipeline"] = {**config.pipeline.model_dump(), "pair_timeout": pair_timeout}
-    if isinstance(sandbox, str):
-        changes["sandbox"] = {**config.sandbox.model_dump(), "backend": sandbox}
+def _with(config: Config, changes: Mapping[str, Any]) -> Config:
+    tree = config.model_dump()
+    for key, value in changes.items():
+        group, name = key.split(".")
+        if value is not None:
+            tree[group][name] = value
     try:
-        return Config.model_validate({**config.model_dump(), **changes})
+        return Config.model_validate(tree)
     except ValueError as error:
         raise ConfigError(str(error)) from error

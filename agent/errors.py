@@ -7,6 +7,7 @@
     │   │   ├── GraphError         a variant that cannot be built
     │   │   └── PromptError        a template that is missing or does not render
     │   ├── RunFolderError         the output folder is of another run, in use or unreadable
+    │   ├── ExtraMissing           a library of an optional extra is not installed
     │   └── SandboxUnavailable     no backend works on this machine
     │       └── InterpreterUnavailable  the Python that was asked for is not here
     ├── RunStopped                 the run ended early and can be resumed            exit 3
@@ -74,6 +75,15 @@ class PromptError(ConfigError):
 
 class RunFolderError(UsageError):
     """The output folder belongs to another run, is in use, or cannot be read."""
+
+
+class ExtraMissing(UsageError):
+    """What was asked for needs libraries of an optional extra; the message says how to install them."""
+
+    def __init__(self, extra: str, cause: ImportError) -> None:
+        self.extra = extra
+        missing = cause.name or str(cause)
+        super().__init__(f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]'")
 
 
 class SandboxUnavailable(UsageError):

@@ -16,19 +16,24 @@ class Note:
 
 @dataclass(frozen=True)
 class RunStarted:
-    """The run is ready to annotate. `total` is None for input of unknown length; `finished` pairs were found done."""
+    """The run is ready to annotate.
+
+    `total` counts annotations, one per pair and round (None for input of unknown length), `finished` those found done.
+    """
 
     total: int | None
     finished: int
     variant: str
     sandbox: str | None
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
 class PairStarted:
-    """Work on a pair began."""
+    """Work on a pair began, in one round."""
 
     id: str
+    round: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class StepDone:
     id: str
     node: str
     outcome: str
+    round: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.eras import Eras
+from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
 from agent.types import Annotation, ErrorInfo, Evidence, NodeVisit, Pair, Usage
@@ -46,6 +47,7 @@ class PairRunner:
         backend: SandboxBackend | None,
         config: Config,
         fallback: Pipeline | None = None,
+        executions: ExecutionMemo | None = None,
         listener: Listener,
     ) -> None:
         self._pipeline = pipeline
@@ -55,6 +57,7 @@ class PairRunner:
         self._backend = backend
         self._config = config
         self._fallback = fallback
+        self._executions = executions
         self._listener = listener
         self._gates = SandboxGates(
             starting=asyncio.Semaphore(config.sandbox.starts),
@@ -67,7 +70,7 @@ class PairRunner:
         Raises:
             RunStopped: nothing can go on.
         """
-        self._listener(PairStarted(pair.id))
+        self._listener(PairStarted(pair.id, round_number))
         started = time.monotonic()
         asker = Asker(
             self._gateway,
@@ -76,7 +79,7 @@ class PairRunner:
             sample=round_number,
             reasks=self._config.pipeline.reasks,
         )
-        progress = _Progress(pair, self._listener)
+        progress = _Progress(pair, round_number, self._listener)
         error: ErrorInfo | None = None
         try:
             await self._run(pair, asker, progress)
@@ -110,6 +113,7 @@ class PairRunner:
                 self._gates,
                 attempts=self._config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),
+                executions=self._executions,
             )
         tools = Tools(
             asker=asker,
@@ -134,9 +138,10 @@ class PairRunner:
 class _Progress:
     """Keeps what a pair's nodes concluded, so that an error in a later one loses none of it."""
 
-    def __init__(self, pair: Pair, listener: Listener) -> None:
+    def __init__(self, pair: Pair, round_number: int, listener: Listener) -> None:
         self.state = State(pair=pair)
         self.visits: list[NodeVisit] = []
+        self._round = round_number
         self._listener = listener
         self._since = time.monotonic()
 
@@ -145,7 +150,7 @@ class _Progress:
         self.visits.append(NodeVisit(node=node, outcome=step.outcome, seconds=round(now - self._since, 4)))
         self._since = now
         self.state = {**self.state, **step.update}
-        self._listener(StepDone(self.state["pair"].id, node, step.outcome))
+        self._listener(StepDone(self.state["pair"].id, node, step.outcome, self._round))
 
 
 def _requirements(pair: Pair) -> tuple[str, ...]:

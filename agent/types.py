@@ -237,7 +237,8 @@ class Message:
 class Exchange(Frozen):
     """One question and its answer, as kept in evidence. `key` is the reply cache's key.
 
-    `seconds` is the time until the answer was there, waiting for a place included; None in runs that did not note it.
+    `usage` is what was paid for it in this run; `saved` is what a reply from the cache cost when it was paid for, and
+    `seconds` how long the model took then (None: not known).
     """
 
     role: str
@@ -247,13 +248,17 @@ class Exchange(Frozen):
     model: str = ""
     cached: bool = False
     usage: Usage = Usage()
+    saved: Usage = Usage()
     seconds: float | None = None
     problem: str | None = None
     raw: dict[str, Any] = Field(default_factory=dict)
 
 
 class Execution(Frozen):
-    """One execution of a program, as kept in evidence; `installed` is the environment's lock."""
+    """One execution of a program, as kept in evidence; `installed` is the environment's lock.
+
+    `shared`: the same program had been run before, in the same environment, and this is its result (`agent ablate`).
+    """
 
     source: str
     report: TestReport
@@ -265,6 +270,7 @@ class Execution(Frozen):
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0
+    shared: bool = False
 
 
 class CommandRun(Frozen):

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
     ("errors", "types", "resources", "workers"),
-    ("config", "events"),
+    ("config", "events", "rounds", "stats"),
     ("prompt_text",),
     ("prompts",),
     ("llm",),
@@ -20,6 +20,7 @@ ORDER = (
     ("languages",),
     ("datasets",),
     ("store",),
+    ("scoring",),
     ("state",),
     ("nodes",),
     ("graph",),
@@ -36,7 +37,7 @@ SANDBOX_ORDER = (
     ("dependencies",),
     ("commands", "interpreter"),
     ("mounts",),
-    ("bwrap", "docker", "scripted", "session"),
+    ("bwrap", "docker", "executions", "scripted", "session"),
     ("eras", "selfcheck"),
     ("select",),
 )
@@ -50,6 +51,8 @@ OWNERS = {
     "jinja2": {"prompts.py"},
     "docker": {"sandbox/docker/engine.py"},
     "httpx": {"sandbox/dependencies/package_index.py"},
+    "numpy": {"stats/libraries.py"},
+    "scipy": {"stats/libraries.py"},
     "typer": {"cli"},
     "rich": {"cli"},
 }

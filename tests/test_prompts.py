@@ -110,11 +110,16 @@ def test_prompts_for_json_name_it_and_show_an_example(role: str) -> None:
     assert '{"reason"' in text
 
 
-@pytest.mark.parametrize("role", ["screen", "arbitrate", "judge"])
-def test_the_criterion_changes_the_guidelines(role: str) -> None:
+@pytest.mark.parametrize("role", ["screen", "generate_test", "arbitrate", "judge"])
+def test_the_criterion_changes_what_is_asked_of_who_judges_or_tests(role: str) -> None:
     half = PROMPTS.render(role, {**variables(role), "criterion": "half"})[0].content
     assert half != PROMPTS.render(role, variables(role))[0].content
-    assert "half" in half
+    assert "half" in half.lower()
+
+
+@pytest.mark.parametrize("role", ["repair", "simulate"])
+def test_the_criterion_changes_nothing_for_who_only_makes_a_program_run_or_predicts_its_end(role: str) -> None:
+    assert PROMPTS.render(role, {**variables(role), "criterion": "half"}) == PROMPTS.render(role, variables(role))
 
 
 def test_a_megabyte_of_code_is_cut_with_a_note() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, SandboxError
 from agent.events import Event, StepDone
-from agent.sandbox.base import CommandResult, Record, RunResult
+from agent.sandbox.base import CommandResult, Job, Record, RunResult
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
 from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
@@ -277,6 +278,24 @@ async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int |
     replies = {"screen": [screen()], "generate_test": [program()]}
     found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter")
     assert (found.label, found.decided_by, found.error) == (expected, "arbitrate_by_rule", None)
+
+
+@pytest.mark.parametrize(("passing", "expected"), [(("test_small",), 1), ((), 0)])
+async def test_by_half_of_the_demand_the_rule_arbiter_takes_half_of_the_cases(
+    passing: tuple[str, ...], expected: int
+) -> None:
+    def run(job: Job) -> RunResult:
+        halves = [
+            passed(replace(job, cases=(name,))) if name in passing else failed(replace(job, cases=(name,)))
+            for name in job.cases
+        ]
+        return RunResult((*(record for half in halves for record in half.records[:-1]), Record("end")))
+
+    config = Config(pipeline=PipelineConfig(criterion="half"))
+    replies = {"screen": [screen()], "generate_test": [program()]}
+    found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter", config=config)
+    assert found.test is not None
+    assert (found.test.status, found.test.passed, found.label) == (Status.FAILED, len(passing), expected)
 
 
 async def test_the_single_llm_is_one_call() -> None:

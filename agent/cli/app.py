@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from agent.cli.app_results import results
 from agent.cli.options import (
     AsJson,
     BaseUrl,
-    EraName,
     ExcludeNewer,
     Image,
     Memory,
@@ -22,6 +21,7 @@ from agent.cli.options import (
     SandboxName,
     Settings,
 )
+from agent.cli.run_options import RunOptions, takes_run_options
 
 app = typer.Typer(
     name="agent",
@@ -49,101 +49,18 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 @app.command()
+@takes_run_options
 def annotate(
     pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The run's folder [default: runs/<file>-<variant>-<model>].")
-    ] = None,
-    model: Models = None,
-    base_url: BaseUrl = None,
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
     without: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Leave a node out. Repeatable.")] = None,
-    sandbox: SandboxName = "auto",
-    image: Image = None,
-    memory: Memory = None,
-    mount_ro: MountRo = None,
-    requirements: Requirements = None,
-    exclude_newer: ExcludeNewer = None,
-    python: Python = None,
-    era: EraName = "run",
-    concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program.")
-    ] = 15.0,
-    pair_timeout: Annotated[
-        float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None,
-    budget: Annotated[float | None, typer.Option(min=1e-6, metavar="USD", help="Stop before spending more.")] = None,
-    field_map: Annotated[
-        str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
-    ] = None,
-    on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail",
-    unsupported: Annotated[
-        Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
-    ] = "fail",
-    retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False,
-    cache: Annotated[Path, typer.Option(help="Keeps the model's replies over runs.")] = Path("runs/cache.sqlite"),
-    prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None,
-    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None,
-    reply_format: Annotated[
-        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
-    ] = "json_object",
-    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None,
-    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None,
-    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None,
-    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    *,
+    options: RunOptions,
 ) -> None:
     """Label pairs; each label comes with the test that decided it. The same command again goes on where it stopped."""
-    from agent.cli.annotate import Request, run
+    from agent.cli.annotate import run
 
-    run(
-        Request(
-            pairs=pairs,
-            out=out,
-            models=tuple(model or ()),
-            model_options={
-                "base_url": base_url,
-                "prices": prices,
-                "reply_format": reply_format,
-                "thinking": thinking,
-                "temperature": temperature,
-                "max_tokens": max_tokens,
-                "extra_body": extra_body,
-                "deadline": deadline,
-                "attempts": attempts,
-            },
-            without=tuple(without or ()),
-            limit=limit,
-            field_map=field_map,
-            on_bad_line=on_bad_line,
-            unsupported=unsupported,
-            retry_errors=retry_errors,
-            cache=cache,
-            prompts=prompts,
-            settings={
-                "variant": variant,
-                "sandbox.backend": sandbox,
-                "sandbox.image": image,
-                "sandbox.memory_mb": memory,
-                "sandbox.mount_ro": mount_ro,
-                "sandbox.requirements": requirements and str(requirements),
-                "sandbox.exclude_newer": exclude_newer,
-                "sandbox.python": python,
-                "sandbox.era": era,
-                "runner.concurrency": concurrency,
-                "runner.budget_usd": budget,
-                "pipeline.test_timeout": timeout,
-                "pipeline.pair_timeout": pair_timeout,
-            },
-            more_settings=tuple(settings or ()),
-            as_json=as_json,
-        )
-    )
+    run(pairs, variant, tuple(without or ()), options)
 
 
 @app.command("exec")

@@ -31,6 +31,7 @@ class Display:
         self.total: int | None = None
         self.finished_before = 0
         self.done = 0
+        self._what = "pairs"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -59,8 +60,10 @@ class Display:
         self._started = self._printed = self._clock()
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         found = f", {event.finished} finished before" if event.finished else ""
-        pairs = "pairs" if event.total is None else f"{event.total} pairs{found}"
-        say(self._console, f"{pairs} · variant {event.variant} · {where}")
+        self._what = "pairs" if event.rounds == 1 else "annotations"
+        pairs = "pairs" if event.total is None else f"{event.total // event.rounds} pairs"
+        rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
+        say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")
         if self._console.is_terminal:
             self._bar = Progress(
                 BarColumn(bar_width=24),
@@ -97,9 +100,9 @@ class Display:
     def _position(self) -> str:
         done = self.finished_before + self.done
         if self.total is None:
-            return f"{done} pairs"
+            return f"{done} {self._what}"
         left = (self.total - done) * self.seconds() / self.done
-        return f"{done}/{self.total} pairs, about {left:.0f} s left ·"
+        return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"
 
 
 def _outcome(annotation: Annotation) -> str:

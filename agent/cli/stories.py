@@ -15,14 +15,14 @@ MOST_PAIRS = 40
 def table(view: RunView) -> Table:
     """Return the pairs of a run with label, who decided and path."""
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("pair", "label", "decided by", "path"):
+    rounds = any(number for _, number in view.index.done())
+    for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
         found.add_column(column, no_wrap=column != "path")
     for annotation in view.annotations():
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         path = " → ".join(steps(annotation, view.evidence(annotation.id, annotation.round)))
-        found.add_row(
-            *map(Text, (one_line(annotation.id, 30), label, one_line(annotation.decided_by or "-", 30), plain(path)))
-        )
+        pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
+        found.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), plain(path))))
     return found
 
 

@@ -11,14 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
+from agent.store.majority import Votes, mean_agreement
 from agent.types import Annotation, TestReport, Usage
 
 
 class Summary(BaseModel):
-    """What a run amounts to. Shares are of 1; `seconds` adds up the pairs' own times."""
+    """What a run amounts to. Shares are of 1; `seconds` adds up the pairs' own times.
+
+    `labels` counts pairs by the majority of their rounds; whatever follows counts annotations, one per pair and round.
+    `agreement` between rounds is None where no pair has two.
+    """
 
     pairs: int = 0
+    rounds: int = 1
+    annotations: int = 0
+    agreement: float | None = None
     labels: dict[str, int] = {}
+    undecided: int = 0
     errors: dict[str, int] = {}
     decided_by: dict[str, int] = {}
     statuses: dict[str, int] = {}
@@ -40,10 +49,10 @@ class Summary(BaseModel):
 
 
 class Tally:
-    """Counts annotations one by one; holds none of them."""
+    """Counts annotations one by one; of each it holds the label alone."""
 
     def __init__(self) -> None:
-        self._labels: Counter[str] = Counter({"1": 0, "0": 0, "null": 0})
+        self._votes = Votes()
         self._names: dict[str, Counter[str]] = {
             name: Counter() for name in ("errors", "decided_by", "statuses", "causes")
         }
@@ -54,14 +63,14 @@ class Tally:
     def add(self, annotation: Annotation) -> None:
         """Count one annotation."""
         numbers = self._numbers
-        self._labels["null" if annotation.label is None else str(annotation.label)] += 1
+        self._votes.add_annotation(annotation)
         if annotation.error is not None:
             self._names["errors"][annotation.error.type] += 1
         elif annotation.decided_by is not None:
             self._names["decided_by"][annotation.decided_by] += 1
         if annotation.test is not None:
             self._add_test(annotation.test)
-        numbers["pairs"] += 1
+        numbers["annotations"] += 1
         numbers["repairs"] += annotation.repairs
         numbers["pairs_repaired"] += annotation.repairs > 0
         numbers["stand_ins"] += len(annotation.stand_ins)
@@ -81,13 +90,20 @@ class Tally:
     def summary(self) -> Summary:
         """Return the counts so far."""
         programs = self._numbers["programs"]
+        pairs = self._votes.labels()
+        labels = Counter({"1": 0, "0": 0, "null": 0})
+        labels.update("null" if pair.label is None else str(pair.label) for pair in pairs)
         counted: dict[str, Any] = {name: count for name, count in self._numbers.items() if name != "cases"}
         named = {name: dict(counter.most_common()) for name, counter in self._names.items()}
         return Summary.model_validate(
             {
                 **counted,
                 **named,
-                "labels": dict(self._labels),
+                "pairs": len(pairs),
+                "rounds": max(self._votes.rounds, 1),
+                "agreement": mean_agreement(pairs),
+                "labels": dict(labels),
+                "undecided": sum(pair.undecided for pair in pairs),
                 "cases_per_program": round(self._numbers["cases"] / programs, 2) if programs else None,
                 "usage": self._usage,
                 "seconds": round(self._seconds, 1),
@@ -101,10 +117,12 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     row = partial(_add, table)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    labels = summary.labels
-    undecided = labels["null"] - sum(summary.errors.values())
-    row("pairs", f"{summary.pairs}")
-    row("labels", f"{labels['1']} match · {labels['0']} no match · {undecided} undecided")
+    labels, several = summary.labels, summary.rounds > 1
+    row("pairs", f"{summary.pairs}" + (f", {summary.rounds} rounds: {summary.annotations} annotations" * several))
+    by_majority = " by majority" * several
+    row("labels", f"{labels['1']} match · {labels['0']} no match · {summary.undecided} undecided{by_majority}")
+    if summary.agreement is not None:
+        row("agreement", f"{summary.agreement:.3f} between rounds")
     if summary.errors:
         row("errors", _listed(summary.errors))
     row("decided by", _listed(summary.decided_by) or "nobody")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -58,16 +57,16 @@ class Asker:
             call = Call(
                 role, messages, kind, self._sample, self._pair_id, self._turns[role], variables, schema_of(role)
             )
-            answer, seconds = await self._answer(call)
+            answer = await self._answer(call)
             try:
                 if blank(answer.text):
                     raise Unparsable("the reply is blank")
                 value = parse(answer.text)
             except ValueError as error:
                 problem = _cause(error, answer)
-                self._keep(call, answer, seconds, problem)
+                self._keep(call, answer, problem)
             else:
-                self._keep(call, answer, seconds)
+                self._keep(call, answer)
                 return value
             again = self._prompts.render("reask", {"cause": problem, "reply": reply})
             if blank(answer.text):
@@ -77,19 +76,17 @@ class Asker:
         times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
         raise ReplyError(f"no usable reply to {role!r}, asked {times}: {problem}")
 
-    async def _answer(self, call: Call) -> tuple[Reply, float]:
-        """Return the reply and the seconds until it was there."""
+    async def _answer(self, call: Call) -> Reply:
         self._turns[call.role] += 1
-        asked = time.monotonic()
         try:
             answer = await self._gateway.ask(call)
         except ModelError as error:
             cost = error.usage or Usage()
-            self._keep(call, Reply("", usage=cost), time.monotonic() - asked, f"{type(error).__name__}: {error}")
+            self._keep(call, Reply("", usage=cost), f"{type(error).__name__}: {error}")
             raise
-        return replace(answer, text=sound(answer.text)), time.monotonic() - asked
+        return replace(answer, text=sound(answer.text))
 
-    def _keep(self, call: Call, answer: Reply, seconds: float, problem: str | None = None) -> None:
+    def _keep(self, call: Call, answer: Reply, problem: str | None = None) -> None:
         self.usage = self.usage + answer.usage
         self.exchanges.append(
             Exchange(
@@ -100,7 +97,8 @@ class Asker:
                 model=answer.model,
                 cached=answer.cached,
                 usage=answer.usage,
-                seconds=round(seconds, 4),
+                saved=answer.saved,
+                seconds=answer.seconds,
                 problem=problem,
                 raw=dict(answer.raw),
             )

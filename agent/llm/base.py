@@ -36,7 +36,9 @@ class Call:
 class Reply:
     """A model's answer: its text, what it cost, and the body as received.
 
-    `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable.
+    `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable. `seconds` is
+    how long the model took, None where nobody measured it. Of a reply that was not paid for (`cached`), `saved` is what
+    it cost when it was, and `seconds` how long it took then.
     """
 
     text: str
@@ -47,6 +49,8 @@ class Reply:
     reasoning: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
     cached: bool = False
+    saved: Usage = Usage()
+    seconds: float | None = None
 
 
 @runtime_checkable

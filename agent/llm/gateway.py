@@ -6,6 +6,7 @@ import asyncio
 import copy
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
@@ -43,8 +44,9 @@ class RoleModels(Protocol):
 class Gateway:
     """Answers calls from the cache, from an equal call in flight, or from the role's model.
 
-    A reply that was not paid for has `cached=True` and no usage. Errors are never cached. `on_reply` is told every
-    reply handed out, once the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
+    A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
+    `on_reply` is told every reply handed out, once the cache holds it; what it raises reaches the caller. One gateway
+    serves one event loop.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Gateway:
         try:
             limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
             async with limit:
+                started = time.monotonic()
                 reply = await model.reply(call)
+                reply = replace(reply, seconds=round(time.monotonic() - started, 3))
             if self._cache is not None:
                 self._cache.put(key, reply)
             flight.set_result(reply)
@@ -127,7 +131,7 @@ def _key(model: LLM, call: Call) -> str:
 
 
 def _unpaid(reply: Reply) -> Reply:
-    return replace(reply, cached=True, usage=Usage())
+    return replace(reply, cached=True, usage=Usage(), saved=reply.usage)
 
 
 def _unpaid_error(error: AgentError) -> AgentError:

@@ -39,7 +39,10 @@ class Arbitrate:
 
 
 class ArbitrateByRule:
-    """Label by the test alone: passed is 1, failed is 0, anything else is undecided (null)."""
+    """Label by the test alone: passed is 1, failed is 0, anything else is undecided (null).
+
+    By the criterion `half`, a failed test is 1 when at least half of its cases passed.
+    """
 
     name = "arbitrate_by_rule"
     requires = frozenset({"report"})
@@ -47,10 +50,11 @@ class ArbitrateByRule:
     bypass = None
     uses_sandbox = False
 
-    async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
+    async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label that the report's status implies."""
         report = state["report"]
-        labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: 0}
+        enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
+        labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
         label = labels.get(report.status)
         cases = f"{report.passed} of {len(report.cases)} cases passed"
         cause = "" if report.cause is None else f", cause {report.cause.value}"

@@ -44,6 +44,7 @@ class Execute:
             stdout=result.stdout,
             stderr=result.stderr,
             seconds=result.seconds,
+            shared=result.shared,
         )
         broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
         update: State = {"report": report, "result": result, "executions": (*state.get("executions", ()), execution)}

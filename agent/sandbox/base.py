@@ -75,7 +75,8 @@ class RunResult:
     """What the sandbox's trusted side saw of one run. Text is decoded with replacement and capped.
 
     `exit_code` is None when a signal ended the process (`signal` then tells which). `limit` names a limit that was
-    hit (`memory`, `output`, `report`). `hang` is the stack at the moment of a timeout, where it could be had.
+    hit (`memory`, `output`, `report`). `hang` is the stack at the moment of a timeout, where it could be had. `shared`
+    tells that the same program was run before and this is what came of it then (`sandbox/executions.py`).
     """
 
     records: tuple[Record, ...] = ()
@@ -88,6 +89,7 @@ class RunResult:
     stderr: str = ""
     truncated: bool = False
     seconds: float = 0.0
+    shared: bool = False
 
     @property
     def clean(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.executions import Circumstances, ExecutionMemo
 
 T = TypeVar("T")
 _MOST_OWN = 100
@@ -28,7 +29,8 @@ class SandboxSession:
 
     Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
     environment that was removed meanwhile is built again, once per run. `requirements` are the pair's own: they are
-    part of all its environments.
+    part of all its environments. `executions` knows the results of programs that were run before; without it every
+    program is run.
     """
 
     def __init__(
@@ -38,21 +40,31 @@ class SandboxSession:
         *,
         attempts: int = 3,
         requirements: Sequence[str] = (),
+        executions: ExecutionMemo | None = None,
     ) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
         self._own = tuple(requirements)
+        self._executions = executions
         self._sandbox: Sandbox | None = None
         self._replay: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
 
-    async def run(self, job: Job) -> RunResult:
-        """Run a program.
+    async def run(self, job: Job, *, fresh: bool = False) -> RunResult:
+        """Run a program, or return what came of the same run before (`shared`); `fresh` runs it in any case.
+
+        A fresh run is for who looks whether a program ends the same way again; others are not told of its result.
 
         Raises:
             SandboxError: every sandbox tried broke.
         """
+        if self._executions is None or fresh:
+            return await self._run(job)
+        commands = [argv for argv, _ in self._replay]
+        return await self._executions.run(Circumstances.of(self._backend, job, commands), lambda: self._run(job))
+
+    async def _run(self, job: Job) -> RunResult:
         try:
             return await self._attempt(lambda sandbox: sandbox.run(job))
         except EnvironmentGone as error:

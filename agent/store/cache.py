@@ -83,6 +83,7 @@ def _record(reply: Reply) -> dict[str, Any]:
         "finish_reason": reply.finish_reason,
         "reasoning": reply.reasoning,
         "raw": dict(reply.raw),
+        "seconds": reply.seconds,
     }
 
 

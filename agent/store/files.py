@@ -7,8 +7,11 @@ MANIFEST = "manifest.json"
 INPUT = "input.jsonl.gz"
 ANNOTATIONS = "annotations.jsonl"
 EVIDENCE = "evidence.sqlite"
+LABELS = "labels.jsonl"
+REVIEWS = "reviews.jsonl"
+REVIEW_SAMPLE = "review_sample.json"
 
 # What a run that was killed while it was made may have left.
 UNFINISHED = frozenset(
-    {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
+    {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
 )

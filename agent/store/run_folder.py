@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from agent.store.documents import replacing
 from agent.store.evidence import EvidenceStore
 from agent.store.failures import writing
 from agent.store.lock import FolderLock
+from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
 from agent.types import Annotation, Evidence, Pair
 
@@ -26,12 +27,24 @@ class RunFolder:
     `notes` are for the user: what changed in the environment since the run began.
     """
 
-    def __init__(self, path: Path, stack: ExitStack, log: AnnotationLog, store: EvidenceStore, on: Manifest) -> None:
+    def __init__(
+        self,
+        path: Path,
+        stack: ExitStack,
+        log: AnnotationLog,
+        store: EvidenceStore,
+        on: Manifest,
+        *,
+        order: Sequence[str],
+        labels_due: bool,
+    ) -> None:
         self.path = path
         self._stack = stack
         self._log = log
         self._evidence = store
         self._manifest = on
+        self._order = order
+        self._labels_due = labels_due
 
     @classmethod
     def create_or_resume(
@@ -54,6 +67,7 @@ class RunFolder:
             StorageError: the folder cannot be written.
         """
         path = Path(path)
+        order: list[str] = []
         _check_folder(path)
         is_new = not path.exists()
         with writing(path):
@@ -63,18 +77,19 @@ class RunFolder:
             try:
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
-                on = _manifest(path, identity, pairs, clock)
+                on = _manifest(path, identity, _noting(pairs, order), clock)
             except BaseException:
                 if is_new:
                     _remove_if_bare(path)
                 raise
             store = EvidenceStore(path / files.EVIDENCE)
             stack.callback(store.close)
+            labels_due = _labels_are_behind(path)
             log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(log.close)
             on.open_segment(environment)
             stack.callback(on.close)
-            return cls(path, stack.pop_all(), log, store, on)
+            return cls(path, stack.pop_all(), log, store, on, order=order, labels_due=labels_due)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -104,8 +119,13 @@ class RunFolder:
             StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
             RunFolderError: the evidence file is damaged.
         """
-        self._evidence.put(evidence, annotation.round)
-        self._log.append(annotation)
+        try:
+            self._evidence.put(evidence, annotation.round)
+            self._log.append(annotation)
+        except BaseException:
+            self._labels_due = False  # there is no room for them either
+            raise
+        self._labels_due = True
 
     def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
         """Return the evidence of a pair and round, None when there is none."""
@@ -120,12 +140,21 @@ class RunFolder:
         self._manifest.update_environment(environment)
 
     def close(self) -> None:
-        """Bring everything to the disk and release the lock; closing twice does nothing.
+        """Write the pairs' labels, bring everything to the disk and release the lock; closing twice does nothing.
 
         Raises:
             StorageError: the disk is full or fails; the lock is released all the same.
         """
-        self._stack.close()
+        with self._stack:
+            if self._labels_due:
+                self._labels_due = False
+                self._write_labels()
+
+    def _write_labels(self) -> None:
+        votes = Votes()
+        for record in self._log.index.records():
+            votes.add(record)
+        write_labels(self.path / files.LABELS, votes.labels(self._order))
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +175,20 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Iterable[Pair], cl
         digest = write_normalised(draft, pairs)
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
     return Manifest.new(file, {**identity, "input_sha256": digest}, clock)
+
+
+def _noting(pairs: Iterable[Pair], order: list[str]) -> Iterator[Pair]:
+    for pair in pairs:
+        order.append(pair.id)
+        yield pair
+
+
+def _labels_are_behind(path: Path) -> bool:
+    """Whether a killed process left annotations that the labels lack; to be asked before the log is opened."""
+    try:
+        return (path / files.LABELS).stat().st_mtime_ns < (path / files.ANNOTATIONS).stat().st_mtime_ns
+    except FileNotFoundError:
+        return (path / files.ANNOTATIONS).exists()
 
 
 def _remove_if_bare(path: Path) -> None:

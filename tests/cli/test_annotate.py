@@ -86,6 +86,38 @@ def test_replies_are_shared_by_runs_through_the_cache(agent: Commands) -> None:
     assert (again.json["annotated_now"], again.json["usage"]["calls"]) == (2, 0)
 
 
+def test_rounds_close_with_the_majority_and_how_far_they_agree(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+
+    def answer(request: Request) -> object:
+        return reply(label(0 if "way 1\n" in request.prompt and request.number % 2 else 1))
+
+    with ChatServer(answer) as server:  # type: ignore[arg-type]
+        options = judge(server, "-o", "run", "--concurrency", "1", "--rounds", "2", "--temperature", "0")
+        done = agent("annotate", file, *options)
+        told = agent("annotate", file, *options, "--json")
+        shown = agent("show", "run", "--json")
+    assert len(server.requests) == 4
+    assert "2 pairs in 2 rounds · variant single_llm" in done.err
+    assert "at temperature 0 rounds of m are hardly independent" in done.err
+    assert re.search(r"^pairs +2, 2 rounds: 4 annotations *$", done.out, re.M)
+    assert re.search(r"^labels +1 match · 0 no match · 1 undecided by majority *$", done.out, re.M)
+    assert re.search(r"^agreement +0\.500 between rounds *$", done.out, re.M)
+    for found in (told.json, shown.json):
+        assert (found["pairs"], found["annotations"], found["rounds"], found["agreement"]) == (2, 4, 2, 0.5)
+        assert found["labels"] == {"1": 1, "0": 0, "null": 1}
+    lines = (agent.folder / "run/labels.jsonl").read_text().splitlines()
+    assert [(each["id"], each["votes"]) for each in map(json.loads, lines)] == [("p0", [1, 1]), ("p1", [1, 0])]
+
+
+def test_the_criterion_is_part_of_what_a_run_is(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    assert agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half").code == 0
+    refused = agent("annotate", file, *OFFLINE, "-o", "run")
+    assert refused.code == 2
+    assert "pipeline.criterion: 'half' in the folder, 'exact' now" in refused.err
+
+
 def test_the_default_folder_is_named_after_file_variant_and_model(agent: Commands) -> None:
     file = agent.write("my pairs.v2.jsonl", pairs(1))
     with ChatServer(reply(label(1))) as server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from agent.errors import ModelError, ReplyError
 from agent.llm import parsing
 from agent.llm.asking import Asker
-from agent.llm.base import Call, Reply
+from agent.llm.base import Reply
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.llm.scripted import ScriptedLLM
@@ -50,19 +49,6 @@ async def test_it_gives_up_with_the_last_cause() -> None:
     with pytest.raises(ReplyError, match="asked 3 times"):
         await judge(asked)
     assert [exchange.problem is None for exchange in asked.exchanges] == [False, False, False]
-
-
-class _Slow(ScriptedLLM):
-    async def reply(self, call: Call) -> Reply:
-        await asyncio.sleep(0.02)
-        return await super().reply(call)
-
-
-async def test_every_exchange_tells_how_long_it_took() -> None:
-    asked = asker(_Slow(["a", ModelError("gone")]))
-    with pytest.raises(ModelError, match="gone"):
-        await judge(asked)
-    assert [0.02 <= (exchange.seconds or 0) < 5 for exchange in asked.exchanges] == [True, True]
 
 
 async def test_the_usage_of_every_reply_counts() -> None:

@@ -56,6 +56,15 @@ async def test_equal_calls_in_flight_share_one_reply() -> None:
     assert [reply.cached for reply in replies].count(True) == 2
 
 
+async def test_a_reply_that_is_not_paid_for_tells_what_it_cost_and_how_long_it_took() -> None:
+    cache, paid = Memory(), Usage(calls=2, input_tokens=9, cost_usd=0.5)
+    first = await Gateway(Models.of(ScriptedLLM([Reply("hi", usage=paid)])), cache=cache).ask(CALL)
+    again = await Gateway(Models.of(ScriptedLLM([])), cache=cache).ask(CALL)
+    assert (first.usage, first.saved) == (paid, Usage())
+    assert (again.usage, again.saved) == (Usage(), paid)
+    assert again.seconds == first.seconds is not None
+
+
 async def test_followers_share_the_error_and_pay_nothing_for_it() -> None:
     model = Gate()
     model.error = ModelError("broken", usage=Usage(calls=2))

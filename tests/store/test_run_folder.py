@@ -32,6 +32,7 @@ class TestMaking:
             "annotations.jsonl",
             "evidence.sqlite",
             "input.jsonl.gz",
+            "labels.jsonl",
             "manifest.json",
         }
         assert list(iter_normalised(path / "input.jsonl.gz")) == [make_pair(str(n)) for n in range(3)]

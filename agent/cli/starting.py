@@ -1,0 +1,62 @@
+"""How commands that annotate begin and how they are interrupted: input, folders, the way to go on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from agent.cli.run_options import RunOptions
+from agent.cli.text import say
+from agent.datasets import Dataset, parse_mapping, read_pairs
+from agent.errors import UsageError
+
+
+def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
+    """Read the pairs, and tell what is odd about them.
+
+    Raises:
+        UsageError: the file or the mapping of its fields cannot be used.
+    """
+    mapping = None if options.field_map is None else parse_mapping(options.field_map)
+    dataset = read_pairs(pairs, mapping=mapping, on_bad_line=options.on_bad_line, limit=options.limit)
+    for note in dataset.notes:
+        say(console, f"note: {note}")
+    if dataset.bad_lines:
+        first = dataset.bad_lines[0]
+        say(console, f"skipped {len(dataset.bad_lines)} bad lines, the first: line {first.line}: {first.cause}")
+    return dataset
+
+
+def default_folder(pairs: Path, *parts: str) -> Path:
+    """Return a folder in `runs/` named after the file of pairs and whatever else tells runs apart."""
+    stem = re.sub(r"\.jsonl?(\.gz)?$", "", pairs.name)
+    name = "-".join([stem, *parts])
+    return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
+
+
+def check_writable(out: Path, cache: Path | None) -> None:
+    """Make the folders that will be written to, before anything is spent.
+
+    Raises:
+        UsageError: one is a file, or cannot be made.
+    """
+    for option, folder in (("-o", out), ("--cache", None if cache is None else cache.parent)):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UsageError(f"{folder}: is a file; give a folder ({option})") from error
+        except OSError as error:
+            raise UsageError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error
+
+
+def tell_how_to_go_on(console: Console, what: str, kept: int, out: Path) -> None:
+    """Say why it ended early, what of it is kept, and the command that goes on."""
+    say(console, what)
+    if kept:
+        say(console, f"{kept} pairs are finished and kept in {out}.")
+    say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")

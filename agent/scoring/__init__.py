@@ -1,0 +1,1 @@
+"""Scores of labels: against gold, between annotators, by what decided them."""

@@ -1,0 +1,1 @@
+"""Statistics of labels: intervals, paired tests, agreement, calibration, estimates from samples."""

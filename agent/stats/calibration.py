@@ -1,0 +1,93 @@
+"""How far confidence in labels can be taken at its word."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from agent.stats.intervals import Interval, wilson
+from agent.types import Frozen
+
+
+class ReliabilityBin(Frozen):
+    """Labels whose confidence is above `low` and at most `high`; what has no items is None.
+
+    `confidence` is their mean confidence, `accuracy` the share that is right, `interval` its Wilson interval.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
+    interval: Interval | None
+
+
+def reliability(
+    confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10, level: float = 0.95
+) -> list[ReliabilityBin]:
+    """Return a reliability table of `bins` equally wide bins; a confidence of 0 is in the first.
+
+    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2.
+
+    Raises:
+        ValueError: sequences of different length, no bin, a confidence outside 0 to 1.
+        ExtraMissing: SciPy is not installed.
+    """
+    _check(confidences, right)
+    if bins < 1:
+        raise ValueError(f"at least 1 bin is needed, not {bins}")
+    edges = [number / bins for number in range(1, bins)]
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for confidence, is_right in zip(confidences, right, strict=True):
+        members[bisect_left(edges, confidence)].append((confidence, is_right))
+    return [_bin(number / bins, (number + 1) / bins, inside, level) for number, inside in enumerate(members)]
+
+
+def brier(confidences: Sequence[float], right: Sequence[bool]) -> float | None:
+    """Return the Brier score, the mean squared distance of confidence from 1 (right) or 0 (wrong); None without items.
+
+    Source: Brier, Verification of forecasts expressed in terms of probability, Mon. Weather Rev. 78 (1950), in the
+    form for one event.
+
+    Raises:
+        ValueError: sequences of different length, a confidence outside 0 to 1.
+    """
+    _check(confidences, right)
+    distances = [(confidence - is_right) ** 2 for confidence, is_right in zip(confidences, right, strict=True)]
+    return sum(distances) / len(distances) if distances else None
+
+
+def ece(table: Sequence[ReliabilityBin]) -> float | None:
+    """Return the expected calibration error of a reliability table: the mean gap of its bins, weighted by items.
+
+    None for a table without items. Depends on the number of bins: give it too.
+    Source: Guo et al. (2017), equation 3.
+    """
+    total = sum(each.count for each in table)
+    gaps = [
+        each.count * abs(each.accuracy - each.confidence)
+        for each in table
+        if each.accuracy is not None and each.confidence is not None
+    ]
+    return sum(gaps) / total if total else None
+
+
+def _bin(low: float, high: float, inside: Sequence[tuple[float, bool]], level: float) -> ReliabilityBin:
+    count = len(inside)
+    hits = sum(is_right for _, is_right in inside)
+    return ReliabilityBin(
+        low=low,
+        high=high,
+        count=count,
+        confidence=sum(confidence for confidence, _ in inside) / count if count else None,
+        accuracy=hits / count if count else None,
+        interval=wilson(hits, count, level) if count else None,
+    )
+
+
+def _check(confidences: Sequence[float], right: Sequence[bool]) -> None:
+    if len(confidences) != len(right):
+        raise ValueError(f"{len(confidences)} confidences for {len(right)} labels")
+    if any(not 0 <= confidence <= 1 for confidence in confidences):
+        raise ValueError("a confidence lies between 0 and 1")

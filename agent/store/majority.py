@@ -1,0 +1,131 @@
+"""One label per pair from the labels of its rounds, and how far the rounds agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from agent.datasets.encoding import dumps
+from agent.store.documents import replacing
+from agent.types import Annotation
+
+Label = Literal[0, 1] | None
+
+
+def majority(labels: Iterable[Label]) -> Label:
+    """Return the label that more of them have; None on a tie, or when there is no label. None among them abstains."""
+    counts = Counter(label for label in labels if label is not None)
+    if counts[0] == counts[1]:
+        return None
+    return 1 if counts[1] > counts[0] else 0
+
+
+def agreement(outcomes: Sequence[Label]) -> float | None:
+    """Return the share of pairs of rounds that ended alike, None for fewer than two rounds.
+
+    Undecided is an outcome of its own: two undecided rounds are alike, an undecided one and a label are not.
+    """
+    twos = list(combinations(outcomes, 2))
+    return sum(one == other for one, other in twos) / len(twos) if twos else None
+
+
+@dataclass(frozen=True)
+class PairLabel:
+    """A pair's label over its rounds: one line of `labels.jsonl`.
+
+    `votes` has the label of each round in order, null where a round is undecided or ended in an error (`errors` counts
+    those). `agreement` is between rounds without error. `confidence` is the mean over rounds that have one, where a
+    round with the other label counts as one minus its own; None without label or confidences.
+    """
+
+    id: str
+    label: Label
+    votes: tuple[Label, ...]
+    agreement: float | None
+    confidence: float | None
+    errors: int
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there is no label although a round ended without error."""
+        return self.label is None and self.errors < len(self.votes)
+
+
+class _Vote(NamedTuple):
+    round: int
+    label: Label
+    confidence: float | None
+    failed: bool
+
+
+class Votes:
+    """Collects the rounds of all pairs; a later annotation of the same round takes the place of the earlier one."""
+
+    def __init__(self) -> None:
+        self._votes: dict[str, list[_Vote]] = {}
+        self.rounds = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in an annotation as a line of `annotations.jsonl` holds it."""
+        failed = record.get("error") is not None
+        self._add(record["id"], _Vote(record["round"], record["label"], record.get("confidence"), failed))
+
+    def add_annotation(self, annotation: Annotation) -> None:
+        """Take in an annotation."""
+        failed = annotation.error is not None
+        self._add(annotation.id, _Vote(annotation.round, annotation.label, annotation.confidence, failed))
+
+    def labels(self, order: Iterable[str] = ()) -> list[PairLabel]:
+        """Return a label for each pair: those named in `order` first and so, the others as they came."""
+        ids = dict.fromkeys((*(each for each in order if each in self._votes), *self._votes))
+        return [_label(each, self._votes[each]) for each in ids]
+
+    def _add(self, identifier: str, vote: _Vote) -> None:
+        self._votes.setdefault(identifier, []).append(vote)
+        self.rounds = max(self.rounds, vote.round + 1)
+
+
+def mean_agreement(labels: Iterable[PairLabel]) -> float | None:
+    """Return the mean agreement between rounds over all pairs that have one, None where none has."""
+    found = [label.agreement for label in labels if label.agreement is not None]
+    return sum(found) / len(found) if found else None
+
+
+def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
+    """Replace the file of labels in one step.
+
+    Raises:
+        StorageError: it cannot be written; the old one is whole.
+    """
+    with replacing(path) as draft, draft.open("wb") as file:
+        for label in labels:
+            file.write(dumps(asdict(label)) + b"\n")
+
+
+def _label(identifier: str, cast: Iterable[_Vote]) -> PairLabel:
+    latest = {vote.round: vote for vote in cast}
+    votes = [latest[number] for number in sorted(latest)]
+    label = majority(vote.label for vote in votes)
+    return PairLabel(
+        id=identifier,
+        label=label,
+        votes=tuple(vote.label for vote in votes),
+        agreement=agreement([vote.label for vote in votes if not vote.failed]),
+        confidence=_confidence(label, votes),
+        errors=sum(vote.failed for vote in votes),
+    )
+
+
+def _confidence(label: Label, votes: Sequence[_Vote]) -> float | None:
+    if label is None:
+        return None
+    known = [
+        vote.confidence if vote.label == label else 1 - vote.confidence
+        for vote in votes
+        if vote.label is not None and vote.confidence is not None
+    ]
+    return sum(known) / len(known) if known else None

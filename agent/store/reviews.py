@@ -1,0 +1,168 @@
+"""`reviews.jsonl`: what people say of a run's pairs, one line per committed review, only ever appended to."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from agent.datasets.encoding import dumps, loads
+from agent.errors import RunFolderError
+from agent.store.failures import writing
+from agent.types import SCHEMA_VERSION, Frozen
+
+_CHUNK = 1 << 16
+
+
+class Review(Frozen):
+    """What one reviewer says of one pair: one line of `reviews.jsonl`.
+
+    `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`:
+    until then the reviewer had not been shown the run's label, its evidence or the reviews of others. `at` is in UTC.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
+    id: str
+    round: int = 0
+    label: Literal[0, 1] | None
+    reason: str = ""
+    reviewer: str
+    at: AwareDatetime
+    blind: bool
+
+
+def read_reviews(path: Path) -> list[Review]:
+    """Return the last review of each reviewer and pair, in the order they were written; no file: no reviews.
+
+    Raises:
+        RunFolderError: the file cannot be read, or a whole line is not a review; the message names it.
+    """
+    last: dict[tuple[str, str], Review] = {}
+    for review in iter_reviews(path):
+        key = (review.reviewer, review.id)
+        last.pop(key, None)
+        last[key] = review
+    return list(last.values())
+
+
+def iter_reviews(path: Path) -> Iterator[Review]:
+    """Yield every review, those that later ones replace too; what a killed writer left torn at the end is left out.
+
+    Raises:
+        RunFolderError: as `read_reviews`.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield _decode(line, f"{path}:{number}")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+class ReviewLog:
+    """Appends reviews; several processes may append to one file.
+
+    Raises:
+        RunFolderError: what is there cannot be read as reviews.
+        StorageError: the file cannot be written, or its file system has no locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written = 0
+        # Every damaged line is told before anybody begins to work.
+        read_reviews(path)
+        with locked(path):
+            pass
+
+    def append(self, review: Review) -> None:
+        """Write one line, whole or not at all; it is on the disk when this returns.
+
+        Raises:
+            StorageError: it could not be written (disk full); the file is as before.
+        """
+        line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
+        with locked(self.path) as descriptor, writing(self.path):
+            end = _end(descriptor)
+            # Under the lock a torn line can only be a dead writer's.
+            os.ftruncate(descriptor, end)
+            try:
+                _write_all(descriptor, line)
+                os.fsync(descriptor)
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(descriptor, end)
+                raise
+        self.written += 1
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Hold the lock of the file of reviews, made where there is none, and give its descriptor.
+
+    The system releases the lock of a process that dies.
+
+    Raises:
+        StorageError: the file cannot be opened for writing, or its file system has no locks.
+    """
+    with writing(path):
+        is_new = not path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        with writing(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_new:
+                _folder_to_disk(path.parent)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _decode(line: bytes, place: str) -> Review:
+    try:
+        record = loads(line)
+        schema = record["schema"]
+    except (ValueError, TypeError, KeyError) as problem:
+        raise RunFolderError(f"{place}: is not a review ({problem}). Mend or delete that line") from None
+    if schema != SCHEMA_VERSION:
+        raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
+    try:
+        return Review.model_validate(record)
+    except ValueError as problem:
+        raise RunFolderError(f"{place}: is not a review ({problem}). Mend or delete that line") from None
+
+
+def _end(descriptor: int) -> int:
+    """Return where the last whole line ends."""
+    position = os.fstat(descriptor).st_size
+    while position:
+        start = max(0, position - _CHUNK)
+        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        position = start
+    return 0
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _folder_to_disk(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""One label per pair: the majority of its rounds, and how far they agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.store import load_run
+from agent.store.majority import Label, Votes, agreement, majority, mean_agreement
+from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
+
+LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [([], None), ([None], None), ([1, 0], None), ([1, None], 1), ([0, 0, 1], 0), ([1, 1, 0, 0, 1], 1), ([0], 0)],
+)
+def test_the_label_that_more_rounds_have_wins_and_a_tie_is_none(labels: list[Label], expected: Label) -> None:
+    assert majority(labels) == expected
+
+
+@given(LABELS)
+def test_the_majority_is_that_of_the_sum_and_turns_with_the_labels(labels: list[Label]) -> None:
+    balance = sum(1 if label else -1 for label in labels if label is not None)
+    assert majority(labels) == (None if balance == 0 else int(balance > 0))
+    turned: list[Label] = [None if label is None else 1 - label for label in labels]  # type: ignore[misc]
+    assert majority(turned) == (None if balance == 0 else int(balance < 0))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [([], None), ([1], None), ([1, 1], 1.0), ([1, 0], 0.0), ([1, 1, 0], 1 / 3), ([None, None], 1.0), ([None, 1], 0.0)],
+)
+def test_agreement_is_the_share_of_pairs_of_rounds_that_ended_alike(
+    outcomes: list[Label], expected: float | None
+) -> None:
+    assert agreement(outcomes) == expected
+
+
+@given(LABELS.filter(lambda labels: len(labels) > 1))
+def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
+    counts = [outcomes.count(value) for value in (0, 1, None)]
+    chances = sum(count * (count - 1) for count in counts) / (len(outcomes) * (len(outcomes) - 1))
+    assert agreement(outcomes) == pytest.approx(chances)
+
+
+def votes(**rounds: list[dict[str, Any]]) -> Votes:
+    found = Votes()
+    for identifier, fields in rounds.items():
+        for number, each in enumerate(fields):
+            found.add({"id": identifier, "round": number, "label": None, "error": None, **each})
+    return found
+
+
+def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none() -> None:
+    failed: dict[str, Any] = {"error": {"type": "ModelError"}}
+    found = votes(
+        a=[{"label": 1}, {"label": 1}], b=[{"label": 1}, {"label": 0}], c=[{"label": 1}, failed], d=[failed, failed]
+    )
+    labels = found.labels()
+    assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
+    assert mean_agreement(labels) == fmean([1.0, 0.0])
+    assert [(label.label, label.errors, label.undecided) for label in labels] == [
+        (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
+    ]  # fmt: skip
+    assert mean_agreement(votes(a=[{"label": 1}]).labels()) is None
+
+
+def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_rest() -> None:
+    rounds = [{"label": 1, "confidence": 0.9}, {"label": 1, "confidence": 0.8}, {"label": 0, "confidence": 0.7}]
+    assert votes(a=rounds).labels()[0].confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
+    assert votes(a=[{"label": 1, "confidence": 0.9}, {"label": 0, "confidence": 0.9}]).labels()[0].confidence is None
+    assert votes(a=[{"label": 1}]).labels()[0].confidence is None
+
+
+def test_a_later_annotation_of_a_round_takes_the_place_of_the_earlier_one() -> None:
+    found = votes(a=[{"error": {"type": "ModelError"}}, {"label": 1}])
+    found.add_annotation(make_annotation("a", label=1))
+    assert found.labels()[0].votes == (1, 1)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "labels.jsonl").read_text().splitlines()]
+
+
+def test_a_run_closes_with_one_label_per_pair_in_the_order_of_the_input(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "run") as folder:
+        for pair_id, number, label in (("2", 0, 0), ("0", 1, 1), ("0", 0, 1), ("0", 2, 0)):
+            folder.commit(make_annotation(pair_id, label=label, round=number), make_evidence(pair_id))
+        folder.commit(make_error("1"), make_evidence("1"))
+    assert lines(tmp_path / "run") == [
+        {"id": "0", "label": 1, "votes": [1, 1, 0], "agreement": 1 / 3, "confidence": None, "errors": 0},
+        {"id": "1", "label": None, "votes": [None], "agreement": None, "confidence": None, "errors": 1},
+        {"id": "2", "label": 0, "votes": [0], "agreement": None, "confidence": None, "errors": 0},
+    ]
+
+
+def test_labels_that_a_killed_process_left_behind_are_brought_up_to_date(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with open_folder(run) as folder:
+        folder.commit(make_annotation("0", label=1), make_evidence("0"))
+    with load_run(run) as view:
+        line = next(view.index._lines())
+    (run / "annotations.jsonl").write_bytes(line + line.replace(b'"id":"0"', b'"id":"1"'))
+    with open_folder(run):
+        pass
+    assert [label["id"] for label in lines(run)] == ["0", "1"]
+
+
+def test_a_run_that_is_only_looked_at_keeps_its_labels_as_they_are(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with open_folder(run) as folder:
+        folder.commit(make_annotation("0", label=1), make_evidence("0"))
+    before = (run / "labels.jsonl").stat().st_ino
+    with open_folder(run):
+        pass
+    assert (run / "labels.jsonl").stat().st_ino == before

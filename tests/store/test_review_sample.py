@@ -1,0 +1,165 @@
+"""A sample of a run's pairs: sizes, seeds and chances are those of a stratified random sample."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import RunFolderError, UsageError
+from agent.store.review_sample import FIELDS, ReviewSample, allocate, draw, read_sample, stale, write_sample
+from agent.types import Annotation
+from tests.store.samples import full_annotation, make_annotation, make_error
+
+SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=8)
+
+
+def run_of(ones: int, zeros: int, errors: int = 0) -> list[Annotation]:
+    return [
+        *(make_annotation(f"one{n}", label=1, decided_by="screen") for n in range(ones)),
+        *(make_annotation(f"zero{n}", label=0, decided_by="arbitrate") for n in range(zeros)),
+        *(make_error(f"error{n}") for n in range(errors)),
+    ]
+
+
+@given(SIZES, st.integers(1, 500))
+def test_an_allocation_has_the_size_asked_for_within_what_there_is(sizes: list[int], n: int) -> None:
+    if n < min(len(sizes), sum(sizes)):
+        with pytest.raises(UsageError, match="cannot hold a pair of each"):
+            allocate(sizes, n)
+        return
+    numbers = allocate(sizes, n)
+    assert sum(numbers) == min(n, sum(sizes))
+    assert all(1 <= number <= size for number, size in zip(numbers, sizes, strict=True))
+    if n >= sum(min(2, size) for size in sizes):
+        assert all(number >= min(2, size) for number, size in zip(numbers, sizes, strict=True))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(0, 20))
+def test_no_other_allocation_has_a_smaller_variance_when_strata_vary_equally(sizes: list[int], more: int) -> None:
+    n = min(2 * len(sizes) + more, sum(sizes))
+
+    def variance(numbers: tuple[int, ...]) -> float:
+        return sum(size**2 / number for size, number in zip(sizes, numbers, strict=True))
+
+    others = (each for each in product(*(range(2, size + 1) for size in sizes)) if sum(each) == n)
+    assert variance(tuple(allocate(sizes, n))) <= min(map(variance, others)) + 1e-9
+
+
+def test_large_strata_are_drawn_from_in_proportion_and_small_ones_twice() -> None:
+    assert allocate([7000, 2000, 1000], 100) == [70, 20, 10]
+    assert allocate([7000, 2900, 90, 9, 1], 100) == [67, 28, 2, 2, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 9), st.integers(3, 60))
+def test_a_sample_depends_on_its_seed_and_not_on_the_order_of_the_file(random, seed: int, n: int) -> None:  # type: ignore[no-untyped-def]
+    annotations = run_of(20, 30, 4)
+    sample = draw(annotations, ("decided_by", "label"), n, seed)
+    shuffled = list(annotations)
+    random.shuffle(shuffled)
+    assert draw(shuffled, ("decided_by", "label"), n, seed) == sample
+    assert (sample.size, sample.population) == (min(n, 54), 54)
+    for stratum in sample.strata:
+        assert len(set(stratum.sampled)) == len(stratum.sampled)
+        members = [a.id for a in annotations if (a.decided_by, a.label) == tuple(stratum.key.values())]
+        assert (set(stratum.sampled) <= set(members), stratum.size) == (True, len(members))
+    assert sorted(sample.ids()) == sorted(pair_id for stratum in sample.strata for pair_id in stratum.sampled)
+
+
+def test_every_pair_of_a_stratum_is_drawn_equally_often_over_seeds() -> None:
+    annotations, seeds = run_of(5, 12, 1), range(2000)
+    drawn = dict.fromkeys((annotation.id for annotation in annotations), 0)
+    for seed in seeds:
+        for pair_id in draw(annotations, ("label",), 8, seed).ids():
+            drawn[pair_id] += 1
+    for stratum in draw(annotations, ("label",), 8, 0).strata:
+        chance = len(stratum.sampled) / stratum.size
+        spread = math.sqrt(len(seeds) * chance * (1 - chance))
+        members = {"1": "one", "0": "zero", "None": "error"}[str(stratum.key["label"])]
+        for pair_id, times in drawn.items():
+            if pair_id.startswith(members):
+                assert abs(times - len(seeds) * chance) <= 4 * spread
+
+
+def test_the_order_of_review_mixes_the_strata_so_that_it_gives_no_label_away() -> None:
+    first = [draw(run_of(50, 50), ("label",), 40, seed).ids()[0] for seed in range(200)]
+    assert 70 < sum(pair_id.startswith("one") for pair_id in first) < 130
+
+
+def test_a_larger_sample_holds_the_smaller_one() -> None:
+    annotations = run_of(40, 60)
+    small, large = (set(draw(annotations, ("label",), n, 3).ids()) for n in (10, 30))
+    assert small < large
+
+
+def test_of_several_rounds_the_first_one_counts() -> None:
+    rounds = [make_annotation("a", round=1, label=0), make_annotation("a", label=1), make_annotation("b", label=1)]
+    (stratum,) = draw(rounds, ("label",), 2, 0).strata
+    assert (stratum.key, stratum.size) == ({"label": 1}, 2)
+
+
+def test_strata_are_all_that_the_annotations_tell() -> None:
+    (stratum,) = draw([full_annotation()], tuple(FIELDS), 1, 0).strata
+    assert stratum.key == {
+        "decided_by": "arbitrate",
+        "label": 0,
+        "status": "failed",
+        "cause": None,
+        "screen_verdict": "unclear",
+        "stand_ins": "some",
+        "error": None,
+    }
+    (stratum,) = draw([make_error()], ("error", "label", "status"), 1, 0).strata
+    assert stratum.key == {"error": "ModelError", "label": None, "status": None}
+
+
+def test_what_cannot_be_drawn_is_told() -> None:
+    with pytest.raises(UsageError, match=r"cannot be stratified by 'lable'; there is decided_by, label"):
+        draw(run_of(1, 1), ("lable",), 1, 0)
+    with pytest.raises(UsageError, match="no annotations yet"):
+        draw([], ("label",), 1, 0)
+    with pytest.raises(UsageError, match=r"a sample of 2 cannot hold a pair of each of the 3 strata: ask for 3"):
+        draw(run_of(5, 5, 5), ("label",), 2, 0)
+
+
+def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "review_sample.json"
+    sample = draw([*run_of(3, 3, 2), full_annotation()], ("label", "error"), 7, 5)
+    assert read_sample(path) is None
+    write_sample(path, sample)
+    assert read_sample(path) == sample
+    record = json.loads(path.read_text())
+    assert list(record) == ["schema", "seed", "by", "strata"]
+    assert record["strata"][1] | {"sampled": 0} == {"key": {"label": 1, "error": None}, "size": 3, "sampled": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is not a sample"),
+        ('{"schema": 1}', "is not a sample"),
+        ('{"schema": 9}', "schema 9"),
+    ],
+)
+def test_a_damaged_sample_is_told(tmp_path: Path, content: str, cause: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(RunFolderError, match=rf"s\.json: .*{cause}"):
+        read_sample(tmp_path / "s.json")
+
+
+def test_a_run_that_went_on_is_not_what_the_sample_was_drawn_from() -> None:
+    annotations = run_of(4, 4)
+    sample: ReviewSample = draw(annotations, ("label",), 4, 0)
+    assert not stale(sample, reversed(annotations))
+    assert stale(sample, [*annotations, make_annotation("new", label=1)])
+    labelled_again = {stratum.sampled[0]: 1 - int(stratum.key["label"] or 0) for stratum in sample.strata}
+    turned = [make_annotation(a.id, label=labelled_again.get(a.id, a.label)) for a in annotations]
+    assert stale(sample, turned)

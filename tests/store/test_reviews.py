@@ -1,0 +1,184 @@
+"""reviews.jsonl: whole lines or none, on the disk when said to be; the last line of a reviewer and pair counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import RunFolderError, StorageError
+from agent.store.reviews import Review, ReviewLog, iter_reviews, read_reviews
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_review(pair_id: str = "a", **fields: Any) -> Review:
+    given = {"label": 1, "reviewer": "ann", "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "blind": True, **fields}
+    return Review(id=pair_id, **given)
+
+
+def write(path: Path, *reviews: Review) -> None:
+    log = ReviewLog(path)
+    for review in reviews:
+        log.append(review)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "reviews.jsonl"
+
+
+def test_a_review_comes_back_as_it_was(path: Path) -> None:
+    hostile = make_review("a\ud800\n\x00", label=None, reason="line\nbreak \u2028 \ud800", round=2, blind=False)
+    write(path, hostile, make_review("b"))
+    assert read_reviews(path) == [hostile, make_review("b")]
+    assert path.read_bytes().decode("utf-8").count("\n") == 2
+
+
+def test_a_line_has_the_fields_of_the_contract(path: Path) -> None:
+    write(path, make_review(reason="all of it"))
+    assert json.loads(path.read_text()) == {
+        "schema": 1,
+        "id": "a",
+        "round": 0,
+        "label": 1,
+        "reason": "all of it",
+        "reviewer": "ann",
+        "at": "2026-01-02T03:04:05Z",
+        "blind": True,
+    }
+
+
+def test_no_file_is_no_reviews(path: Path) -> None:
+    assert read_reviews(path) == []
+
+
+def test_the_last_line_of_a_reviewer_and_pair_counts(path: Path) -> None:
+    first, other, again = make_review(label=0), make_review(reviewer="bob", label=0), make_review(label=1)
+    write(path, first, other, make_review("b"), again)
+    assert read_reviews(path) == [other, make_review("b"), again]
+    assert list(iter_reviews(path)) == [first, other, make_review("b"), again]
+
+
+@pytest.mark.parametrize("kept", range(1, 40, 3))
+def test_a_torn_line_is_left_out_and_the_next_one_is_not_glued_to_it(path: Path, kept: int) -> None:
+    write(path, make_review("a"))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:kept])
+    assert read_reviews(path) == [make_review("a")]
+    write(path, make_review("b"))
+    assert read_reviews(path) == [make_review("a"), make_review("b")]
+
+
+def test_a_file_of_nothing_but_a_long_torn_line_begins_anew(path: Path) -> None:
+    path.write_bytes(b"x" * 200_000)
+    write(path, make_review("a"))
+    assert read_reviews(path) == [make_review("a")]
+
+
+def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
+    path.write_bytes(b'{"schema"')
+    assert read_reviews(path) == []
+    assert path.read_bytes() == b'{"schema"'
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (b"{\n", "is not a review"),
+        (b"[1]\n", "is not a review"),
+        (b'{"schema":1,"id":"a"}\n', "is not a review"),
+        (b'{"schema":2}\n', "has schema 2, this version reads 1"),
+    ],
+)
+def test_a_damaged_whole_line_is_named_before_anybody_begins(path: Path, line: bytes, cause: str) -> None:
+    write(path, make_review("a"))
+    path.write_bytes(path.read_bytes() + line)
+    before = path.read_bytes()
+    with pytest.raises(RunFolderError, match=rf"reviews\.jsonl:2: {cause}"):
+        ReviewLog(path)
+    assert path.read_bytes() == before
+
+
+def test_a_review_that_cannot_be_written_leaves_the_file_as_it_was(path: Path) -> None:
+    log = ReviewLog(path)
+    log.append(make_review("a"))
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"reviews\.jsonl: cannot be written: .*size limit"):
+            log.append(make_review("b", reason="x" * 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == before
+    log.append(make_review("c"))
+    assert [review.id for review in read_reviews(path)] == ["a", "c"]
+
+
+def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be written"):
+        ReviewLog(tmp_path / "gone/reviews.jsonl")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from agent.store.reviews import ReviewLog
+from tests.store.test_reviews import make_review
+
+log = ReviewLog(Path(sys.argv[1]))
+print("ready", flush=True)
+number = 0
+while number < int(sys.argv[3]):
+    log.append(make_review(str(number), reviewer=sys.argv[2], reason="x" * (20_000 if number % 5 == 0 else 10)))
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def writer(path: Path, reviewer: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), reviewer, str(count)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_reviewers_that_write_at_once_lose_nothing(path: Path) -> None:
+    names = ("ann", "bob", "cleo")
+    processes = [writer(path, name, 60) for name in names]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    reviews = list(iter_reviews(path))
+    assert path.read_bytes().endswith(b"\n")
+    for name in names:
+        assert [review.id for review in reviews if review.reviewer == name] == [str(number) for number in range(60)]
+
+
+def test_what_was_said_to_be_written_survives_kills_of_its_writers(path: Path) -> None:
+    for kill in range(6):
+        process = writer(path, f"r{kill}", 1_000_000)
+        assert process.stdout is not None
+        for _ in range(3 + 2 * kill):
+            said = process.stdout.readline().strip()
+        process.kill()
+        said = [said, *process.stdout.read().splitlines()][-1]
+        process.wait()
+        process.stdout.close()
+        kept = {review.id for review in read_reviews(path) if review.reviewer == f"r{kill}"}
+        assert {str(number) for number in range(int(said))} <= kept
+    write(path, make_review("last"))
+    assert read_reviews(path)[-1] == make_review("last")

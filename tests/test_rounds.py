@@ -1,0 +1,118 @@
+"""Rounds: each pair again, with samples of its own, in one run that can be lengthened."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
+from agent.events import Event, Note, PairStarted, RunStarted
+from agent.llm.base import Call
+from agent.llm.models import Models
+from agent.llm.nature import independence, scripted
+from tests.scripts import PAIR, label, screen
+
+PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in range(3)]
+
+
+def wavering(call: Call) -> str:
+    """Pair 1 is a match in two rounds of three, pair 0 in all, pair 2 in none."""
+    matches = {"0": True, "1": call.sample != 1, "2": False}[call.pair_id]
+    return screen("match" if matches else "non_match")
+
+
+async def collect(model: ScriptedLLM, rounds: int, pairs: Any = PAIRS, **options: Any) -> list[Annotation]:
+    async with Annotator(model=model, sandbox=ScriptedSandbox(), rounds=rounds, **options) as annotator:
+        return [annotation async for annotation in annotator.annotate(pairs)]
+
+
+async def test_each_pair_has_an_annotation_in_every_round() -> None:
+    found = await collect(ScriptedLLM(wavering), 3)
+    assert Counter((a.id, a.round) for a in found) == Counter((pair.id, n) for pair in PAIRS for n in range(3))
+    assert sorted(a.round for a in found if a.id == "1" and a.label == 1) == [0, 2]
+
+
+async def test_rounds_are_samples_of_their_own_to_the_cache(tmp_path: Path) -> None:
+    model = ScriptedLLM(wavering)
+    await collect(model, 3, cache=tmp_path / "c.sqlite")
+    assert len(model.calls) == 9
+    again = ScriptedLLM(wavering)
+    await collect(again, 3, cache=tmp_path / "c.sqlite")
+    assert again.calls == []
+
+
+async def test_the_rounds_of_a_pair_are_taken_one_after_another() -> None:
+    events: list[Event] = []
+    await collect(ScriptedLLM(wavering), 2, concurrency=1, on_event=events.append)
+    started = [(event.id, event.round) for event in events if isinstance(event, PairStarted)]
+    assert started == [(pair.id, number) for pair in PAIRS for number in range(2)]
+
+
+async def test_pairs_from_a_source_of_unknown_length_have_rounds_too() -> None:
+    async def source() -> Any:
+        for pair in PAIRS:
+            yield pair
+
+    assert len(await collect(ScriptedLLM(wavering), 2, source())) == 6
+
+
+async def test_a_run_goes_on_with_more_rounds(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    await collect(ScriptedLLM(wavering), 1, run_dir=run)
+    events: list[Event] = []
+    more = ScriptedLLM(wavering)
+    found = await collect(more, 3, run_dir=run, on_event=events.append)
+    assert {call.sample for call in more.calls} == {1, 2}
+    assert len(found) == 9
+    assert RunStarted(9, 3, "full", "scripted", 3) in events
+    labels = [json.loads(line) for line in (run / "labels.jsonl").read_text().splitlines()]
+    assert [(each["id"], each["label"], each["votes"]) for each in labels] == [
+        ("0", 1, [1, 1, 1]), ("1", 1, [1, 0, 1]), ("2", 0, [0, 0, 0])
+    ]  # fmt: skip
+    assert [each["agreement"] for each in labels] == [1.0, 1 / 3, 1.0]
+
+
+async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Path) -> None:
+    await collect(ScriptedLLM(wavering), 3, run_dir=tmp_path / "run")
+    again = ScriptedLLM(wavering)
+    assert {a.round for a in await collect(again, 1, run_dir=tmp_path / "run")} == {0}
+    assert again.calls == []
+    assert len((tmp_path / "run" / "annotations.jsonl").read_text().splitlines()) == 9
+
+
+def openai(**options: Any) -> list[Any]:
+    return Models.from_options(["m"], base_url="http://127.0.0.1:1/v1", **options).all()
+
+
+@pytest.mark.parametrize(
+    ("models", "doubt"),
+    [
+        (openai(temperature=0.0), "at temperature 0"),
+        (openai(extra_body='{"temperature": 0}'), "at temperature 0"),
+        (openai(), "no temperature is set"),
+        (openai(temperature=0.7), None),
+        (Models.from_options(["heuristic"]).all(), "the same in every round"),
+    ],
+)
+def test_rounds_that_are_hardly_independent_are_told(models: list[Any], doubt: str | None) -> None:
+    found = independence(models)
+    assert found is None if doubt is None else doubt in str(found)
+
+
+async def test_the_doubt_is_a_note_of_the_run_and_of_one_round_there_is_none() -> None:
+    notes: list[Event] = []
+    await collect(ScriptedLLM(wavering), 2, on_event=notes.append)
+    assert any("the same in every round" in note.message for note in notes if isinstance(note, Note))
+    notes.clear()
+    await collect(ScriptedLLM(lambda _: screen("match")), 1, on_event=notes.append)
+    assert not [note for note in notes if isinstance(note, Note)]
+
+
+def test_scripted_replies_are_told_from_those_that_may_be_a_models() -> None:
+    assert "mean nothing" in str(scripted(Models.from_options(["heuristic"]).all()))
+    assert "mean nothing" in str(scripted([*openai(), ScriptedLLM([label(1)])]))
+    assert scripted(openai()) is None
