@@ -77,6 +77,17 @@ class Fields:
             meta=_meta(record, taken.values()),
         )
 
+    def identity(self, record: Any, number: int) -> tuple[str, str | None]:
+        """Return id and query (None where it has none) of a record about a pair, such as its label.
+
+        Raises:
+            ValueError: the cause, in words for the user.
+        """
+        if not isinstance(record, dict):
+            raise ValueError(f"an object expected, not {_type_name(record)}")
+        taken = {name: field for name in ("id", "query") if (field := _present(record, self._names[name]))}
+        return _identifier(record, taken, number), self._text(record, taken, "query")
+
     def _required(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str:
         value = self._text(record, taken, name)
         if value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from agent.scoring.measures import CELLS, FORMULAS, Confusion, cell, measures, wilson_intervals
 from agent.stats.bootstrap import ClusterBootstrap
@@ -63,9 +63,7 @@ def score(
     """
     ids = [pair for pair in gold if pair in predicted]
     cells = [cell(predicted[pair], gold[pair]) for pair in ids]
-    # two names that cannot meet: a pair without a query does not fall in with a query of the same text
-    clusters = [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
-    resampling = ClusterBootstrap(clusters, seed=seed, resamples=resamples, level=level)
+    resampling = ClusterBootstrap(cluster_names(ids, queries), seed=seed, resamples=resamples, level=level)
     confusion = Confusion(**Counter(cells))
     return Scores(
         pairs=confusion.pairs,
@@ -82,6 +80,12 @@ def score(
         resamples=resamples,
         level=level,
     )
+
+
+def cluster_names(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
+    """Return the cluster of each pair: its query, or the pair alone where that is not known."""
+    # two kinds of names that cannot meet, so that an id which is also a query's text joins no cluster
+    return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
 
 
 def _bootstrap(cells: list[str], resampling: ClusterBootstrap) -> dict[str, Interval | None]:

@@ -89,7 +89,7 @@ def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int
         if name not in FIELDS:
             raise UsageError(f"pairs cannot be stratified by {name!r}; there is {', '.join(FIELDS)}")
     strata: dict[tuple[Value, ...], list[str]] = {}
-    for pair_id, key in _keys(annotations, by).items():
+    for pair_id, key in keys_of(annotations, by).items():
         strata.setdefault(key, []).append(pair_id)
     ordered = sorted(strata, key=_sortable)
     if not ordered:
@@ -167,7 +167,7 @@ def write_sample(path: Path, sample: ReviewSample) -> None:
 
 def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
     """Say whether the run is not any more what the sample was drawn from: pairs were added or labelled again."""
-    keys = _keys(annotations, sample.by)
+    keys = keys_of(annotations, sample.by)
     sizes: dict[tuple[Value, ...], int] = {}
     for key in keys.values():
         sizes[key] = sizes.get(key, 0) + 1
@@ -177,8 +177,8 @@ def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
     return any(keys.get(pair_id) != key for key, stratum in drawn_from.items() for pair_id in stratum.sampled)
 
 
-def _keys(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """Return each pair's stratum."""
+def keys_of(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
+    """Return each pair's values of the fields `by`; of several rounds those of the first."""
     first: dict[str, int] = {}
     keys: dict[str, tuple[Value, ...]] = {}
     for annotation in annotations:

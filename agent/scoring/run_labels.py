@@ -1,0 +1,105 @@
+"""Labels of a run's folder, and what decided each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import UsageError
+from agent.scoring.labels import Annotator, majority
+from agent.store.run_view import RunView, load_run
+from agent.types import Annotation, Status
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What led to a label: that of the first round that gave it, where there are several."""
+
+    label: int | None
+    decided_by: str | None
+    status: Status | None
+    cause: str | None
+    stand_ins: bool
+    confidence: float | None
+    error: str | None
+
+    @classmethod
+    def of(cls, annotation: Annotation) -> Decision:
+        """Return what matters to scores of an annotation."""
+        test = annotation.test
+        return cls(
+            label=annotation.label,
+            decided_by=annotation.decided_by,
+            status=None if test is None else test.status,
+            cause=None if test is None or test.cause is None else test.cause.value,
+            stand_ins=bool(annotation.stand_ins),
+            confidence=annotation.confidence,
+            error=None if annotation.error is None else annotation.error.type,
+        )
+
+
+@dataclass(frozen=True)
+class RunLabels:
+    """A run's labels by id: of one round, or the majority of `rounds` (of which a tie is None)."""
+
+    path: Path
+    annotator: Annotator
+    decisions: dict[str, Decision]
+    rounds: tuple[Annotator, ...]
+    queries: dict[str, str]
+
+    @property
+    def errors(self) -> Counter[str]:
+        """How many pairs ended in which error; those are without a label."""
+        return Counter(decision.error for decision in self.decisions.values() if decision.error is not None)
+
+
+def read_run_labels(path: Path | str, round: int | None = None) -> RunLabels:
+    """Read a run's labels: those of `round`, or the majority of all its rounds.
+
+    Raises:
+        RunFolderError: the folder is no run, or is damaged.
+        UsageError: the run has no such round, or no annotations.
+    """
+    with load_run(path) as view:
+        return _labels_of(view, round)
+
+
+def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
+    rounds: dict[int, dict[str, Decision]] = {}
+    for annotation in view.annotations():
+        rounds.setdefault(annotation.round, {})[annotation.id] = Decision.of(annotation)
+    if not rounds:
+        raise UsageError(f"{view.path}: has no annotations yet")
+    if wanted is not None:
+        if wanted not in rounds:
+            raise UsageError(f"{view.path}: has no round {wanted}; there is {', '.join(map(str, sorted(rounds)))}")
+        rounds = {wanted: rounds[wanted]}
+    decided = {pair: None for number in sorted(rounds) for pair in rounds[number]}
+    decisions = {
+        pair: _decision([rounds[number][pair] for number in sorted(rounds) if pair in rounds[number]])
+        for pair in decided
+    }
+    name = view.path.resolve().name
+    return RunLabels(
+        path=view.path,
+        annotator=Annotator(name, {pair: decision.label for pair, decision in decisions.items()}),
+        decisions=decisions,
+        rounds=tuple(
+            Annotator(f"round {number}", {pair: decision.label for pair, decision in rounds[number].items()})
+            for number in sorted(rounds)
+        ),
+        queries={pair.id: pair.query for pair in view.pairs() if pair.id in decisions},
+    )
+
+
+def _decision(of_rounds: Iterable[Decision]) -> Decision:
+    """Return the first decision with the majority's label; in a tie one without label and without what led to it."""
+    every = list(of_rounds)
+    label = majority(decision.label for decision in every)
+    for decision in every:
+        if decision.label == label:
+            return decision
+    return Decision(None, None, None, None, stand_ins=False, confidence=None, error=None)
