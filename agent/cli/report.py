@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -30,7 +31,8 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     notes = Console(stderr=True)
     place, ablation = find_run(folder)
     with load_run(place) as view, _progress(notes) as progress:
-        report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), ablation=ablation)
+        known = {"ablation": ablation, **_compared(place, gold)}
+        report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
         written = report.write(out or place / "report.html", progress)
     if as_json:
         typer.echo(json.dumps(_as_json(written, ablation)))
@@ -38,6 +40,18 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     for note in written.notes:
         say(notes, note)
     say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {written.annotations:,} annotations)")
+
+
+def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
+    """Return what the report says of people's labels: nothing without them."""
+    if gold is None:
+        return {}
+    # needs the extra `stats`
+    from agent.report.figures.gold import blocks
+    from agent.scoring.gold import read_gold
+    from agent.scoring.report import report
+
+    return {"gold": read_gold(gold).labels, "against_gold": blocks(report([place], gold))}
 
 
 @contextmanager

@@ -102,9 +102,8 @@ def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
     alt = "Accuracy with its 95% interval. " + "; ".join(
         f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots
     )
-    text = f"{found.pairs:,} pairs{f' ({gold})' if gold else ''}; a pair without a label counts as wrong; bars are 95% intervals."
-    if found.note:
-        text = f"{found.note} {text}"
+    text = f"{found.pairs:,} pairs{f' ({gold})' if gold else ''}; a pair without a label counts as wrong; "
+    text = f"{found.note or ''} {text}bars are 95% intervals.".lstrip()
     chart = intervals(dots, alt=alt, unit="accuracy", extent=_extent(dots)) if dots else None
     return [
         block("Accuracy of the variants", text, chart, [_quality(found)]),
@@ -128,9 +127,7 @@ def _quality(found: Ablation) -> Table:
     rows = [
         [
             _name(row),
-            "–"
-            if row.accuracy is None
-            else f"{row.accuracy.value:.3f} ({row.accuracy.low:.3f}–{row.accuracy.high:.3f})",
+            _interval(row.accuracy),
             *(_number(getattr(row, name)) for name in _MEASURES.values()),
             _against(row.mcnemar),
         ]
@@ -156,6 +153,10 @@ def _effort(found: Ablation) -> Table:
 
 def _name(row: VariantRow) -> str:
     return f"{row.variant} ({row.paper})" if row.paper else row.variant
+
+
+def _interval(found: Interval | None) -> str:
+    return "–" if found is None else f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
 def _number(value: float | None, form: str = "{:.3f}") -> str:

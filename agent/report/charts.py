@@ -144,6 +144,24 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
     return {"traces": [trace], "layout": layout, "height": _height(len(dots)), "alt": alt}
 
 
+def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
+    """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
+    dots = intervals(bins, alt=alt, unit="confidence")["traces"][0]
+    error = {**dots.pop("error_x"), "color": "@muted"}
+    trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels"}
+    line = {
+        "type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
+        "line": {"color": "@muted", "dash": "dot"},
+    }  # fmt: skip
+    axis = {"range": [-0.02, 1.02], "fixedrange": True, "dtick": 0.2}
+    layout = {
+        "showlegend": False,
+        "xaxis": {**axis, "title": {"text": "mean confidence"}},
+        "yaxis": {**axis, "title": {"text": "share that is right"}, "automargin": True},
+    }
+    return {"traces": [line, trace], "layout": layout, "height": 380, "alt": alt}
+
+
 def _bar(
     name: str, colour: str, placed: Sequence[tuple[int, Segment]], rows: Sequence[str], totals: Sequence[float]
 ) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from agent.report.figures.base import Figure, duration, money, share
 from agent.report.figures.confidence import Confidence
 from agent.report.figures.labels import Deciders, Errors, Funnel
 from agent.report.figures.repairs import Repairs, StandIns
+from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store.documents import flatten
@@ -36,20 +37,21 @@ class Figures:
     cost: Cost = field(default_factory=Cost)
     time: Time = field(default_factory=Time)
     confidence: Confidence = field(default_factory=Confidence)
+    rounds: Rounds = field(default_factory=Rounds)
 
     def all(self) -> list[Figure]:
         """Return them in a list."""
         return list(vars(self).values())
 
     def sections(
-        self, manifest: Mapping[str, Any], ablation: Ablation | None, against_gold: Sequence[Figure]
+        self, manifest: Mapping[str, Any], ablation: Ablation | None, against_gold: Sequence[Block]
     ) -> list[dict[str, Any]]:
         """Return the page's sections; those without a figure are left out."""
         variant = manifest["identity"].get("variant")
         shown = variant.get("name") if isinstance(variant, Mapping) else None
         parts: dict[str, tuple[str, list[Block]]] = {
-            "labels": ("Labels", _blocks(self.funnel, self.deciders, self.errors)),
-            "gold": ("Against people's labels", _blocks(*against_gold)),
+            "labels": ("Labels", _blocks(self.funnel, self.deciders, self.rounds, self.errors)),
+            "gold": ("Against people's labels", list(against_gold)),
             "ablation": ("Ablation", [] if ablation is None else ablation_blocks(ablation, shown)),
             "tests": ("Tests", _blocks(self.executed, self.outcomes, self.wrong_ones)),
             "repairs": ("Repairs and stand-ins", _blocks(self.repairs, self.stand_ins)),

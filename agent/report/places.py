@@ -19,12 +19,9 @@ def find_run(folder: Path) -> tuple[Path, Ablation | None]:
     Raises:
         RunFolderError: the ablation is damaged, or holds no run.
     """
-    ablation = next(
-        (read_ablation(place / FILE) for place in (folder, folder.resolve().parent) if (place / FILE).is_file()), None
-    )
-    if ablation is None or (folder / files.MANIFEST).is_file():
-        return folder, ablation
-    if not (folder / FILE).is_file():
+    found = next((place for place in (folder, folder.resolve().parent) if (place / FILE).is_file()), None)
+    ablation = None if found is None else read_ablation(found / FILE)
+    if ablation is None or found != folder or (folder / files.MANIFEST).is_file():
         return folder, ablation
     names = [_FIRST, *(row.variant for row in ablation.rows)]
     for name in names:

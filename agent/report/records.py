@@ -115,6 +115,7 @@ def _exchange(found: Exchange, shared: Callable[[str], int | None]) -> dict[str,
         "reply": cut(found.reply, TEXT_LIMIT),
         "seconds": found.seconds,
         "usage": found.usage.model_dump(exclude_defaults=True),
+        "saved": found.saved.cost_usd,
         "messages": [_message(message, shared) for message in found.messages],
     }
 
@@ -134,6 +135,7 @@ def _execution(found: Execution) -> dict[str, Any]:
         "exit_code": found.exit_code,
         "signal": found.signal,
         "timed_out": found.timed_out,
+        "shared": found.shared,
         "stdout": cut(found.stdout, TEXT_LIMIT),
         "stderr": cut(found.stderr, TEXT_LIMIT),
         "seconds": found.seconds,
@@ -147,12 +149,7 @@ def _report(report: TestReport) -> dict[str, Any]:
         "cause": None if report.cause is None else report.cause.value,
         "message": cut(report.message, TEXT_LIMIT),
         "cases": [
-            [
-                case.name,
-                case.outcome.value,
-                cut(case.message, TEXT_LIMIT),
-                None if case.cause is None else case.cause.value,
-            ]
+            [case.name, case.outcome.value, cut(case.message, TEXT_LIMIT), case.cause and case.cause.value]
             for case in report.cases
         ],
     }

@@ -12,9 +12,9 @@ from typing import IO, Any
 from agent.datasets.encoding import dumps
 from agent.report.ablation import Ablation
 from agent.report.archive import Shelf, fitting
+from agent.report.charts import Block
 from agent.report.collect import STORIES_IN_A_PIECE, Collection, Kept, Progress, collect
 from agent.report.document import Figures
-from agent.report.figures.base import Figure
 from agent.report.figures.labels import Funnel
 from agent.report.page import head, tail
 from agent.report.records import COLUMNS
@@ -44,7 +44,7 @@ class Report:
     """What a report is to hold.
 
     `kept` says of which pairs the evidence goes in, `max_bytes` how large the file may be (figures and scripts go in at
-    any size). `gold` has people's labels by id, `against_gold` the figures that compare labels with them.
+    any size). `gold` has people's labels by id, `against_gold` the figures of how labels compare with them.
     """
 
     run: RunView
@@ -52,7 +52,7 @@ class Report:
     max_bytes: int = 15 * MEGABYTE
     ablation: Ablation | None = None
     gold: Mapping[str, int] | None = None
-    against_gold: Sequence[Figure] = ()
+    against_gold: Sequence[Block] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> Written:
         """Write the page, in place of an earlier one; `on_progress` is told annotations done and all of them.
@@ -66,8 +66,7 @@ class Report:
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
         figures = Figures(Funnel(pairs, rounds))
         with tempfile.TemporaryFile() as spool:
-            looking = [*figures.all(), *self.against_gold]
-            found = collect(self.run, spool, looking, gold=self.gold, kept=self.kept, on_progress=on_progress)
+            found = collect(self.run, spool, figures.all(), gold=self.gold, kept=self.kept, on_progress=on_progress)
             document = {
                 "name": self.run.path.resolve().name,
                 "subtitle": _subtitle(self.run.manifest, pairs, rounds),

@@ -37,7 +37,7 @@ function layoutOf(chart, palette) {
     hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text } },
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
     xaxis: { ...axis, automargin: true, ...own.xaxis, title: { ...own.xaxis.title, font: { size: 12, color: palette.quiet } } },
-    yaxis: { ...axis, ...own.yaxis },
+    yaxis: { ...axis, ...own.yaxis, title: { ...own.yaxis.title, font: { size: 12, color: palette.quiet } } },
   };
 }
 

@@ -94,6 +94,7 @@ function executionOf(run, place, open) {
     run.exit_code !== undefined && `exit code ${run.exit_code}`,
     run.signal !== undefined && `signal ${run.signal}`,
     run.timed_out && "out of time",
+    run.shared && "run before, by another variant",
   ].filter(Boolean).join(", ");
   return folded(`Execution ${place + 1}: ${run.report.status}, ${ended}`, open,
     reportOf(run.report),
@@ -107,7 +108,8 @@ function executionOf(run, place, open) {
 async function exchangeOf(exchange) {
   const messages = await Promise.all(exchange.messages.map(async ([role, content]) =>
     [role, typeof content === "number" ? await sharedText(content) : content]));
-  const paid = exchange.cached ? "from the cache" : `${tokens(exchange.usage)}`;
+  const saved = exchange.saved ? `, it cost ${money(exchange.saved)} once` : "";
+  const paid = exchange.cached ? `from the cache${saved}` : tokens(exchange.usage);
   const time = exchange.seconds === null ? "" : `, ${number(exchange.seconds)} s`;
   return folded(`${exchange.role}: ${exchange.model || "model"}, ${paid}${time}`, false,
     exchange.problem && make("p", { class: "note" }, `Could not be used: ${exchange.problem}`),

@@ -110,11 +110,11 @@ class Executed:
             for name in names
         ]
         untold = f" Of {self._untold:,} programs no evidence is kept." if self._untold else ""
+        ran = f"{self.executed:,} of {self.programs:,} programs ran as tests ({share(self.executed, self.programs)})"
         return [
             block(
                 "Programs that ran",
-                f"{self.executed:,} of {self.programs:,} programs ran as tests ({share(self.executed, self.programs)}), "
-                f"{self.cases / self.programs:.1f} cases each.{untold}",
+                f"{ran}, {self.cases / self.programs:.1f} cases each.{untold}",
                 stacked(rows, alt="Programs by whether they ran.", unit="programs"),
                 [
                     table(

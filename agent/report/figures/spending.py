@@ -41,11 +41,7 @@ class Cost:
         values = [
             (role, usage.cost_usd or 0.0, money(usage.cost_usd))
             if costs
-            else (
-                role,
-                float(usage.input_tokens + usage.output_tokens),
-                f"{usage.input_tokens + usage.output_tokens:,}",
-            )
+            else (role, float(_tokens(usage)), f"{_tokens(usage):,}")
             for role, usage in self._roles.items()
         ]
         columns = {"node": False} | dict.fromkeys(
@@ -71,6 +67,10 @@ class Cost:
         ]
 
 
+def _tokens(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens
+
+
 class Time:
     """Where the pairs' own time went: in which node, and in it to the model, to programs, to the rest."""
 
@@ -91,8 +91,9 @@ class Time:
         for visit in evidence.visits:
             self._nodes.setdefault(visit.node, array("d")).append(visit.seconds)
         for exchange in evidence.exchanges:
-            self._model[exchange.role] += exchange.seconds or 0.0
-        self._programs += sum(execution.seconds for execution in evidence.executions)
+            # what the cache answered took its time in another run
+            self._model[exchange.role] += 0.0 if exchange.cached else exchange.seconds or 0.0
+        self._programs += sum(run.seconds for run in evidence.executions if not run.shared)
 
     def blocks(self) -> list[Block]:
         """Return time by node; where none was noted, a word that says so."""
