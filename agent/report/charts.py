@@ -91,12 +91,15 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
     bars: dict[tuple[str, str], list[tuple[int, Segment]]] = {}
     for position, (_, segments) in enumerate(rows):
         for segment in segments:
+            # of an empty one the place among the others, which is that in the legend
+            placed = bars.setdefault((segment.name, segment.colour), [])
             if segment.value:
-                bars.setdefault((segment.name, segment.colour), []).append((position, segment))
+                placed.append((position, segment))
     totals = [sum(segment.value for segment in segments) for _, segments in rows]
     traces = [
         _bar(name, colour, placed, [rows[position][0] for position, _ in placed], totals)
         for (name, colour), placed in bars.items()
+        if placed
     ]
     axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
     if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):

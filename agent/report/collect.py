@@ -9,6 +9,7 @@ from typing import IO, Literal
 from agent.report.archive import Shelf
 from agent.report.figures.base import Figure, Seen
 from agent.report.records import SharedTexts, evidence, row, story
+from agent.store import files
 from agent.store.run_view import RunView
 from agent.types import Pair
 
@@ -86,6 +87,7 @@ def collect(
 
 def _annotations(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Seen, Pair]]:
     """Yield what is annotated, in the order of the input, the rounds of a pair together."""
+    has_evidence = (run.path / files.EVIDENCE).is_file()
     rounds: dict[str, list[int]] = defaultdict(list)
     for pair_id, number in run.index.done():
         rounds[pair_id].append(number)
@@ -93,7 +95,8 @@ def _annotations(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Seen, 
         for number in sorted(rounds.get(pair.id, ())):
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
-                yield Seen(annotation, run.evidence(pair.id, number), gold.get(pair.id)), pair
+                kept = run.evidence(pair.id, number) if has_evidence else None
+                yield Seen(annotation, kept, gold.get(pair.id)), pair
 
 
 def _class(seen: Seen) -> str:

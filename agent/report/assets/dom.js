@@ -1,5 +1,6 @@
 // Puts things on the page. Text of models and datasets becomes text nodes, never markup.
 
+const NARROW = matchMedia("(max-width: 820px)").matches;
 const byId = (id) => document.getElementById(id);
 
 // Control, format, surrogate and private characters change how text looks or hide in it: they are shown as escapes.

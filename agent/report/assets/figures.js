@@ -19,15 +19,15 @@ function sectionOf({ id, title, blocks }) {
     make("div", { class: "blocks" }, blocks.map((each) => blockOf(each, id === "run"))));
 }
 
-// Tables beside a chart, and those of a `quiet` section, are folded.
+// Tables are folded where a chart says the same, in a `quiet` section, and where the page is narrow; not large ones.
 function blockOf({ title, text, chart, tables }, quiet) {
   const drawing = chart && chartOf(chart);
   const inside = tables.map(tableOf);
-  return make("article", { class: chart ? "block" : "block wide" },
+  const large = tables.some(({ columns }) => columns.length >= 7);
+  return make("article", { class: chart && !large ? "block" : "block wide" },
     make("h3", {}, title),
     text && make("p", { class: "quiet" }, text),
     drawing,
-    inside.length > 0 && (quiet || (drawing && tables[0].columns.length < 7)
-      ? make("details", {}, make("summary", {}, drawing ? "As a table" : "All of it"), inside)
-      : inside));
+    inside.length > 0 && make("details", { open: !quiet && (large || !drawing) && !NARROW },
+      make("summary", {}, drawing ? "As a table" : "All of it"), inside));
 }

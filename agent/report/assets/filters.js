@@ -55,10 +55,15 @@ function offerFilters(all, changed) {
       const text = event.target.value;
       if (text.trim()) await buildHaystacks(all);
       if (text !== byId("search").value) return;
-      terms = text.toLowerCase().split(/\s+/).filter(Boolean);
+      terms = termsOf(text);
       changed();
     }, 120);
   });
+}
+
+// The words of a search; what stands between quotation marks is one.
+function termsOf(text) {
+  return (text.toLowerCase().match(/"[^"]+"|\S+/g) ?? []).map((term) => (/^".+"$/.test(term) ? term.slice(1, -1) : term));
 }
 
 // The text of each pair in which is searched, made at the first search.

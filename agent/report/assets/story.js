@@ -38,7 +38,7 @@ function storyParts(row, story, evidence, exchanges) {
     listed("Stand-ins", story.stand_ins),
     evidence?.wrong_ones && wrongOnesOf(evidence.wrong_ones),
     evidence?.executions && part("Executions", evidence.executions.map((each, place) =>
-      executionOf(each, place, place === evidence.executions.length - 1))),
+      executionOf(each, place, place === evidence.executions.length - 1, story.test))),
     evidence?.commands && part("Repairs", evidence.commands.map((each) =>
       folded(`${each.outcome}: ${each.command}`, false, text(each.output || "(no output)")))),
     listed("Installed", story.installed),
@@ -88,7 +88,8 @@ function wrongOnesOf(wrong) {
     rows: wrong.map((each) => [each.kind, each.change, each.status === "passed" ? "did not notice" : each.status]) }));
 }
 
-function executionOf(run, place, open) {
+// The report of the last one is the pair's own, which stands above.
+function executionOf(run, place, open, told) {
   const ended = [
     `${number(run.seconds ?? 0)} s`,
     run.exit_code !== undefined && `exit code ${run.exit_code}`,
@@ -97,7 +98,7 @@ function executionOf(run, place, open) {
     run.shared && "run before, by another variant",
   ].filter(Boolean).join(", ");
   return folded(`Execution ${place + 1}: ${run.report.status}, ${ended}`, open,
-    reportOf(run.report),
+    !(open && told) && reportOf(run.report),
     folded("Program as it was run", open, text(run.source ?? "")),
     run.stdout && folded("Standard output", false, text(run.stdout)),
     run.stderr && folded("Standard error", false, text(run.stderr)),

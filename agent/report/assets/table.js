@@ -1,10 +1,10 @@
 // The table of pairs: a page of rows at a time, sorted, each row a button to open it.
 
-const PAGE = matchMedia("(max-width: 680px)").matches ? 20 : 50;
+const PAGE = NARROW ? 20 : 50;
 const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const money = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
 const FIELDS = [
-  ["pair", "id", (row) => make("button", { type: "button", class: "open" }, row.id + (REPORT.rounds > 1 ? ` · round ${row.round}` : "") || "(no id)")],
+  ["pair", "id", (row) => make("button", { type: "button", class: "open clamp" }, row.id + (REPORT.rounds > 1 ? ` · round ${row.round}` : "") || "(no id)")],
   ["query", "query", (row) => make("span", { class: "clamp", dir: "auto" }, row.query)],
   ["label", "label", (row) => chip(row.label, row.label)],
   ["decided by", "decided_by", (row) => row.decided_by ?? "–"],

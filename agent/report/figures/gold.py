@@ -50,7 +50,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
     return block(
         "Scores",
         " ".join((text, *(f"Note: {note}." for note in notes))),
-        intervals(dots, alt=_told("Scores with intervals", dots), unit="", extent=_extent(dots)),
+        intervals(dots, alt=_told("Scores with intervals", dots), unit="value", extent=_extent(dots)),
         [table(columns, rows), _confusion(scores)],
     )
 
@@ -102,14 +102,14 @@ def _calibration(found: Calibration) -> Block:
         for each in bins
     ]  # fmt: skip
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
-    return block(
-        "Calibration",
-        f"{found.labels:,} labels with a confidence. Brier score {found.brier:.4f} ({_interval(found.brier_interval)}), "
+    text = (
+        f"{found.labels:,} labels with a confidence. "
+        f"Brier score {found.brier:.4f} ({_interval(found.brier_interval)}), "
         f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
-        "are right less often than they say.",
-        reliability(dots, confidences, alt=_told("Share that is right by confidence", dots)),
-        [table(columns, rows)],
+        "are right less often than they say."
     )
+    chart = reliability(dots, confidences, alt=_told("Share that is right by confidence", dots))
+    return block("Calibration", text, chart, [table(columns, rows)])
 
 
 def _dot(way: str, group: Group) -> Dot:

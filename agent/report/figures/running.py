@@ -63,10 +63,10 @@ class Outcomes:
             for name in names
         ]  # fmt: skip
         cells = [[name, *(f"{self._labels[name][label]:,}" for label in LABEL_COLOURS)] for name in names]
-        against = f"{self._against:,} labels go" if self._against != 1 else "1 label goes"
+        against = {0: "No label goes", 1: "1 label goes"}.get(self._against, f"{self._against:,} labels go")
         return block(
             "Labels by test outcome",
-            f"{against} against the test: the arbiter ruled that the test does not decide the pair.",
+            f"{against} against its test. The arbiter may rule that a test does not decide a pair.",
             stacked(rows, alt="Labels by test outcome.", unit="pairs with a test", legend=True),
             [table({"outcome": False, **dict.fromkeys(LABEL_COLOURS, True)}, cells)],
         )
