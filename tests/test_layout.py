@@ -27,6 +27,7 @@ ORDER = (
     ("runner",),
     ("annotator",),
     ("sync",),
+    ("report",),
     ("cli",),
     ("__main__",),
 )

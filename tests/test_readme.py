@@ -82,7 +82,7 @@ def test_the_demo_gives_the_output_that_is_shown(folder: Path) -> None:
 def test_the_commands_for_own_pairs_work(folder: Path) -> None:
     write_pairs(folder, 60)
     served = [command for command in COMMANDS if "llm.example.org" in command or "runs/mine" in command]
-    assert [command.split()[1] for command in served] == ["doctor", "annotate", "show", "show", "annotate"]
+    assert [command.split()[1] for command in served] == ["doctor", "annotate", "show", "show", "annotate", "report"]
     reply = json.dumps({"reason": "adds", "verdict": "match"})
     with ChatServer([says(reply, prompt_tokens=3000)]) as server:
         for command in served:

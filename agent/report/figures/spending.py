@@ -77,7 +77,7 @@ class Time:
     def __init__(self) -> None:
         self.seconds = 0.0
         self._nodes: dict[str, array[float]] = {}
-        self._model: Counter[str] = Counter()
+        self._model: dict[str, float] = {}
         self._programs = 0.0
         self._without = 0
 
@@ -92,7 +92,8 @@ class Time:
             self._nodes.setdefault(visit.node, array("d")).append(visit.seconds)
         for exchange in evidence.exchanges:
             # what the cache answered took its time in another run
-            self._model[exchange.role] += 0.0 if exchange.cached else exchange.seconds or 0.0
+            seconds = 0.0 if exchange.cached else exchange.seconds or 0.0
+            self._model[exchange.role] = self._model.get(exchange.role, 0.0) + seconds
         self._programs += sum(run.seconds for run in evidence.executions if not run.shared)
 
     def blocks(self) -> list[Block]:
@@ -123,7 +124,7 @@ class Time:
         """Return the seconds for the model, for programs, and for the rest."""
         total = sum(self._nodes[node])
         programs = min(total, self._programs) if node == "execute" else 0.0
-        model = min(total - programs, self._model[node])
+        model = min(total - programs, self._model.get(node, 0.0))
         return model, programs, total - programs - model
 
 
