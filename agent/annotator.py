@@ -58,7 +58,7 @@ class Annotator:
         languages: languages to add, or to put in place of built-in ones.
         unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
         run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
-        cache: a file that keeps model replies over runs, or a `ReplyCache`.
+        cache: a file that keeps model replies over runs, or a `ReplyCache` (which you close yourself).
         rounds: times each pair is annotated, each with samples of its own; `annotation.round` tells them apart.
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
         budget: what this and other `Annotator`s may spend together, in place of the configuration's budget.
@@ -134,7 +134,7 @@ class Annotator:
         """End all work in progress and close what this Annotator opened."""
         async with AsyncExitStack() as ends:  # whatever fails, the rest is closed
             ends.callback(setattr, self, "_loop", None)
-            if isinstance(self._open_cache, SqliteReplyCache):
+            if isinstance(self._open_cache, SqliteReplyCache) and self._open_cache is not self._cache:
                 ends.callback(self._open_cache.close)
             for model in self._models.all():
                 ends.push_async_callback(close, model)

@@ -26,7 +26,7 @@ ORDER = (
     ("graph",),
     ("runner",),
     ("annotator",),
-    ("sync",),
+    ("ablation", "sync"),
     ("report",),
     ("cli",),
     ("__main__",),

@@ -33,6 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     write_pairs(tmp_path, 4)
+    gold = [{"id": str(number), "label": number % 2} for number in range(1, 5)]
+    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in gold))
     (tmp_path / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
     (tmp_path / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
     return tmp_path

@@ -1,4 +1,4 @@
-"""The command line: `agent annotate`, `exec`, `show`, `report`, `doctor`, `graph`, `env`."""
+"""The command line: `agent annotate`, `ablate`, `exec`, `show`, `report`, `doctor`, `graph`, `env`."""
 
 from __future__ import annotations
 

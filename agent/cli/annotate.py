@@ -58,10 +58,10 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
         try:
             summary = to_its_end(_annotate(annotator, dataset, options.limit))
         except KeyboardInterrupt:
-            tell_how_to_go_on(console, "Interrupted.", _finished(out), out)
+            tell_how_to_go_on(console, "Interrupted.", _finished(out))
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
-            tell_how_to_go_on(console, f"Stopped: {error}", _finished(out), out)
+            tell_how_to_go_on(console, f"Stopped: {error}", _finished(out))
             raise typer.Exit(STOPPED) from error
     _close(options.as_json, console, summary, display, out)
 
@@ -74,12 +74,13 @@ async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -
     return tally.summary()
 
 
-def _finished(out: Path) -> int:
+def _finished(out: Path) -> str:
     try:
         with load_run(out) as view:
-            return len({pair_id for pair_id, _ in view.index.done()})
+            count = len({pair_id for pair_id, _ in view.index.done()})
     except RunFolderError:
-        return 0
+        return ""
+    return f"{count} pairs are finished and kept in {out}." if count else ""
 
 
 def _close(machine: bool, console: Console, summary: Summary, display: Display, out: Path) -> None:

@@ -63,6 +63,26 @@ def annotate(
     run(pairs, variant, tuple(without or ()), options)
 
 
+@app.command()
+@takes_run_options
+def ablate(
+    pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
+    gold: Annotated[
+        Path | None, typer.Option(help="Gold labels by id [default: the field `label` of the pairs themselves].")
+    ] = None,
+    variants: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Names, YAML files, NAME-without-NODE [default: all of `agent graph`]."),
+    ] = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Compare variants on the same pairs against gold, each question asked and each program run once for all."""
+    from agent.cli.ablate import run
+
+    run(pairs, gold, variants, options)
+
+
 @app.command("exec")
 def execute(
     program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],

@@ -105,6 +105,27 @@ class Display:
         return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"
 
 
+class Displays:
+    """Listens to runs that come one after another; each has a display of its own."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._current = Display(console)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._current.__exit__(*exc_info)
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, RunStarted):
+            self._current.__exit__()
+            self._current = Display(self._console)
+        self._current(event)
+
+
 def _outcome(annotation: Annotation) -> str:
     if annotation.error is not None:
         return "error"

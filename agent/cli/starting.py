@@ -54,9 +54,9 @@ def check_writable(out: Path, cache: Path | None) -> None:
             raise UsageError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error
 
 
-def tell_how_to_go_on(console: Console, what: str, kept: int, out: Path) -> None:
-    """Say why it ended early, what of it is kept, and the command that goes on."""
+def tell_how_to_go_on(console: Console, what: str, kept: str) -> None:
+    """Say why it ended early, what of it is kept (a sentence, or nothing), and the command that goes on."""
     say(console, what)
     if kept:
-        say(console, f"{kept} pairs are finished and kept in {out}.")
+        say(console, kept)
     say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")

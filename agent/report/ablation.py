@@ -52,6 +52,7 @@ class VariantRow(_Row):
     f1: float | None = None
     kappa: float | None = None
     alpha: float | None = None
+    agreement: float | None = None
     executed_share: float | None = None
     cases_per_program: float | None = None
     repairs_per_pair: float | None = None
@@ -64,11 +65,12 @@ class VariantRow(_Row):
 
 
 class Ablation(_Row):
-    """What `agent ablate` leaves in `ablation.json`; `gold` counts the labels of people."""
+    """What `agent ablate` leaves in `ablation.json`; `gold` counts people's labels, `calls` questions asked and made."""
 
     pairs: int
     gold: dict[str, int] = {}
     note: str | None = None
+    calls: dict[str, int] = {}
     rows: tuple[VariantRow, ...] = ()
 
 
@@ -107,8 +109,17 @@ def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
     chart = intervals(dots, alt=alt, unit="accuracy", extent=_extent(dots)) if dots else None
     return [
         block("Accuracy of the variants", text, chart, [_quality(found)]),
-        block("What the variants do and cost", "Means per pair.", None, [_effort(found)]),
+        block("What the variants do and cost", f"Means per pair.{_saved(found.calls)}", None, [_effort(found)]),
     ]
+
+
+def _saved(calls: dict[str, int]) -> str:
+    if not {"asked", "made", "separate"} <= calls.keys():
+        return ""
+    return (
+        f" Of {calls['asked']:,} questions {calls['made']:,} went to a model, the others were answered from the cache; "
+        f"separate runs would have made {calls['separate']:,} calls."
+    )
 
 
 def _extent(dots: list[Dot]) -> tuple[float, float]:
@@ -120,15 +131,17 @@ _MEASURES = {
     "coverage": "coverage", "selective": "selective_accuracy", "precision": "precision", "recall": "recall",
     "F1": "f1", "κ": "kappa", "α": "alpha",
 }  # fmt: skip
+_ROUNDS = {"rounds agree": "agreement"}
 
 
 def _quality(found: Ablation) -> Table:
-    columns = {"variant": False, "accuracy": True, **dict.fromkeys(_MEASURES, True), "against full": False}
+    measures = _MEASURES | (_ROUNDS if any(row.agreement is not None for row in found.rows) else {})
+    columns = {"variant": False, "accuracy": True, **dict.fromkeys(measures, True), "against full": False}
     rows = [
         [
             _name(row),
             _interval(row.accuracy),
-            *(_number(getattr(row, name)) for name in _MEASURES.values()),
+            *(_number(getattr(row, name)) for name in measures.values()),
             _against(row.mcnemar),
         ]
         for row in found.rows

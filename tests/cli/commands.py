@@ -25,7 +25,7 @@ ADD = "def add(a, b):\n    return a + b\n"
 _SERVER = """
 import json, os, sys, traceback
 import agent.cli, agent.cli.app, agent.cli.annotate, agent.cli.doctor, agent.cli.execute, agent.cli.graph
-import agent.cli.show, agent.llm.heuristic, agent.llm.replay, agent.languages.python
+import agent.cli.ablate, agent.cli.show, agent.llm.heuristic, agent.llm.replay, agent.languages.python, scipy.stats
 import langchain_openai, langgraph.graph, langgraph.runtime, agent.llm.openai, agent.sandbox.bwrap.backend
 
 def serve(job):

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from agent.ablation.table import AblationTable, McNemar, Row, Share
+from agent.ablation.writing import write_table
 from agent.errors import RunFolderError
 from agent.report.ablation import Ablation, blocks, read_ablation
 from agent.report.places import find_run
+from agent.types import Usage
 
 
 def row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[str, Any]:
@@ -105,3 +108,28 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, content: str, told:
     (tmp_path / "ablation.json").write_text(content)
     with pytest.raises(RunFolderError, match=told):
         read_ablation(tmp_path / "ablation.json")
+
+
+def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
+    share = Share(value=0.9, low=0.8, high=0.95)
+    numbers = dict.fromkeys(("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha"), 0.5)
+    effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
+    against = McNemar(against="full", only_this_right=1, only_full_right=9, p=0.02, p_holm=0.04, note=None)
+    written = Row(
+        variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
+        cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
+    )  # fmt: skip
+    table = AblationTable(
+        pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
+        calls={"asked": 90, "made": 30, "separate": 85}, executions={}, paid=Usage(), rows=(written,),
+    )  # fmt: skip
+    write_table(tmp_path, table)
+    found = read_ablation(tmp_path / "ablation.json")
+    (read,) = found.rows
+    names = [name for name in type(read).model_fields if name not in ("accuracy", "mcnemar")]
+    assert {name: getattr(read, name) for name in names} == {name: getattr(written, name) for name in names}
+    assert read.mcnemar is not None
+    assert read.mcnemar.model_dump() == against.model_dump()
+    drawn, effort_block = blocks(found)
+    assert "rounds agree" in drawn["tables"][0]["columns"]
+    assert "Of 90 questions 30 went to a model" in effort_block["text"]

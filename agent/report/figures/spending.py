@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from statistics import median
 
+from agent.nodes import BUILT_IN
 from agent.report.charts import Block, Segment, bars, block, stacked, table
 from agent.report.figures.base import Seen, duration, money
 from agent.types import Usage
@@ -100,7 +101,7 @@ class Time:
         """Return time by node; where none was noted, a word that says so."""
         if not self._nodes:
             return [block("Time by node", "This run was made before the time of each node was noted.")]
-        parts = {node: self._parts(node) for node in self._nodes}
+        parts = self._parts()
         rows = [
             (node, [Segment(name, seconds, colour, duration(seconds))
                     for (name, colour), seconds in zip(_PARTS.items(), parts[node], strict=True)])
@@ -120,12 +121,19 @@ class Time:
         chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
         return [block("Time by node", text, chart, [table(columns, cells)])]
 
-    def _parts(self, node: str) -> tuple[float, float, float]:
-        """Return the seconds for the model, for programs, and for the rest."""
-        total = sum(self._nodes[node])
-        programs = min(total, self._programs) if node == "execute" else 0.0
-        model = min(total - programs, self._model.get(node, 0.0))
-        return model, programs, total - programs - model
+    def _parts(self) -> dict[str, tuple[float, float, float]]:
+        """Return for each node the seconds for the model, for programs, and for the rest."""
+        model, programs = dict(self._model), self._programs
+        parts = {}
+        for node, visits in self._nodes.items():
+            total, role = sum(visits), getattr(BUILT_IN.get(node), "role", node)
+            asking = min(total, model.get(role, 0.0))
+            running = min(total - asking, programs) if getattr(BUILT_IN.get(node), "uses_sandbox", False) else 0.0
+            # two nodes may ask in one role, and more than one may run programs: what one took is not another's
+            model[role] = model.get(role, 0.0) - asking
+            programs -= running
+            parts[node] = (asking, running, total - asking - running)
+        return parts
 
 
 _PARTS = {"model": "accent", "programs": "good", "rest": "muted"}

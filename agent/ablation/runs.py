@@ -1,0 +1,113 @@
+"""Runs variants one after another over one reply cache, one sandbox backend, one memo of executions and one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.ablation.variants import folder_name
+from agent.annotator import Annotator
+from agent.config import Config
+from agent.events import Event, Note
+from agent.graph import Pipeline, Variant, build
+from agent.llm.budget import Budget
+from agent.llm.models import Models
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.executions import SharedExecutions
+from agent.sandbox.select import choose
+from agent.store.cache import SqliteReplyCache
+from agent.types import Pair
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """A variant and the folder of its run."""
+
+    variant: Variant
+    folder: Path
+    executes: bool
+
+
+class AblationRuns:
+    """The runs of all variants on the same pairs, each an ordinary run folder that goes on where it stopped.
+
+    One variant after another: what one asked is in the cache when the next asks it, the limits on calls and sandboxes
+    hold as in one run, and a run that is stopped has finished variants rather than all of them begun. Executions are
+    shared in memory, so that a run that goes on runs programs of its unfinished variants again.
+
+    Raises:
+        ConfigError: a variant cannot be built, or there is no model for one of its roles.
+    """
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        *,
+        out: Path,
+        models: Models,
+        config: Config,
+        cache: Path,
+        prompts: Path | None = None,
+        unsupported: Literal["fail", "judge", "skip"] = "fail",
+        retry_errors: bool = False,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._pipelines = {variant.name: _checked(variant, models) for variant in variants}
+        self.runs = tuple(
+            VariantRun(variant, out / folder_name(variant), self._pipelines[variant.name].uses_sandbox)
+            for variant in variants
+        )
+        self._models = models
+        self._config = config
+        self._cache = cache
+        self._prompts = prompts
+        self._unsupported = unsupported
+        self._retry_errors = retry_errors
+        self._on_event = on_event
+
+    async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
+        """Annotate the pairs (only the first `limit` of them) with each variant, as far as that is not done.
+
+        Raises:
+            UsageError: no sandbox works here, a folder holds another run, or a language is unsupported.
+            RunStopped: the run cannot go on; what is finished is kept.
+        """
+        async with AsyncExitStack() as stack:
+            cache = stack.enter_context(SqliteReplyCache(self._cache))
+            backend = await self._backend(stack)
+            executions, budget = SharedExecutions(), Budget(self._config.runner.budget_usd)
+            for run in self.runs:
+                annotator = Annotator(
+                    model=self._models,
+                    sandbox=backend if run.executes else None,
+                    variant=run.variant,
+                    prompts=self._prompts,
+                    unsupported=self._unsupported,
+                    run_dir=run.folder,
+                    cache=cache,
+                    retry_errors=self._retry_errors,
+                    config=self._config,
+                    executions=executions,
+                    budget=budget,
+                    on_event=self._on_event,
+                )
+                async with annotator:
+                    async for _annotation in annotator.annotate(pairs, limit=limit):
+                        pass
+
+    async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
+        if not any(run.executes for run in self.runs):
+            return None
+        backend = await choose(self._config.sandbox, lambda line: self._on_event(Note(line)))
+        stack.push_async_callback(backend.close)
+        return backend
+
+
+def _checked(variant: Variant, models: Models) -> Pipeline:
+    pipeline = build(variant)
+    for role in pipeline.roles:
+        models.for_role(role)
+    return pipeline

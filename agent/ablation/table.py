@@ -1,0 +1,221 @@
+"""The ablation table (paper, Table VI) with what tells a difference from noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.ablation.runs import VariantRun
+from agent.ablation.variants import REFERENCE
+from agent.ablation.work import Work
+from agent.scoring.measures import Confusion, cell, measures, wilson_intervals
+from agent.stats.paired import holm, least_discordant, mcnemar_exact
+from agent.store.majority import Label
+from agent.types import Frozen, Pair, Usage
+
+SCHEMA = 1
+
+
+class Share(Frozen):
+    """A share of pairs, with its Wilson 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class McNemar(Frozen):
+    """The exact McNemar test of a variant against another on the pairs that have gold; null is wrong.
+
+    `p_holm` is adjusted over all rows of the table. `note` says when there are too few discordant pairs for any result.
+    """
+
+    against: str
+    only_this_right: int
+    only_full_right: int
+    p: float
+    p_holm: float
+    note: str | None
+
+
+class Row(Frozen):
+    """One variant.
+
+    Measures are those of `agent.scoring` by the majority label, None where undefined. `executed_share` is of the
+    programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over programs that
+    were given to a sandbox; `repairs_per_pair` is the mean over rounds. `calls_per_pair` to `seconds_per_pair` are what
+    the variant takes by itself (`Work`), all rounds of a pair together; tokens are input and output.
+    """
+
+    variant: str
+    title: str
+    paper: str | None
+    run: str
+    accuracy: Share | None
+    coverage: float | None
+    selective_accuracy: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    kappa: float | None
+    alpha: float | None
+    agreement: float | None
+    executed_share: float | None
+    cases_per_program: float | None
+    repairs_per_pair: float
+    calls_per_pair: float
+    tokens_per_pair: float
+    cost_per_pair: float | None
+    seconds_per_pair: float | None
+    errors: int
+    mcnemar: McNemar | None
+
+
+class AblationTable(Frozen):
+    """All variants on the same pairs. `gold` counts labels by class, `unlabelled` pairs have none.
+
+    `calls`: `asked` questions in all, `made` to a model (the others came from the cache), and those that `separate`
+    runs, each with a cache of its own, would have made. `paid` is what was really paid.
+    """
+
+    pairs: int
+    rounds: int
+    gold: dict[str, int]
+    unlabelled: int
+    criterion: str
+    model: str
+    note: str | None
+    calls: dict[str, int]
+    executions: dict[str, int]
+    paid: Usage
+    rows: tuple[Row, ...]
+
+    @property
+    def errors(self) -> int:
+        """Number of annotations that ended in an error, over all variants."""
+        return sum(row.errors for row in self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return the table as JSON keeps it."""
+        return {"schema": SCHEMA, **self.model_dump(mode="json")}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What holds for all rows."""
+
+    criterion: str
+    model: str
+    rounds: int
+    note: str | None
+
+
+def make_table(
+    runs: Sequence[VariantRun],
+    works: Sequence[Work],
+    pairs: Sequence[Pair],
+    gold: Mapping[str, int],
+    setting: Setting,
+    *,
+    beside: Path,
+) -> AblationTable:
+    """Return the table of finished runs; folders are named relative to `beside`.
+
+    Raises:
+        ExtraMissing: NumPy or SciPy is not installed.
+    """
+    ids = {pair.id for pair in pairs}
+    known = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
+    tests = _tests(runs, works, known)
+    return AblationTable(
+        pairs=len(ids),
+        rounds=setting.rounds,
+        gold={str(label): sum(each == label for each in known.values()) for label in (1, 0)},
+        unlabelled=len(ids) - len(known),
+        criterion=setting.criterion,
+        model=setting.model,
+        note=setting.note,
+        calls={
+            "asked": sum(work.calls for work in works),
+            "made": sum(work.made for work in works),
+            "separate": sum(len(work.asked) for work in works),
+        },
+        executions={
+            "asked": sum(work.executions for work in works),
+            "made": sum(work.executions_made for work in works),
+        },
+        paid=sum((work.paid for work in works), Usage()),
+        rows=tuple(
+            _row(run, work, known, len(ids), tests.get(run.variant.name), beside)
+            for run, work in zip(runs, works, strict=True)
+        ),
+    )
+
+
+def _row(
+    run: VariantRun,
+    work: Work,
+    gold: Mapping[str, int],
+    pairs: int,
+    test: McNemar | None,
+    beside: Path,
+) -> Row:
+    confusion = Confusion(**Counter(cell(work.labels.get(pair_id), label) for pair_id, label in gold.items()))
+    found, usage = measures(confusion), work.usage
+    accuracy, interval = found.pop("accuracy"), wilson_intervals(confusion).get("accuracy")
+    return Row(
+        variant=run.variant.name,
+        title=run.variant.title,
+        paper=run.variant.paper,
+        run=str(run.folder.relative_to(beside)),
+        accuracy=None
+        if accuracy is None or interval is None
+        else Share(value=accuracy, low=interval.low, high=interval.high),
+        **found,
+        agreement=work.agreement,
+        executed_share=work.executed / work.programs if run.executes and work.programs else None,
+        cases_per_program=work.cases / work.programs_with_cases if work.programs_with_cases else None,
+        repairs_per_pair=work.repairs / max(work.annotations, 1),
+        calls_per_pair=work.calls / pairs,
+        tokens_per_pair=(usage.input_tokens + usage.output_tokens) / pairs,
+        cost_per_pair=None if usage.cost_usd is None else usage.cost_usd / pairs,
+        seconds_per_pair=None if work.seconds is None else work.seconds / pairs,
+        errors=work.errors,
+        mcnemar=test,
+    )
+
+
+def _tests(runs: Sequence[VariantRun], works: Sequence[Work], gold: Mapping[str, int]) -> dict[str, McNemar]:
+    """Return each variant's test against the reference, none where that is not among them."""
+    right = {run.variant.name: _right(work.labels, gold) for run, work in zip(runs, works, strict=True)}
+    reference = right.pop(REFERENCE, None)
+    if reference is None:
+        return {}
+    counts = {name: (len(ours - reference), len(reference - ours)) for name, ours in right.items()}
+    p_values = [mcnemar_exact(*each) for each in counts.values()]
+    return {
+        name: McNemar(
+            against=REFERENCE,
+            only_this_right=each[0],
+            only_full_right=each[1],
+            p=p,
+            p_holm=adjusted,
+            note=_too_few(sum(each)),
+        )
+        for (name, each), p, adjusted in zip(counts.items(), p_values, holm(p_values), strict=True)
+    }
+
+
+def _right(labels: Mapping[str, Label], gold: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(pair_id for pair_id, label in gold.items() if labels.get(pair_id) == label)
+
+
+def _too_few(discordant: int) -> str | None:
+    needed = least_discordant()
+    if discordant >= needed:
+        return None
+    pairs = "pair" if discordant == 1 else "pairs"
+    return f"{discordant} discordant {pairs}: fewer than {needed} cannot reach p < .05"

@@ -1,0 +1,49 @@
+"""Which variants are compared, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.errors import ConfigError
+from agent.graph import Variant, load_variant, variant_names
+
+REFERENCE = "full"
+"""The variant that all others are compared with (paper, Table VI)."""
+
+_WITHOUT = "-without-"
+
+
+def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
+    """Return the variants of these names, in their order; without names all that ship, the paper's first.
+
+    A name is that of a variant, a YAML file, or `VARIANT-without-NODE`, also with several nodes.
+
+    Raises:
+        ConfigError: a name is unknown, or two variants have the same.
+        GraphError: a description is malformed, or a node cannot be left out.
+    """
+    if not names:
+        return sorted(map(load_variant, variant_names()), key=lambda each: (each.paper is None, len(each.nodes)))
+    chosen: dict[str, Variant] = {}
+    for name in names:
+        variant = _variant(name.strip())
+        if folder_name(variant) in map(folder_name, chosen.values()):
+            raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
+        chosen[variant.name] = variant
+    return list(chosen.values())
+
+
+def folder_name(variant: Variant) -> str:
+    """Return the name of the variant's folder: its own name without what file names cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
+
+
+def _variant(name: str) -> Variant:
+    if not name:
+        raise ConfigError("--variants: a name is empty; separate names by single commas")
+    base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
+    variant = load_variant(base)
+    for node in nodes:
+        variant = variant.without(node)
+    return variant

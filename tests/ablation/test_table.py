@@ -1,0 +1,205 @@
+"""The table says what the runs say: measures by counting, costs of a variant by itself, tests with Holm's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binomtest
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+
+from agent.ablation.runs import VariantRun
+from agent.ablation.sections import remarks, sections
+from agent.ablation.table import AblationTable, Row, Setting, make_table
+from agent.ablation.variants import choose_variants
+from agent.ablation.work import Work
+from agent.ablation.writing import as_csv, as_markdown, write_table
+from agent.graph import load_variant
+from agent.store.majority import Label
+from agent.types import (
+    Annotation,
+    CaseOutcome,
+    CaseResult,
+    Evidence,
+    Exchange,
+    Execution,
+    Pair,
+    Status,
+    TestReport,
+    Usage,
+)
+
+GOLD = {f"p{number}": int(number < 6) for number in range(20)}
+PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]
+SETTING = Setting("exact", "m", 1, None)
+# Which pairs each variant labels wrongly, and which it leaves open.
+WRONG = {
+    "full": ({"p0"}, set[str]()),
+    "single_llm": ({f"p{n}" for n in range(1, 10)}, set[str]()),
+    "ps_fa": ({"p0", "p1"}, {"p2"}),
+}
+
+
+def table(setting: Setting = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
+    chosen = wrong or WRONG
+    works = [Work(annotations=len(GOLD), labels=labels(*each)) for each in chosen.values()]
+    runs = [
+        VariantRun(variant, Path("out") / variant.name, variant.name == "full")
+        for variant in choose_variants([*chosen])
+    ]
+    return make_table(runs, works, PAIRS, GOLD, setting, beside=Path("out"))
+
+
+def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
+    told: dict[str, Any] = {each: 1 - label if each in wrong else label for each, label in GOLD.items()}
+    return {**told, **dict.fromkeys(missing)}
+
+
+def rows(**wrong: tuple[set[str], set[str]]) -> dict[str, Row]:
+    return {row.variant: row for row in table(**wrong).rows}
+
+
+def test_a_label_of_null_is_wrong_and_the_interval_is_wilsons() -> None:
+    row = rows()["ps_fa"]
+    assert row.accuracy is not None
+    assert row.accuracy.value == 17 / 20
+    low, high = proportion_confint(17, 20, method="wilson")
+    assert (row.accuracy.low, row.accuracy.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+    assert (row.coverage, row.selective_accuracy) == (19 / 20, 17 / 19)
+    assert (row.precision, row.recall) == (1.0, 3 / 6)
+
+
+def test_each_variant_is_tested_against_full_and_adjusted_over_all() -> None:
+    found = rows()
+    tests = [row.mcnemar for row in found.values() if row.mcnemar is not None]
+    assert found["full"].mcnemar is None
+    assert [(test.only_this_right, test.only_full_right) for test in tests] == [(1, 9), (0, 2)]
+    p_values = [binomtest(1, 10).pvalue, binomtest(0, 2).pvalue]
+    assert [test.p for test in tests] == pytest.approx(p_values, abs=1e-12)
+    assert [test.p_holm for test in tests] == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-12)
+
+
+@pytest.mark.parametrize(("discordant", "too_few"), [(0, True), (1, True), (5, True), (6, False)])
+def test_a_row_with_fewer_than_six_discordant_pairs_says_so(discordant: int, too_few: bool) -> None:
+    wrong = {f"p{number}" for number in range(discordant)}
+    test = rows(full=(set(), set()), ps_fa=(wrong, set()))["ps_fa"].mcnemar
+    assert test is not None
+    counted = f"{discordant} discordant pair{'s' if discordant != 1 else ''}"
+    expected = f"{counted}: fewer than 6 cannot reach p < .05" if too_few else None
+    assert test.note == expected
+    assert (test.p < 0.05) is not too_few
+
+
+def test_without_full_there_is_nothing_to_test_against() -> None:
+    found = table(ps_fa=(set(), set()))
+    assert found.rows[0].mcnemar is None
+    assert [section.title for section in sections(found)] == [
+        "Labels against gold", "What a variant takes by itself (calls to seconds: per pair)"
+    ]  # fmt: skip
+
+
+def test_pairs_without_gold_are_left_out_of_the_measures_and_told() -> None:
+    runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
+    work = Work(annotations=2, labels={"p0": 1, "new": 1})
+    pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
+    found = make_table(runs, [work], pairs, GOLD, SETTING, beside=Path("out"))
+    assert (found.pairs, found.gold, found.unlabelled) == (2, {"1": 1, "0": 0}, 1)
+    assert found.rows[0].accuracy is not None
+    assert found.rows[0].accuracy.value == 1.0
+    assert any("1 without gold are left out" in remark for remark in remarks(found))
+
+
+USAGE = Usage(calls=1, input_tokens=100, output_tokens=10, cost_usd=0.5)
+
+
+def exchange(**fields: Any) -> Exchange:
+    return Exchange.model_validate({"role": "screen", "key": "k", "messages": (), "reply": "r", **fields})
+
+
+def paid(**fields: Any) -> Exchange:
+    return exchange(**{"key": "k1", "usage": USAGE, "seconds": 2.0, **fields})
+
+
+def cached(**fields: Any) -> Exchange:
+    return exchange(**{"key": "k2", "cached": True, "saved": USAGE, "seconds": 3.0, **fields})
+
+
+PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
+
+
+def worked(*exchanges: Exchange, executions: tuple[Execution, ...] = (), **fields: Any) -> Work:
+    work = Work()
+    evidence = Evidence(pair=PAIRS[0], template="t" if executions else None, exchanges=exchanges, executions=executions)
+    work.add(Annotation(id="p0", input_sha256="0" * 64, **fields), evidence)
+    return work
+
+
+def test_a_reply_from_the_cache_counts_with_what_it_cost_and_not_as_paid() -> None:
+    work = worked(paid(), cached())
+    assert (work.calls, work.made, work.asked) == (2, 1, {"k1", "k2"})
+    assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
+    assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
+
+
+def test_a_shared_execution_counts_with_the_time_it_took() -> None:
+    ran = Execution(source="s", report=PASSED, seconds=0.5)
+    work = worked(executions=(ran, ran.model_copy(update={"shared": True})), test=PASSED)
+    assert (work.executions, work.executions_made, work.seconds) == (2, 1, 1.0)
+    assert (work.programs, work.executed, work.cases) == (1, 1, 1)
+
+
+def test_times_that_an_old_cache_does_not_tell_stay_unknown_and_failed_calls_take_none() -> None:
+    assert worked(cached(seconds=None)).seconds is None
+    assert worked(paid(seconds=None, problem="ModelError: late")).seconds == 0.0
+
+
+def test_a_price_that_is_unknown_stays_unknown() -> None:
+    work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
+    run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
+    row = make_table([run], [work], PAIRS[:1], GOLD, SETTING, beside=Path("out")).rows[0]
+    assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
+
+
+NOTE = "The replies are no language model's (heuristic)"
+
+
+def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
+    found = table(Setting("half", "m", 1, NOTE))
+    write_table(tmp_path, found)
+    document = json.loads((tmp_path / "ablation.json").read_text())
+    assert document == found.document()
+    assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
+    assert document["rows"][1]["mcnemar"]["only_full_right"] == 9
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))
+    assert [line["variant"] for line in lines] == [*WRONG]
+    assert float(lines[0]["accuracy.value"]) == 19 / 20
+    assert lines[0]["mcnemar.p"] == ""
+    assert float(lines[1]["mcnemar.p"]) == document["rows"][1]["mcnemar"]["p"]
+    markdown = (tmp_path / "ablation.md").read_text()
+    assert markdown.index(NOTE) < markdown.index("## Labels against gold")
+    for row in found.rows:
+        assert sum(f"| {row.variant.replace('_', chr(92) + '_')} |" in line for line in markdown.splitlines()) == 3
+
+
+def test_scripted_replies_are_said_to_mean_nothing_in_table_files_and_note() -> None:
+    found = table(Setting("exact", "heuristic", 1, NOTE))
+    assert remarks(found)[0] == NOTE
+    assert any("mean nothing for a real model" in remark for remark in remarks(table()))
+    assert {line["note"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {NOTE}
+    assert "mean nothing for a real model" in as_markdown(table())
+
+
+HOSTILE = "=cmd()|<script>\n# x"
+
+
+def test_names_from_a_strangers_file_are_no_formula_and_no_markup() -> None:
+    row = table().rows[0].model_copy(update={"variant": HOSTILE, "title": "+1"})
+    found = table().model_copy(update={"rows": (row,)})
+    line = next(csv.DictReader(io.StringIO(as_csv(found))))
+    assert (line["variant"], line["title"]) == (f"'{HOSTILE}", "'+1")
+    assert "| =cmd()\\|\\<script\\> \\# x |" in as_markdown(found)

@@ -1,0 +1,240 @@
+"""`agent ablate` as a user meets it: what it asks for, what it prints, what it saves, and that it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agent.graph import variant_names
+from tests.cli.commands import Commands, pairs, reply
+from tests.cli.processes import until
+from tests.llm.server import Answer, ChatServer, Request, slow
+from tests.scripts import label, program, screen
+
+COUNT = 9
+OFFLINE = ("--model", "heuristic", "--variants", "single_llm,ps_fa", "--gold", "gold.jsonl")
+ROLES = {
+    "screen": "You are the first of several annotators",
+    "generate_test": "You write a test program",
+    "simulate": "You predict what a test program does",
+    "arbitrate": "You are the final arbiter",
+    "judge": "You cannot run the code: reason it through",
+}
+# What differs from run to run is in each message; what a prompt shows of it is the same every time.
+NOISY = """import os, tempfile, time
+
+# <candidate>
+
+
+def test_pair_NUMBER():
+    assert add(1, 2) == 4, f"{object()} after {time.time()} in {tempfile.mkdtemp()}, pid {os.getpid()}"
+"""
+
+
+def role(request: Request) -> str:
+    return next(name for name, beginning in ROLES.items() if beginning in request.prompt)
+
+
+def third_unclear(request: Request) -> Answer:
+    """Answer as a model might that finds each third pair unclear; the same question is answered alike."""
+    number = next(number for number in range(COUNT) if f"way {number}\n" in request.prompt)
+    asked = role(request)
+    if asked == "screen":
+        return reply(screen("unclear" if number % 3 == 0 else "match"))
+    if asked == "generate_test":
+        return reply(program(NOISY.replace("NUMBER", str(number))))
+    if asked == "simulate":
+        return reply(json.dumps({"reason": "it adds", "status": "passed"}))
+    return reply(label(zlib.crc32(request.prompt.encode()) % 2))
+
+
+def prepare(agent: Commands, count: int = COUNT) -> Path:
+    """Write pairs, and gold of which two thirds are a match."""
+    agent.write("gold.jsonl", [{"id": f"p{number}", "label": int(number % 3 > 0)} for number in range(count)])
+    return agent.write("p.jsonl", pairs(count))
+
+
+def served(server: ChatServer, *more: str) -> tuple[str, ...]:
+    return ("--model", "m", "--base-url", server.url, *more)
+
+
+@pytest.mark.bwrap
+@pytest.mark.slow
+def test_all_variants_together_ask_less_than_40_percent_of_what_they_ask_apart(agent: Commands) -> None:
+    file = prepare(agent)
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--sandbox", "bwrap")
+        done = agent("ablate", file, "--gold", "gold.jsonl", *options, "-o", "all", "--cache", "all.sqlite", "--json")
+        made, bodies = len(server.requests), Counter(json.dumps(request.body) for request in server.requests)
+        for name in variant_names():
+            apart = agent("annotate", file, *options, "--variant", name, "--cache", f"{name}.sqlite", "-o", name)
+            assert apart.code == 0
+        separate = len(server.requests) - made
+    assert done.code == 0
+    assert max(bodies.values()) == 1
+    assert done.json["calls"] == {"asked": separate, "made": made, "separate": separate}
+    assert made < 0.4 * separate
+    assert done.json["executions"]["made"] == COUNT
+    assert sorted(row["variant"] for row in done.json["rows"]) == variant_names()
+    for row in done.json["rows"]:
+        together = (agent.folder / "all" / row["run"] / "labels.jsonl").read_text()
+        assert together == (agent.folder / row["variant"] / "labels.jsonl").read_text()
+
+
+@pytest.mark.bwrap
+def test_what_is_noise_in_a_programs_output_makes_no_question_new(agent: Commands) -> None:
+    file = prepare(agent)
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--sandbox", "bwrap", "--gold", "gold.jsonl", "-o", "out", "--json")
+        agent("ablate", file, *options, "--variants", "full")
+        asked = len(server.requests)
+        # another process: it remembers no execution, and runs the programs again
+        again = agent("ablate", file, *options, "--variants", "full,ps_tpg_te_fa,rule_arbiter")
+    assert len(server.requests) == asked
+    assert again.json["executions"] == {"asked": 9, "made": 6}
+
+
+def test_the_table_is_printed_in_parts_of_120_columns_and_says_what_scripted_replies_mean(agent: Commands) -> None:
+    done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert lines[0].startswith("The replies are no language model's (heuristic): accuracy, agreement and differences")
+    assert "Labels against gold" in done.out
+    assert "What a variant takes by itself" in done.out
+    assert lines[-3:] == ["out/ablation.json", "out/ablation.csv", "out/ablation.md"]
+    document = json.loads((agent.folder / "out/ablation.json").read_text())
+    assert "mean nothing for a real model" in document["note"]
+    assert "mean nothing for a real model" in (agent.folder / "out/ablation.md").read_text()
+
+
+def test_json_is_the_table_alone_with_the_fields_of_the_contract(agent: Commands) -> None:
+    done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out", "--json")
+    assert done.json == json.loads((agent.folder / "out/ablation.json").read_text())
+    assert {"schema", "pairs", "gold", "criterion", "model", "note", "calls", "rows"} <= set(done.json)
+    assert (done.json["pairs"], done.json["gold"], done.json["criterion"]) == (COUNT, {"1": 6, "0": 3}, "exact")
+    fields = (
+        "variant title paper run accuracy coverage selective_accuracy precision recall f1 kappa alpha mcnemar "
+        "errors executed_share cases_per_program repairs_per_pair calls_per_pair tokens_per_pair cost_per_pair "
+        "seconds_per_pair"
+    )
+    assert set(fields.split()) <= set(done.json["rows"][0])
+    assert set(done.json["rows"][0]["accuracy"]) == {"value", "low", "high"}
+
+
+def test_what_a_variant_costs_does_not_depend_on_who_paid_for_it(agent: Commands) -> None:
+    prepare(agent)
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--gold", "gold.jsonl", "--variants", "ps_fa", "--json")
+        first = agent("ablate", "p.jsonl", *options, "-o", "one").json
+        second = agent("ablate", "p.jsonl", *options, "-o", "two").json
+    assert (first["calls"]["made"], second["calls"]["made"]) == (12, 0)
+    assert (first["paid"]["calls"], second["paid"]["calls"]) == (12, 0)
+    assert first["rows"][0]["tokens_per_pair"] == 2010 * 12 / 9
+    assert second["rows"] == first["rows"]
+
+
+def test_gold_may_be_the_labels_of_the_pairs_themselves_and_that_is_said(agent: Commands) -> None:
+    file = agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(3)])
+    done = agent("ablate", file, "--model", "heuristic", "--variants", "single_llm", "-o", "out", "--json")
+    assert done.json["gold"] == {"1": 3, "0": 0}
+    assert "gold: the field `label` of p.jsonl itself (no --gold was given)" in done.err
+
+
+def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands) -> None:
+    file = prepare(agent)
+    with ChatServer(lambda request: slow(0.05, third_unclear(request))) as server:
+        options = served(server, "--gold", "gold.jsonl", "--variants", "single_llm,ps_fa", "-o", "out")
+        command = ("ablate", file, *options, "--concurrency", "1")
+        process = agent.start(*command)
+        until(lambda: len(server.requests) > COUNT + 3, "the second variant")
+        os.kill(process.pid, signal.SIGINT)
+        stopped = process.wait()
+        asked = Counter(json.dumps(request.body) for request in server.requests)
+        assert stopped.code == 3
+        assert "What is finished is kept in out." in stopped.err
+        assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
+        assert not (agent.folder / "out/ablation.json").exists()
+        done = agent(*command, "--json")
+    assert done.code == 0
+    again = Counter(json.dumps(request.body) for request in server.requests)
+    # only the call in progress was lost
+    assert sum(again.values()) - len(again) <= 1
+    assert len(asked) <= len(again) == COUNT + COUNT + 3
+
+
+def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
+    prepare(agent)
+    done = agent("ablate", "p.jsonl", *OFFLINE, "--rounds", "2", "-o", "out", "--json")
+    assert (done.json["rounds"], done.json["rows"][0]["agreement"]) == (2, 1.0)
+    assert done.json["rows"][0]["calls_per_pair"] == 2.0
+    assert "answers the same in every round" in done.err
+
+
+def test_the_criterion_is_that_of_the_runs(agent: Commands) -> None:
+    prepare(agent)
+    done = agent("ablate", "p.jsonl", *OFFLINE, "--criterion", "half", "-o", "out", "--json")
+    manifest = json.loads((agent.folder / "out/ps_fa/manifest.json").read_text())
+    assert done.json["criterion"] == manifest["identity"]["pipeline"]["criterion"] == "half"
+
+
+def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
+    prepare(agent)
+    agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "--budget", "19", "-o", "out")
+        stopped = agent("ablate", "p.jsonl", *options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
+    assert stopped.code == 3
+    assert "the budget of $19 is used up" in stopped.err
+    assert len(server.requests) == 10  # at two dollars each
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--variants", "fulll"), "unknown variant 'fulll'"),
+        (("--variants", "single_llm,,ps_fa"), "a name is empty"),
+        (("--gold", "gone.jsonl"), "gone.jsonl"),
+        (("--gold", "other.jsonl"), "has gold for none of the pairs"),
+        (("-o", "run"), "is the folder of a single run"),
+        (("--model", "x"), "two models for all roles"),
+        (("--rounds", "0"), "--rounds"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_exit_code_2(agent: Commands, arguments: tuple[str, ...], message: str) -> None:
+    prepare(agent, 1)
+    agent.write("other.jsonl", [{"id": "another", "label": 1}])
+    (agent.folder / "run").mkdir()
+    (agent.folder / "run/manifest.json").touch()
+    ended = agent("ablate", "p.jsonl", *OFFLINE, *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert not list(agent.folder.glob("runs/*/*/manifest.json"))
+
+
+def test_pairs_without_labels_need_a_gold_file(agent: Commands) -> None:
+    ended = agent("ablate", agent.write("p.jsonl", pairs(1)), "--model", "heuristic", "--variants", "single_llm")
+    assert ended.code == 2
+    assert "no gold: give --gold FILE" in ended.err
+
+
+def test_pairs_that_end_in_errors_are_counted_wrong_and_make_it_1(agent: Commands) -> None:
+    prepare(agent, 3)
+
+    def refuse(request: Request) -> Answer:
+        return reply("I would rather not." if "way 1\n" in request.prompt else label(1))
+
+    with ChatServer(refuse) as server:
+        options = served(server, "--gold", "gold.jsonl", "--variants", "single_llm", "-c", "pipeline.reasks=0")
+        done = agent("ablate", "p.jsonl", *options, "-o", "out", "--json")
+    assert done.code == 1
+    row = done.json["rows"][0]
+    assert (row["errors"], row["coverage"], row["accuracy"]["value"]) == (1, 2 / 3, 1 / 3)
+    assert "--retry-errors" in done.err
