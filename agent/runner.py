@@ -21,7 +21,7 @@ from agent.sandbox.eras import Eras
 from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
-from agent.types import Annotation, ErrorInfo, Evidence, Pair, Usage
+from agent.types import Annotation, ErrorInfo, Evidence, NodeVisit, Pair, Usage
 
 Listener = Callable[[Event], None]
 
@@ -87,7 +87,7 @@ class PairRunner:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
         finished = Finished(
             _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),
-            _evidence(pair, progress.state, asker),
+            _evidence(pair, progress, asker),
         )
         self._listener(
             PairFinished(
@@ -140,10 +140,15 @@ class _Progress:
 
     def __init__(self, pair: Pair, round_number: int, listener: Listener) -> None:
         self.state = State(pair=pair)
+        self.visits: list[NodeVisit] = []
         self._round = round_number
         self._listener = listener
+        self._since = time.monotonic()
 
     def add(self, node: str, step: Step) -> None:
+        now = time.monotonic()
+        self.visits.append(NodeVisit(node=node, outcome=step.outcome, seconds=round(now - self._since, 4)))
+        self._since = now
         self.state = {**self.state, **step.update}
         self._listener(StepDone(self.state["pair"].id, node, step.outcome, self._round))
 
@@ -186,7 +191,8 @@ def _annotation(
     )
 
 
-def _evidence(pair: Pair, state: State, asker: Asker) -> Evidence:
+def _evidence(pair: Pair, progress: _Progress, asker: Asker) -> Evidence:
+    state = progress.state
     program = state.get("program")
     return Evidence(
         pair=pair,
@@ -197,4 +203,5 @@ def _evidence(pair: Pair, state: State, asker: Asker) -> Evidence:
         exchanges=tuple(asker.exchanges),
         executions=state.get("executions", ()),
         commands=state.get("commands", ()),
+        visits=tuple(progress.visits),
     )

@@ -296,8 +296,19 @@ class CommandRun(Frozen):
     output: str = ""
 
 
+class NodeVisit(Frozen):
+    """One node that a pair came through: what it concluded, and the seconds since the one before."""
+
+    node: str
+    outcome: str
+    seconds: float
+
+
 class Evidence(Frozen):
-    """Everything that led to a pair's label: enough to show it and to run its test again."""
+    """Everything that led to a pair's label: enough to show it and to run its test again.
+
+    `visits` is the way through the graph; empty in runs that did not note it.
+    """
 
     pair: Pair
     template: str | None = None
@@ -307,3 +318,4 @@ class Evidence(Frozen):
     exchanges: tuple[Exchange, ...] = ()
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()
+    visits: tuple[NodeVisit, ...] = ()

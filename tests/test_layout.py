@@ -27,7 +27,7 @@ ORDER = (
     ("runner",),
     ("annotator", "replay"),
     ("ablation", "sync"),
-    ("review",),
+    ("report", "review"),
     ("cli",),
     ("__main__",),
 )

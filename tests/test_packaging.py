@@ -61,6 +61,12 @@ def test_the_page_for_reviewers_is_in_it(installed: Path) -> None:
     assert names == {"page.html", "page.css", "page.js", "telling.js"}
 
 
+def test_the_page_of_reports_travels_with_its_charting_library(installed: Path) -> None:
+    code = "from agent.report.page import head, tail; print(sum(map(len, [*head('', {}, iter(())), *tail(iter(()))])))"
+    assert int(run(installed, "-c", code)) > 1_000_000
+    assert (installed / "agent/report/assets/plotly-LICENSE.txt").is_file()
+
+
 def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
     code = "from agent.sandbox.dependencies.imports import requirement_for; print(requirement_for('yaml'))"
     assert run(installed, "-c", code).strip() == "pyyaml"

@@ -112,6 +112,7 @@ def test_the_commands_for_own_pairs_work(folder: Path) -> None:
         "show",
         "show",
         "annotate",
+        "report",
         "score",
         "score",
         "review",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, SandboxError
 from agent.events import Event, StepDone
 from agent.sandbox.base import CommandResult, Job, Record, RunResult
+from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
 from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
 
@@ -330,6 +332,18 @@ async def test_steps_are_told_in_order() -> None:
     assert steps == [
         ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence"), ("arbitrate", "decided")
     ]  # fmt: skip
+
+
+async def test_the_way_through_the_graph_is_kept_with_the_time_of_each_node(tmp_path: Path) -> None:
+    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": ["no label", "none", "none"]}
+    found = await annotate(replies, run_dir=tmp_path / "run")
+    with load_run(tmp_path / "run") as run:
+        kept = run.evidence(PAIR.id)
+    assert kept is not None
+    assert [(visit.node, visit.outcome) for visit in kept.visits] == [
+        ("screen", "unclear"), ("generate_test", "generated"), ("execute", "evidence")
+    ]  # fmt: skip
+    assert 0 < sum(visit.seconds for visit in kept.visits) <= found.seconds + 0.01
 
 
 REPLIES = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}

@@ -1,4 +1,4 @@
-"""The command line: `agent annotate`, `ablate`, `exec`, `show`, `replay`, `score`, `review`, `doctor`, `graph`, `env`."""
+"""The command line: annotate, ablate, exec, show, replay, score, report, review, doctor, graph, env."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -159,3 +159,20 @@ def review(
             as_json=as_json,
         )
     )
+
+
+@results.command()
+def report(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or an ablation's.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file [default: report.html in RUN].")] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="GOLD", help="People's labels: scores and calibration.")] = None,
+    evidence: Annotated[
+        Literal["all", "tested", "none"], typer.Option(help="Of which pairs prompts, programs and outputs go in.")
+    ] = "all",
+    max_mb: Annotated[float, typer.Option("--max-mb", min=2, help="As much evidence as fits into so many MB.")] = 15.0,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file that opens without network: figures, and every pair to search, filter and open."""
+    from agent.cli.report import run
+
+    run(run_folder, out=out, gold=gold, kept=evidence, max_mb=max_mb, as_json=as_json)

@@ -1,0 +1,93 @@
+// Draws charts when they come into view, in the page's colours, again when those change.
+
+const drawn = new Map();
+
+function colours() {
+  const probe = document.body.appendChild(make("span", { hidden: true }));
+  const resolve = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const names = ["text", "quiet", "line", "surface", "accent", "accent-2", "good", "bad", "warn", "error", "muted", "inside"];
+  const found = Object.fromEntries(names.map((name) => [name, resolve(name)]));
+  probe.remove();
+  return found;
+}
+
+// The same data with `@name` in place of a colour resolved.
+function coloured(value, palette, key = "") {
+  if (Array.isArray(value)) return value.map((each) => coloured(each, palette, key));
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coloured(each, palette, name)]));
+  }
+  return key === "color" && typeof value === "string" && value.startsWith("@") ? palette[value.slice(1)] : value;
+}
+
+function layoutOf(chart, palette) {
+  const axis = { gridcolor: palette.line, linecolor: palette.line, zerolinecolor: palette.line };
+  const own = coloured(chart.layout, palette);
+  return {
+    ...own,
+    height: chart.height,
+    autosize: true,
+    margin: { l: 8, r: 16, t: 8, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 13, color: palette.text },
+    hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text } },
+    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
+    xaxis: { ...axis, automargin: true, ...own.xaxis, title: { ...own.xaxis.title, font: { size: 12, color: palette.quiet } } },
+    yaxis: { ...axis, ...own.yaxis, title: { ...own.yaxis.title, font: { size: 12, color: palette.quiet } } },
+  };
+}
+
+function draw(place) {
+  const chart = drawn.get(place);
+  const palette = colours();
+  const options = { responsive: true, displaylogo: false, displayModeBar: false };
+  place.dataset.drawn = "yes";
+  return Plotly.react(place, coloured(chart.traces, palette), layoutOf(chart, palette), options);
+}
+
+const seen = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    whole.then(() => draw(target));
+  }
+}, { rootMargin: "300px" });
+
+function chartOf(chart) {
+  const place = make("div", { class: "chart", role: "img", "aria-label": chart.alt });
+  place.style.height = `${chart.height}px`;
+  drawn.set(place, chart);
+  seen.observe(place);
+  return place;
+}
+
+function redraw(all = false) {
+  for (const place of drawn.keys()) if (all || place.dataset.drawn) draw(place);
+}
+
+// Light or dark: the system's until the reader chooses.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+
+function showTheme() {
+  byId("theme").setAttribute("aria-pressed", String(isDark()));
+  redraw();
+}
+
+byId("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  showTheme();
+});
+dark.addEventListener("change", showTheme);
+addEventListener("beforeprint", () => {
+  document.documentElement.dataset.print = "yes";
+  redraw(true);
+});
+addEventListener("afterprint", () => {
+  delete document.documentElement.dataset.print;
+  redraw();
+});

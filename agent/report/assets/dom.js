@@ -1,0 +1,59 @@
+// Puts things on the page. Text of models and datasets becomes text nodes, never markup.
+
+const NARROW = matchMedia("(max-width: 820px)").matches;
+const byId = (id) => document.getElementById(id);
+
+// Control, format, surrogate and private characters change how text looks or hide in it: they are shown as escapes.
+const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
+
+function escapeOf(character) {
+  const code = character.codePointAt(0);
+  if (code < 0x100) return `\\x${code.toString(16).padStart(2, "0")}`;
+  if (code < 0x10000) return `\\u${code.toString(16).padStart(4, "0")}`;
+  return `\\U${code.toString(16).padStart(8, "0")}`;
+}
+
+function plain(text) {
+  return String(text).replace(UNSEEN, escapeOf);
+}
+
+// Text as nodes, with each run of unseen characters set apart.
+function shown(text) {
+  const fragment = document.createDocumentFragment();
+  const whole = String(text);
+  let end = 0;
+  for (const found of whole.matchAll(UNSEEN)) {
+    if (found.index > end) fragment.append(whole.slice(end, found.index));
+    const mark = document.createElement("span");
+    mark.className = "unseen";
+    mark.textContent = escapeOf(found[0]);
+    fragment.append(mark);
+    end = found.index + found[0].length;
+  }
+  fragment.append(whole.slice(end));
+  return fragment;
+}
+
+// An element with attributes and children; a child is a node, a text, or nothing.
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(key, value);
+    else element.setAttribute(key, value === true ? "" : plain(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : shown(child));
+  }
+  return element;
+}
+
+// A table whose rows become stacked cells where the page is narrow.
+function tableOf({ columns, numeric, rows }) {
+  const right = new Set(numeric);
+  const cell = (value, column) => make("td", { "data-name": columns[column], class: right.has(column) && "number" }, value);
+  return make("table", { class: "stack" },
+    make("thead", {}, make("tr", {}, columns.map((name, column) => make("th", { scope: "col", class: right.has(column) && "number" }, name)))),
+    make("tbody", {}, rows.map((row) => make("tr", {}, row.map(cell)))));
+}

@@ -1,0 +1,213 @@
+"""Charts as plain data for Plotly, and tables that say the same.
+
+Colours are names of CSS variables (`@good`), which the page puts in, so that charts follow its theme. Plotly reads a
+little HTML in every text it draws: names that come from a model or a dataset go through `label`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+LABEL_LENGTH = 26
+_ROW_PIXELS = 34
+# Up to here every whole number has its mark, so that nothing is counted in halves.
+_FEW = 6
+_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+class Chart(TypedDict):
+    """A chart: Plotly's traces and layout, its height in pixels, and what it shows in one sentence."""
+
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int
+    alt: str
+
+
+class Table(TypedDict):
+    """A table of texts; `numeric` holds the numbers of the columns that are set to the right."""
+
+    columns: list[str]
+    numeric: list[int]
+    rows: list[list[str]]
+
+
+class Block(TypedDict):
+    """One figure of the page: any of its parts may be missing."""
+
+    title: str
+    text: str
+    chart: Chart | None
+    tables: list[Table]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a stacked bar. `colour` is the name of a CSS variable, `text` what stands in the bar."""
+
+    name: str
+    value: float
+    colour: str
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value with its interval and its colour."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    colour: str = "accent"
+
+
+def block(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Block:
+    """Return a figure."""
+    return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
+
+
+def table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table; `columns` says of each whether it holds numbers."""
+    return {
+        "columns": list(columns),
+        "numeric": [number for number, numeric in enumerate(columns.values()) if numeric],
+        "rows": [list(row) for row in rows],
+    }
+
+
+def label(text: str, limit: int = LABEL_LENGTH) -> str:
+    """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
+    line = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in " ".join(text.split())
+    )
+    return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
+
+
+def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False) -> Chart:
+    """Return horizontal bars of segments, the first row on top; `unit` stands under the axis."""
+    bars: dict[tuple[str, str], list[tuple[int, Segment]]] = {}
+    for position, (_, segments) in enumerate(rows):
+        for segment in segments:
+            # of an empty one the place among the others, which is that in the legend
+            placed = bars.setdefault((segment.name, segment.colour), [])
+            if segment.value:
+                placed.append((position, segment))
+    totals = [sum(segment.value for segment in segments) for _, segments in rows]
+    traces = [
+        _bar(name, colour, placed, [rows[position][0] for position, _ in placed], totals)
+        for (name, colour), placed in bars.items()
+        if placed
+    ]
+    axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
+    if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):
+        axis["dtick"] = 1
+    layout = {
+        "barmode": "stack",
+        "showlegend": legend,
+        "uniformtext": {"mode": "hide", "minsize": 11},
+        "xaxis": axis,
+        "yaxis": _rows_axis([name for name, _ in rows]),
+    }
+    return {"traces": traces, "layout": layout, "height": _height(len(rows), legend), "alt": alt}
+
+
+def bars(values: Iterable[tuple[str, float, str]], *, alt: str, unit: str, colour: str = "accent") -> Chart:
+    """Return one bar for each name, value and text."""
+    rows = [(name, [Segment("", value, colour, text)]) for name, value, text in values]
+    return stacked(rows, alt=alt, unit=unit)
+
+
+def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
+    """Return a dot with its interval for each name, the first on top."""
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [dot.value for dot in dots],
+        "y": list(range(len(dots))),
+        "marker": {"color": [f"@{dot.colour}" for dot in dots], "size": 10},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [dot.high - dot.value for dot in dots],
+            "arrayminus": [dot.value - dot.low for dot in dots],
+            "color": "@muted",
+            "thickness": 2,
+            "width": 5,
+        },
+        "customdata": [f"{label(dot.name, 60)}: {dot.value:.3f} ({dot.low:.3f} to {dot.high:.3f})" for dot in dots],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    axis: dict[str, Any] = {"title": {"text": unit}, "fixedrange": True}
+    if extent is not None:
+        axis["range"] = list(extent)
+    layout = {"showlegend": False, "xaxis": axis, "yaxis": _rows_axis([dot.name for dot in dots])}
+    return {"traces": [trace], "layout": layout, "height": _height(len(dots)), "alt": alt}
+
+
+def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
+    """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
+    dots = intervals(bins, alt=alt, unit="confidence")["traces"][0]
+    error = {**dots.pop("error_x"), "color": "@muted"}
+    trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels"}
+    line = {
+        "type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
+        "line": {"color": "@muted", "dash": "dot"},
+    }  # fmt: skip
+    axis = {"range": [-0.02, 1.02], "fixedrange": True, "dtick": 0.2}
+    layout = {
+        "showlegend": False,
+        "xaxis": {**axis, "title": {"text": "mean confidence"}},
+        "yaxis": {**axis, "title": {"text": "share that is right"}, "automargin": True},
+    }
+    return {"traces": [line, trace], "layout": layout, "height": 380, "alt": alt}
+
+
+def _bar(
+    name: str, colour: str, placed: Sequence[tuple[int, Segment]], rows: Sequence[str], totals: Sequence[float]
+) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": label(name),
+        "x": [segment.value for _, segment in placed],
+        "y": [position for position, _ in placed],
+        "marker": {"color": f"@{colour}"},
+        "text": [label(segment.text or f"{segment.value:g}", 60) for _, segment in placed],
+        "textposition": "inside" if name else "auto",
+        "insidetextanchor": "middle" if name else "end",
+        "textangle": 0,
+        "insidetextfont": {"color": "@inside"},
+        "width": 0.72,
+        "customdata": [
+            _hover(row, segment, totals[position]) for row, (position, segment) in zip(rows, placed, strict=True)
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _hover(row: str, segment: Segment, total: float) -> str:
+    shown = label(segment.text or f"{segment.value:g}", 60)
+    if not segment.name:
+        return f"{label(row, 60)}: {shown}"
+    return f"{label(row, 60)}, {label(segment.name, 60)}: {shown} ({segment.value / total:.1%})"
+
+
+def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
+    # By position: two long names that are cut alike stay two rows, and none is taken for a number or a date.
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": [label(name) for name in names],
+        "range": [len(names) - 0.5, -0.5],
+        "automargin": True,
+        "fixedrange": True,
+        "zeroline": False,
+        "showgrid": False,
+    }
+
+
+def _height(rows: int, legend: bool = False) -> int:
+    return 70 + _ROW_PIXELS * rows + (30 if legend else 0)

@@ -1,0 +1,105 @@
+"""Goes through a run once: figures, and what the page carries along of each pair."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Literal
+
+from agent.report.archive import Shelf
+from agent.report.figures.base import Figure, Seen
+from agent.report.records import SharedTexts, evidence, row, story
+from agent.store import files
+from agent.store.run_view import RunView
+from agent.types import Pair
+
+Kept = Literal["all", "tested", "none"]
+Progress = Callable[[int, int], None]
+
+# A story is found by its row's number; a piece of evidence is what is inflated when a pair is opened.
+STORIES_IN_A_PIECE = 200
+_ROWS_IN_A_PIECE = 2_000
+_EVIDENCE_IN_A_PIECE = 40
+# What a reader is likeliest to open comes first, should not all fit: what is open or disputed, then what was tested.
+_CLASSES = ("evidence-a", "evidence-b", "evidence-c")
+
+
+class Collection:
+    """Rows, stories and evidence, put away compressed; `annotated` is how many annotations were seen."""
+
+    def __init__(self, spool: IO[bytes]) -> None:
+        self.rows = Shelf("rows", spool, records=_ROWS_IN_A_PIECE)
+        # by number of records alone: rows say nothing of where their story is
+        self.stories = Shelf("stories", spool, records=STORIES_IN_A_PIECE, piece_bytes=1 << 62)
+        self.evidence = {name: Shelf(name, spool, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES}
+        self.shared = SharedTexts()
+        self.annotated = 0
+        self.with_evidence = 0
+        self.not_asked_for = 0
+
+    def add(self, seen: Seen, pair: Pair, kept: Kept) -> None:
+        """Take in one annotation."""
+        self.annotated += 1
+        place = None
+        if seen.evidence is not None:
+            if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
+                shelf = self.evidence[_class(seen)]
+                place = (shelf.name, *shelf.add(evidence(seen.evidence, self.shared)))
+                self.with_evidence += 1
+            else:
+                self.not_asked_for += 1
+        self.rows.add(row(seen, pair, place))
+        self.stories.add(story(seen, pair))
+
+    def shelves(self) -> list[Shelf]:
+        """Return all shelves, the dearest first."""
+        shelves = [self.rows, self.stories, *self.evidence.values()]
+        for shelf in shelves:
+            shelf.flush()
+        return shelves
+
+
+def collect(
+    run: RunView,
+    spool: IO[bytes],
+    figures: list[Figure],
+    *,
+    gold: Mapping[str, int] | None = None,
+    kept: Kept = "all",
+    on_progress: Progress | None = None,
+) -> Collection:
+    """Show every annotation of a run to the figures and put its records away.
+
+    Raises:
+        RunFolderError: the folder is damaged.
+        InputError: its input is damaged.
+    """
+    found = Collection(spool)
+    total = len(run.index.done())
+    for seen, pair in _annotations(run, gold or {}):
+        for figure in figures:
+            figure.add(seen)
+        found.add(seen, pair, kept)
+        if on_progress is not None:
+            on_progress(found.annotated, total)
+    return found
+
+
+def _annotations(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Seen, Pair]]:
+    """Yield what is annotated, in the order of the input, the rounds of a pair together."""
+    has_evidence = (run.path / files.EVIDENCE).is_file()
+    rounds: dict[str, list[int]] = defaultdict(list)
+    for pair_id, number in run.index.done():
+        rounds[pair_id].append(number)
+    for pair in run.pairs():
+        for number in sorted(rounds.get(pair.id, ())):
+            annotation = run.annotation(pair.id, number)
+            if annotation is not None:
+                kept = run.evidence(pair.id, number) if has_evidence else None
+                yield Seen(annotation, kept, gold.get(pair.id)), pair
+
+
+def _class(seen: Seen) -> str:
+    if seen.label in ("undecided", "error") or seen.against_test or seen.gold not in (None, seen.annotation.label):
+        return _CLASSES[0]
+    return _CLASSES[1 if seen.annotation.test is not None else 2]

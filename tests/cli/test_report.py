@@ -1,0 +1,76 @@
+"""`agent report` writes a run's page and says where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+from tests.report.reading import Read
+from tests.report.runs import make_pairs, make_run
+from tests.report.test_ablation import write
+
+
+@pytest.fixture
+def run(agent: Commands) -> Path:
+    return make_run(agent.folder / "run", make_pairs(8))
+
+
+@pytest.mark.usefixtures("run")
+def test_the_page_lies_in_the_runs_folder_unless_it_is_said_where(agent: Commands) -> None:
+    ended = agent("report", "run")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == "run/report.html (1.3 MB, 8 annotations)\n"
+    assert len(Read(agent.folder / "run/report.html").rows) == 8
+    assert agent("report", "run", "-o", "page.html").code == 0
+    assert (agent.folder / "page.html").read_bytes() == (agent.folder / "run/report.html").read_bytes()
+
+
+@pytest.mark.usefixtures("run")
+def test_json_tells_file_size_and_what_was_left_out(agent: Commands) -> None:
+    told = agent("report", "run", "--evidence", "none", "--json").json
+    assert told["path"] == "run/report.html"
+    assert told["bytes"] == (agent.folder / "run/report.html").stat().st_size
+    assert (told["annotations"], told["listed"], told["with_evidence"], told["ablation"]) == (8, 8, 0, False)
+    assert told["notes"] == ["Evidence of 8 annotations was not asked for (--evidence)."]
+
+
+@pytest.mark.usefixtures("run")
+def test_with_gold_it_tells_scores_and_calibration(agent: Commands) -> None:
+    rows = [{"id": f"p{number}", "label": number % 2} for number in range(8)]
+    ended = agent("report", "run", "--gold", agent.write("gold.jsonl", rows))
+    assert ended.code == 0
+    read = Read(agent.folder / "run/report.html")
+    assert "Against people's labels" in read.titles
+    assert read.block("Scores")["tables"][0]["rows"][0][:2] == ["accuracy", "0.500"]
+    assert read.block("Calibration")["chart"]
+    assert [row["gold"] for row in read.rows] == [0, 1] * 4
+
+
+def test_an_ablations_folder_stands_for_its_full_run(agent: Commands) -> None:
+    write(agent.folder / "out", "ps_fa", "full")
+    make_run(agent.folder / "out/full", make_pairs(2))
+    assert agent("report", "out").out.startswith("out/full/report.html")
+    read = Read(agent.folder / "out/full/report.html")
+    assert [row[0] for row in read.block("Accuracy of the variants")["tables"][0]["rows"]] == ["ps_fa", "full"]
+
+
+@pytest.mark.usefixtures("run")
+def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) -> None:
+    (agent.folder / "empty").mkdir()
+    (agent.folder / "others.jsonl").write_text(json.dumps({"id": "other", "label": 1}) + "\n")
+    for arguments, code, message in (
+        (("gone",), 2, "gone: no such folder"),
+        (("empty",), 2, "is not the folder of a run"),
+        (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
+        (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
+        (("run", "-o", "gone/page.html"), 3, "gone/page.html"),
+        (("run", "--max-mb", "1"), 2, "--max-mb"),
+    ):
+        ended = agent("report", *arguments)
+        assert (ended.code, ended.out) == (code, "")
+        assert message in ended.err
+        assert "Traceback" not in ended.err
+    assert not (agent.folder / "run/report.html").exists()

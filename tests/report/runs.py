@@ -1,0 +1,151 @@
+"""Makes runs to report on: real folders, with pairs of every kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agent.store import RunFolder
+from agent.types import (
+    Annotation,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    CommandRun,
+    ErrorInfo,
+    Evidence,
+    Exchange,
+    Execution,
+    NodeVisit,
+    Pair,
+    Status,
+    TestReport,
+    Usage,
+    Verdict,
+    WrongOne,
+)
+
+IDENTITY = {
+    "variant": {"name": "full", "start": "screen"},
+    "model": {"default": {"kind": "openai", "model": "a-model"}},
+    "pipeline": {"seed": 0},
+}
+# What would run, load or leave if any of it were taken for markup.
+HOSTILE = (
+    '</script><script>window.hit = 1; alert(1)</script><img src=https://evil.example/a onerror="window.hit = 2">'
+    "<a href='javascript:window.hit = 3'>x</a> ]]> <!-- -- \u2028\u2029 ${7*7} {{7*7}} &lt;b&gt; "
+    "\x1b[31mred\x1b[0m \u202eesrever\u2066 \x00 \u200b \ud800 \U000e0041 end"
+)
+WORDS = ("list", "dict", "value", "parse", "file", "name", "path", "index", "count", "total", "result", "stream", "key")
+
+
+def _words(chance: random.Random, count: int) -> str:
+    return " ".join(chance.choice(WORDS) + str(chance.randrange(100)) for _ in range(count))
+
+
+def _code(chance: random.Random) -> str:
+    lines = [f"    {chance.choice(WORDS)}_{chance.randrange(1000)} = {_words(chance, 3)!r}" for _ in range(10)]
+    return "\n".join(("def f(x):", *lines, "    return x\n"))
+
+
+def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
+    messages = ({"role": "system", "content": f"You are {role}. " * 120}, {"role": "user", "content": text})
+    usage = Usage(calls=1, input_tokens=900, output_tokens=120, cost_usd=0.0004)
+    return Exchange(role=role, key="k" * 64, messages=messages, reply=reply, model="a-model", usage=usage, seconds=1.5,
+                    **fields)  # fmt: skip
+
+
+def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of annotation and evidence of a pair that was tested."""
+    source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
+    passed = number % 4 != 0
+    outcome = CaseOutcome.PASSED if passed else CaseOutcome.FAILED
+    cause = None if passed else Cause.SNIPPET
+    cases = tuple(
+        CaseResult(name=f"test_{n}", outcome=outcome, message="" if passed else _words(chance, 12), cause=cause)
+        for n in range(4)
+    )
+    report = TestReport(status=Status.PASSED if passed else Status.FAILED, cause=cause, cases=cases)
+    runs = [Execution(source=source, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1)]
+    commands: tuple[CommandRun, ...] = ()
+    if number % 5 == 0:
+        broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
+        runs.insert(0, Execution(source=source, report=broken, seconds=0.1))
+        commands = (CommandRun(command="pip install numpy", outcome="installed", output="numpy==2.0"),)
+    generated, reason = _words(chance, 60), _words(chance, 25)
+    annotation = {
+        "label": 1 if passed else 0,
+        "decided_by": "arbitrate",
+        "reason": reason,
+        "test": report,
+        "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
+        "repairs": len(runs) - 1,
+        "strength": 0.5,
+        "confidence": 0.55 + (number % 9) / 20,
+    }
+    evidence = {
+        "template": "# <candidate>\n",
+        "executions": tuple(runs),
+        "commands": commands,
+        "wrong_ones": (
+            WrongOne(kind="returns_nothing", change="return None", status=Status.FAILED),
+            WrongOne(kind="swapped_comparison", change="< became >", status=Status.PASSED),
+        ),
+        "exchanges": (
+            _exchange(
+                "generate_test", f"{pair.query}\n{pair.code}\n{'Write a program. ' * 20}", f"{generated}\n{source}"
+            ),
+            _exchange("arbitrate", f"{pair.query}\n{pair.code}\n{source}\n{'Decide. ' * 20}", reason),
+        ),
+        "visits": (
+            NodeVisit(node="generate_test", outcome="generated", seconds=1.6),
+            NodeVisit(node="execute", outcome="evidence", seconds=0.3),
+            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5),
+        ),
+    }
+    return annotation, evidence
+
+
+def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
+    """Annotate a pair: one in three is tested, one in fifty undecided, one in fifty an error."""
+    chance = random.Random(number)
+    tested = number % 3 == 0
+    verdict = Verdict.UNCLEAR if tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
+    annotation, evidence = _tested(number, pair, chance) if tested else ({}, {})
+    if not tested:
+        reason = _words(chance, 20)
+        annotation = {"label": int(verdict is Verdict.MATCH), "decided_by": "screen", "reason": reason}
+    if number % 50 == 7:
+        annotation |= {"label": None, "decided_by": "arbitrate"}
+    if number % 50 == 8:
+        error = ErrorInfo(type="ReplyError", message="no usable reply")
+        annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
+    screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
+    evidence["exchanges"] = (screened, *evidence.get("exchanges", ()))
+    evidence["visits"] = (NodeVisit(node="screen", outcome=verdict.value, seconds=1.6), *evidence.get("visits", ()))
+    usage = sum((exchange.usage for exchange in evidence["exchanges"]), Usage())
+    fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
+    folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), Evidence(pair=pair, **evidence))
+
+
+def make_pairs(count: int) -> list[Pair]:
+    """Return pairs p0, p1, …; four candidates for each query."""
+    queries = [_words(random.Random(-1 - number), 8) for number in range(count // 4 + 1)]
+    return [
+        Pair(id=f"p{number}", query=f"{queries[number // 4]} number {number}", code=_code(random.Random(number)),
+             meta={"source": "made"})
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def make_run(path: Path, pairs: Iterable[Pair], **changes: Any) -> Path:
+    """Make a finished run; `changes` are fields of every annotation."""
+    pairs = list(pairs)
+    with RunFolder.create_or_resume(
+        path, identity=IDENTITY, pairs=pairs, environment={"host": "secret-host"}
+    ) as folder:
+        for number, pair in enumerate(pairs):
+            commit(folder, number, pair, **changes)
+    return path

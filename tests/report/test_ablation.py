@@ -1,0 +1,135 @@
+"""The table of an ablation beside a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.ablation.table import AblationTable, McNemar, Row, Share
+from agent.ablation.writing import write_table
+from agent.errors import RunFolderError
+from agent.report.ablation import Ablation, blocks, read_ablation
+from agent.report.places import find_run
+from agent.types import Usage
+
+
+def row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[str, Any]:
+    found = None if accuracy is None else {"value": accuracy, "low": accuracy - 0.1, "high": accuracy + 0.05}
+    return {"variant": variant, "title": variant, "accuracy": found, "errors": 0, **fields}
+
+
+def ablation(*rows: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"schema": 1, "pairs": 40, "gold": {"1": 22, "0": 18}, "note": None, "rows": list(rows), **fields}
+
+
+def write(folder: Path, *variants: str, document: Any = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ablation.json").write_text(json.dumps(document or ablation(*map(row, variants))))
+    return folder
+
+
+def make_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def test_accuracies_are_drawn_with_their_intervals_and_the_shown_variant_stands_out() -> None:
+    found = Ablation.model_validate(ablation(row("full"), row("ps_fa", 0.8), row("none", None)))
+    drawn, effort = blocks(found, "ps_fa")
+    assert drawn["chart"] is not None
+    (trace,) = drawn["chart"]["traces"]
+    assert trace["x"] == [0.9, 0.8]
+    assert trace["marker"]["color"] == ["@accent-2", "@accent"]
+    assert "full 0.900, 0.800 to 0.950" in drawn["chart"]["alt"]
+    assert [cells[:2] for cells in drawn["tables"][0]["rows"]] == [
+        ["full", "0.900 (0.800–0.950)"], ["ps_fa", "0.800 (0.700–0.850)"], ["none", "–"]
+    ]  # fmt: skip
+    assert [cells[0] for cells in effort["tables"][0]["rows"]] == ["full", "ps_fa", "none"]
+
+
+def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
+    against = {
+        "against": "full",
+        "only_this_right": 1,
+        "only_full_right": 3,
+        "p": 0.6,
+        "p_holm": 1.0,
+        "note": "too few",
+    }
+    found = Ablation.model_validate(ablation(row("ps_fa", mcnemar=against), note="scripted"))
+    drawn = blocks(found)[0]
+    assert drawn["tables"][0]["rows"][0][-1] == "1 : 3, p = 1 (Holm); too few"
+    assert drawn["text"].startswith("scripted 40 pairs (22 labelled 1, 18 labelled 0)")
+
+
+def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
+    folder = write(tmp_path / "out", "ps_fa", "full")
+    with pytest.raises(RunFolderError, match="none of its runs"):
+        find_run(folder)
+    make_run(folder / "ps_fa")
+    assert find_run(folder)[0] == folder / "ps_fa"
+    make_run(folder / "full")
+    place, found = find_run(folder)
+    assert place == folder / "full"
+    assert found is not None
+    assert [each.variant for each in found.rows] == ["ps_fa", "full"]
+
+
+def test_a_run_of_an_ablation_has_its_table_and_another_run_has_none(tmp_path: Path) -> None:
+    folder = write(tmp_path / "out", "full")
+    place, found = find_run(make_run(folder / "ps_fa"))
+    assert (place, found is not None) == (folder / "ps_fa", True)
+    assert find_run(make_run(tmp_path / "run"))[1] is None
+
+
+def test_a_run_with_a_table_of_its_own_is_itself(tmp_path: Path) -> None:
+    folder = write(make_run(tmp_path / "run"), "full")
+    make_run(folder / "full")
+    assert find_run(folder)[0] == folder
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", ".."])
+def test_a_variants_name_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    make_run(tmp_path / "elsewhere")
+    folder = write(tmp_path / "out", name)
+    with pytest.raises(RunFolderError, match="none of its runs"):
+        find_run(folder)
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    ("{", "is damaged"), ("[]", "is damaged"), ('{"schema": 2}', "has schema 2"),
+    ('{"schema": 1, "pairs": "x"}', "pairs"),
+])  # fmt: skip
+def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "ablation.json").write_text(content)
+    with pytest.raises(RunFolderError, match=told):
+        read_ablation(tmp_path / "ablation.json")
+
+
+def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
+    share = Share(value=0.9, low=0.8, high=0.95)
+    numbers = dict.fromkeys(("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha"), 0.5)
+    effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
+    against = McNemar(against="full", only_this_right=1, only_full_right=9, p=0.02, p_holm=0.04, note=None)
+    written = Row(
+        variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
+        cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
+    )  # fmt: skip
+    table = AblationTable(
+        pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
+        calls={"asked": 90, "made": 30, "separate": 85}, executions={}, paid=Usage(), rows=(written,),
+    )  # fmt: skip
+    write_table(tmp_path, table)
+    found = read_ablation(tmp_path / "ablation.json")
+    (read,) = found.rows
+    names = [name for name in type(read).model_fields if name not in ("accuracy", "mcnemar")]
+    assert {name: getattr(read, name) for name in names} == {name: getattr(written, name) for name in names}
+    assert read.mcnemar is not None
+    assert read.mcnemar.model_dump() == against.model_dump()
+    drawn, effort_block = blocks(found)
+    assert "rounds agree" in drawn["tables"][0]["columns"]
+    assert "Of 90 questions 30 went to a model" in effort_block["text"]

@@ -1,0 +1,192 @@
+"""Figures say what the annotations say; the run's summary, which counts on its own, says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from agent.cli.summary import Summary, Tally
+from agent.report.charts import Block
+from agent.report.figures.base import Figure, Seen, duration, money
+from agent.report.figures.confidence import Confidence
+from agent.report.figures.labels import Deciders, Errors, Funnel
+from agent.report.figures.repairs import Repairs, StandIns
+from agent.report.figures.rounds import Rounds
+from agent.report.figures.running import Executed, Outcomes, WrongOnes
+from agent.report.figures.spending import Cost, Time
+from agent.store import load_run
+from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage
+from tests.report.runs import make_pairs, make_run
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    """Annotations of every kind, with their evidence."""
+    folder = make_run(tmp_path_factory.mktemp("figures") / "run", make_pairs(COUNT))
+    with load_run(folder) as run:
+        return [Seen(found, run.evidence(found.id)) for found in run.annotations()]
+
+
+@pytest.fixture(scope="module")
+def summary(seen: list[Seen]) -> Summary:
+    tally = Tally()
+    for each in seen:
+        tally.add(each.annotation)
+    return tally.summary()
+
+
+def shown(figure: Figure, seen: Sequence[Seen]) -> list[Block]:
+    for each in seen:
+        figure.add(each)
+    return figure.blocks()
+
+
+def cells(block: Block, table: int = 0) -> dict[str, list[str]]:
+    """The rows of a table by their first cell."""
+    return {row[0]: row[1:] for row in block["tables"][table]["rows"]}
+
+
+def test_the_funnel_leads_from_pairs_to_labels(seen: list[Seen], summary: Summary) -> None:
+    (funnel,) = shown(Funnel(COUNT + 5), seen)
+    rows = {(stage, outcome): int(count) for stage, outcome, count, _ in funnel["tables"][0]["rows"]}
+    assert (rows["pairs", "annotated"], rows["pairs", "not yet"]) == (COUNT, 5)
+    assert sum(count for (stage, _), count in rows.items() if stage == "screened") == COUNT
+    assert rows["screened", "unclear"] == rows["programs", "written"] == summary.programs
+    assert rows["executed", "ran"] == summary.programs_executed
+    assert {name: rows["tests", name] for name in summary.statuses} == summary.statuses
+    assert (rows["labels", "1"], rows["labels", "0"]) == (summary.labels["1"], summary.labels["0"])
+    assert rows["labels", "error"] == sum(summary.errors.values())
+    assert rows["labels", "undecided"] == summary.labels["null"] - rows["labels", "error"]
+    assert funnel["chart"] is not None
+    assert f"screened: match {rows['screened', 'match']}" in funnel["chart"]["alt"]
+
+
+def test_a_snippet_that_does_not_parse_has_no_program() -> None:
+    test = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message="invalid syntax")
+    found = Annotation(id="1", input_sha256="", label=0, test=test)
+    (funnel,) = shown(Funnel(1), [Seen(found, Evidence(pair=Pair(id="1", query="q", code="def")))])
+    assert ["programs", "none, for the snippet does not parse", "1", "100.0%"] in funnel["tables"][0]["rows"]
+    assert not any(row[0] in ("executed", "tests") for row in funnel["tables"][0]["rows"])
+
+
+def test_deciders_and_errors_are_those_of_the_summary(seen: list[Seen], summary: Summary) -> None:
+    (deciders,) = shown(Deciders(), seen)
+    assert {name: sum(map(int, row)) for name, row in cells(deciders).items()} == summary.decided_by
+    (errors,) = shown(Errors(), seen)
+    assert {name: int(row[0]) for name, row in cells(errors).items()} == summary.errors
+
+
+def test_programs_that_ran_after_repairs_are_told_from_those_that_ran_at_once(seen: list[Seen]) -> None:
+    figure = Executed()
+    (block,) = shown(figure, seen)
+    repaired = sum(each.annotation.repairs > 0 for each in seen)
+    assert cells(block)["ran after repairs"][0] == str(repaired)
+    assert cells(block)["ran at once"][0] == str(figure.executed - repaired)
+
+
+def test_outcomes_have_their_causes_and_labels(seen: list[Seen], summary: Summary) -> None:
+    causes, labels = shown(Outcomes(), seen)
+    told = {f"{status}: {cause}": int(count) for status, cause, count in causes["tables"][0]["rows"] if cause != "–"}
+    assert told == summary.causes
+    assert sum(int(count) for row in cells(labels).values() for count in row) == summary.programs
+
+
+@pytest.mark.parametrize(("label", "status", "against"), [
+    (0, Status.PASSED, True), (1, Status.PASSED, False), (1, Status.FAILED, True), (0, Status.FAILED, False),
+    (1, Status.ERROR, False), (None, Status.PASSED, False),
+])  # fmt: skip
+def test_a_label_goes_against_a_test_that_says_the_other(label: int | None, status: Status, against: bool) -> None:
+    found = Annotation.model_validate({"id": "1", "input_sha256": "", "label": label, "test": {"status": status}})
+    assert Seen(found).against_test is against
+
+
+def test_wrong_ones_are_counted_by_kind(seen: list[Seen], summary: Summary) -> None:
+    (block,) = shown(WrongOnes(), seen)
+    tested = str(summary.programs)
+    assert cells(block) == {
+        "returns_nothing": [tested, tested, "100.0%"], "swapped_comparison": [tested, "0", "0.0%"]
+    }  # fmt: skip
+
+
+def test_repairs_and_stand_ins_are_those_of_the_summary(seen: list[Seen], summary: Summary) -> None:
+    (repairs,) = shown(Repairs(), seen)
+    assert f"{summary.repairs} repairs on {summary.pairs_repaired} pairs" in repairs["text"]
+    assert cells(repairs) == {"packages installed": [str(summary.repairs)]}
+    (stand_ins,) = shown(StandIns(), seen)
+    assert f"{summary.pairs_with_stand_ins} of {summary.programs} programs" in stand_ins["text"]
+    assert cells(stand_ins, 1) == {"FakeClient": [str(summary.pairs_with_stand_ins)]}
+
+
+def test_cost_by_node_adds_up_to_the_whole(seen: list[Seen], summary: Summary) -> None:
+    figure = Cost()
+    (block,) = shown(figure, seen)
+    assert sum(int(row[0]) for row in cells(block).values()) == summary.usage.calls == figure.usage.calls
+    assert list(cells(block)) == ["screen", "generate_test", "arbitrate"]
+    assert block["chart"] is not None
+    assert block["chart"]["layout"]["xaxis"]["title"]["text"] == "US dollars"
+
+
+def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
+    def unpriced(each: Seen) -> Seen:
+        assert each.evidence is not None
+        exchanges = [
+            exchange.model_copy(update={"usage": exchange.usage + Usage(cost_usd=None)})
+            for exchange in each.evidence.exchanges
+        ]
+        return Seen(each.annotation, each.evidence.model_copy(update={"exchanges": tuple(exchanges)}))
+
+    (block,) = shown(Cost(), [unpriced(each) for each in seen])
+    assert {row[-1] for row in cells(block).values()} == {"unknown"}
+    assert block["chart"] is not None
+    assert block["chart"]["layout"]["xaxis"]["title"]["text"].startswith("tokens")
+
+
+def test_time_by_node_is_parted_into_model_programs_and_rest(seen: list[Seen], summary: Summary) -> None:
+    (block,) = shown(Time(), seen)
+    assert cells(block)["screen"][0] == str(COUNT)
+    assert cells(block)["execute"] == [
+        str(summary.programs), "300 ms", duration(summary.programs * 0.3), "0 ms",
+        duration(0.1 * (summary.programs + summary.repairs)),
+        duration(summary.programs * 0.3 - 0.1 * (summary.programs + summary.repairs)),
+    ]  # fmt: skip
+
+
+def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) -> None:
+    old = [Seen(each.annotation, each.evidence and each.evidence.model_copy(update={"visits": ()})) for each in seen]
+    (block,) = shown(Time(), old)
+    assert (block["chart"], block["tables"]) == (None, [])
+    assert "before the time of each node was noted" in block["text"]
+
+
+def test_confidence_is_drawn_where_there_is_any(seen: list[Seen]) -> None:
+    (block,) = shown(Confidence(), seen)
+    told = sum(each.annotation.confidence is not None for each in seen)
+    assert sum(int(count) for row in cells(block).values() for count in row) == told
+    assert shown(Confidence(), [Seen(each.annotation.model_copy(update={"confidence": None})) for each in seen]) == []
+
+
+@pytest.mark.parametrize(("confidence", "name"), [(0.0, "0.0 to 0.1"), (0.95, "0.9 to 1.0"), (1.0, "0.9 to 1.0")])
+def test_the_ends_of_confidence_have_their_bins(confidence: float, name: str) -> None:
+    found = Annotation(id="1", input_sha256="", label=1, confidence=confidence)
+    (block,) = shown(Confidence(), [Seen(found)])
+    assert list(cells(block)) == [name]
+
+
+def test_rounds_are_told_with_their_majority_and_agreement() -> None:
+    labels = {"a": (1, 1, 0), "b": (0, 0, 0)}
+    found = [
+        Seen(Annotation.model_validate({"id": pair, "input_sha256": "", "round": number, "label": label}))
+        for pair, each in labels.items() for number, label in enumerate(each)
+    ]  # fmt: skip
+    (block,) = shown(Rounds(), found)
+    assert cells(block)["majority"][:2] == ["1", "1"]
+    assert "66.7%" in block["text"]
+    assert shown(Rounds(), found[:1]) == []
+
+
+@pytest.mark.parametrize(("cost", "told"), [(None, "unknown"), (0.0, "$0"), (0.0123, "$0.0123"), (1234.5, "$1,234.50")])
+def test_money_is_told_as_far_as_it_matters(cost: float | None, told: str) -> None:
+    assert money(cost) == told
