@@ -65,7 +65,7 @@ class VariantRow(_Row):
 
 
 class Ablation(_Row):
-    """What `agent ablate` leaves in `ablation.json`; `gold` counts its labels, `calls` questions asked and made."""
+    """What `agent ablate` leaves in `ablation.json`; `gold` counts people's labels, `calls` questions."""
 
     pairs: int
     gold: dict[str, int] = {}
