@@ -11,12 +11,16 @@ from agent.sandbox.base import HASH_SEED
 from agent.state import State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
+_PATIENCE = 2
+"""How many times as long as the first a further run may take."""
+
 
 class CheckFlakiness:
     """Run a program again that has time, randomness or order in it; the runs must agree case by case.
 
     `flakiness_runs` in all, each in a fresh sandbox (what an earlier one wrote is no flakiness) and with another seed
-    of hashes, which decides the order of sets. A program that took all its time is not run again.
+    of hashes, which decides the order of sets. A program that took all its time is not run again; the others have more
+    of it than the first time, so that a busy machine makes no test flaky.
     """
 
     name = "check_flakiness"
@@ -42,8 +46,9 @@ class CheckFlakiness:
         program = state["program"]
         job = job_for(program, state.get("environment"), tools)
         await tools.sandbox.renew()
+        options = {**job.options, HASH_SEED: str(seed)}
         # a run that is remembered would agree with itself: this one has to be made
-        result = await tools.sandbox.run(replace(job, options={**job.options, HASH_SEED: str(seed)}))
+        result = await tools.sandbox.run(replace(job, options=options, timeout=_PATIENCE * job.timeout))
         return tools.language.report(program, result)
 
 

@@ -1,4 +1,7 @@
-"""Finds what may make equal runs of a Python program end differently: time, chance and order."""
+"""Finds what may make equal runs of a Python program end differently: time, chance and order.
+
+The names of temporary files are left out: nearly every program that writes has some, and hardly any looks at them.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,12 @@ _MODULES: Mapping[str, str] = {
     "random": "random",
     "secrets": "random",
     "uuid": "random",
-    "tempfile": "random",
     "faker": "random",
     "threading": "threads",
     "_thread": "threads",
     "concurrent": "threads",
     "multiprocessing": "threads",
     "queue": "threads",
-    "asyncio": "threads",
     "glob": "order of files",
 }
 _ATTRIBUTES: Mapping[str, str] = {
@@ -35,6 +36,11 @@ _ATTRIBUTES: Mapping[str, str] = {
     "random": "random",
     "urandom": "random",
     "shuffle": "random",
+    "create_task": "tasks",
+    "gather": "tasks",
+    "as_completed": "tasks",
+    "to_thread": "threads",
+    "run_in_executor": "threads",
     "listdir": "order of files",
     "scandir": "order of files",
     "walk": "order of files",

@@ -26,6 +26,7 @@ def program(code: str, template: str = TEMPLATE) -> Program:
         ("return {part for part in x}", "order of sets"),
         ("import os\n    return os.listdir(x)", "order of files"),
         ("import threading\n    return threading.Thread(target=x)", "threads"),
+        ("import asyncio\n    return asyncio.gather(*x)", "tasks"),
         ("return hash(x)", "hashes"),
         ("return id(x)", "addresses"),
     ],
@@ -37,6 +38,11 @@ def test_time_chance_and_order_are_seen_in_the_snippet(body: str, what: str) -> 
 def test_they_are_seen_in_the_program_around_it_too() -> None:
     template = "import random\n" + TEMPLATE
     assert PythonLanguage().varying(program("def f(x):\n    return x * x", template)) == ("random",)
+
+
+def test_a_temporary_file_or_a_coroutine_alone_is_none() -> None:
+    template = "import asyncio\nimport tempfile\n" + TEMPLATE
+    assert PythonLanguage().varying(program("async def f(x):\n    return x * x", template)) == ()
 
 
 def test_a_program_of_values_alone_has_none() -> None:
