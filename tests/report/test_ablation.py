@@ -121,7 +121,8 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     )  # fmt: skip
     table = AblationTable(
         pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
-        calls={"asked": 90, "made": 30, "separate": 85}, executions={"asked": 9, "made": 3}, paid=Usage(), rows=(written,),
+        calls={"asked": 90, "made": 30, "separate": 85}, executions={"asked": 9, "made": 3}, paid=Usage(),
+        rows=(written,),
     )  # fmt: skip
     write_table(tmp_path, table)
     found = read_ablation(tmp_path / "ablation.json")

@@ -1,140 +1,19 @@
-"""The page in a real browser: finding and opening pairs, at any width, in light and dark, with hostile pairs."""
+"""The page in a real browser: finding and opening pairs, at any width, in light and dark."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from agent.report import Report
-from agent.report.ablation import Ablation
-from agent.report.figures.gold import blocks as gold_blocks
-from agent.scoring.report import report as scored
-from agent.store import RunFolder, load_run
-from agent.types import CommandRun, ErrorInfo, Evidence, Exchange, Execution, Pair, Status, TestReport, WrongOne
-from tests.conftest import browser as browser_path
-from tests.report.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run
-from tests.report.test_ablation import ablation, row
+from agent.store import load_run
+from tests.report.browsing import COUNT, Opener
+from tests.report.runs import make_pairs, make_run
 
 pytestmark = pytest.mark.chromium
-COUNT = 130
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with every section."""
-    folder = tmp_path_factory.mktemp("page")
-    run = make_run(folder / "run", make_pairs(COUNT))
-    gold = folder / "gold.jsonl"
-    gold.write_text("".join(json.dumps({"id": f"p{n}", "label": n % 2}) + "\n" for n in range(COUNT)))
-    table = Ablation.model_validate(ablation(row("full"), row("ps_fa", 0.8)))
-    with load_run(run) as view:
-        labels = {f"p{n}": n % 2 for n in range(COUNT)}
-        Report(view, ablation=table, gold=labels, against_gold=gold_blocks(scored([run], gold))).write(
-            folder / "r.html"
-        )
-    return folder / "r.html"
-
-
-@pytest.fixture(scope="module")
-def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on a pair that is hostile wherever it has a text, and on a harmless one."""
-    folder = tmp_path_factory.mktemp("hostile")
-    report = TestReport(status=Status.ERROR, message=HOSTILE)
-    evidence = {
-        "exchanges": (
-            Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
-                     messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
-        ),
-        "executions": (Execution(source=HOSTILE, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,)),),
-        "commands": (CommandRun(command=HOSTILE, outcome="ran", output=HOSTILE),),
-        "wrong_ones": (WrongOne(kind=HOSTILE, change=HOSTILE, status=Status.FAILED),),
-        "template": HOSTILE,
-    }  # fmt: skip
-    pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})
-    pairs = [pair, Pair(id="tame", query="tame", code="pass"), Pair(id="", query="", code="")]
-    identity = {**IDENTITY, "model": {"default": {"model": HOSTILE}}}
-    with RunFolder.create_or_resume(
-        folder / "run", identity=identity, pairs=pairs, environment={HOSTILE: HOSTILE}
-    ) as run:
-        texts = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE, "test": report}
-        commit(run, 0, pair, **texts)
-        run._evidence.put(Evidence(pair=pair, **evidence))
-        commit(run, 1, pairs[1], label=None, error=ErrorInfo(type=HOSTILE, message=HOSTILE))
-        commit(run, 2, pairs[2])
-    with load_run(folder / "run") as view:
-        Report(view).write(folder / "r.html")
-    return folder / "r.html"
-
-
-class Opened:
-    """A page, what it asked for besides its own file, and what it complained of."""
-
-    def __init__(self, page: Page, file: Path) -> None:
-        self.page = page
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.route("**/*", lambda route: self._guard(route, file.as_uri()))
-        page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready]")
-
-    def _guard(self, route: Route, own: str) -> None:
-        if route.request.url == own:
-            route.continue_()
-        else:
-            self.requests.append(route.request.url)
-            route.abort()
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the rows that are shown."""
-        return self.page.locator("#table tbody button.open").all_inner_texts()
-
-    def pick(self, name: str, value: str) -> None:
-        """Choose the value that begins so in a filter."""
-        select = self.page.locator(f"select[name={name}]")
-        texts = select.locator("option").all_inner_texts()
-        select.select_option(index=next(number for number, text in enumerate(texts) if text.startswith(f"{value} (")))
-
-    def draw_all(self) -> None:
-        """Bring every chart into view, and wait until all are drawn."""
-        for chart in self.page.locator(".chart").all():
-            chart.scroll_into_view_if_needed()
-            expect(chart.locator(".main-svg").first).to_be_attached()
-
-
-Opener = Callable[..., Opened]
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opener]:
-    """Opens reports; afterwards nothing was asked for and nothing was complained of."""
-    pages: list[Opened] = []
-
-    def opened(file: Path, width: int = 1280, **options: Any) -> Opened:
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        pages.append(Opened(context.new_page(), file))
-        return pages[-1]
-
-    yield opened
-    for each in pages:
-        assert each.page.evaluate("window.hit") is None
-        assert (each.requests, each.complaints) == ([], [])
-        each.page.context.close()
 
 
 def test_every_section_is_there_with_its_charts_drawn(opened: Opener, full_report: Path) -> None:
@@ -242,60 +121,6 @@ def test_an_open_pair_leads_on_over_the_pages_of_the_table(opened: Opener, full_
     view.page.get_by_role("button", name="Close").click()
     assert view.ids[0] == "p50"
     assert view.page.evaluate("document.activeElement.textContent") == "p50"
-
-
-def test_hostile_text_is_shown_as_text_wherever_it_is(opened: Opener, hostile_report: Path) -> None:
-    view = opened(hostile_report)
-    view.draw_all()
-    shown = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
-    assert shown in view.page.locator("#table tbody").inner_text()
-    assert view.page.locator("#table tbody script, #table tbody img, #table tbody a").count() == 0
-    view.page.locator("#table tbody button.open").first.click()
-    pair = view.page.locator("dialog#pair")
-    expect(pair).to_be_visible()
-    assert pair.locator("script, img, a, iframe, object, form").count() == 0
-    # the same text in every place: query, code, context, reason, replies, prompts, program, output, commands, fields
-    assert pair.evaluate("pair => pair.textContent").count(shown) >= 17
-    view.page.keyboard.press("ArrowRight")
-    expect(pair.locator("h2")).to_have_text("tame")
-    assert shown in pair.inner_text()
-    assert view.page.locator("a[href]:not([href^='#'])").count() == 0
-
-
-def test_characters_that_hide_or_turn_text_are_shown_as_escapes(opened: Opener, hostile_report: Path) -> None:
-    view = opened(hostile_report)
-    view.draw_all()
-    view.page.locator("#table tbody button.open").first.click()
-    expect(view.page.locator("dialog#pair")).to_be_visible()
-    whole = view.page.evaluate(
-        "document.querySelector('main').textContent + document.querySelector('dialog').textContent"
-    )
-    assert not set(whole) & set("\x00\x1b\u202e\u2066\u200b\u2028\u2029\ud800\U000e0041")
-    code = view.page.locator("dialog#pair section", has_text="Code").first.inner_text()
-    for escape in ("\\x1b[31mred", "\\u202eesrever\\u2066", "\\x00", "\\u200b", "\\ud800", "\\U000e0041", "&lt;b&gt;"):
-        assert escape in code
-
-
-def test_a_pair_without_a_name_can_be_opened(opened: Opener, hostile_report: Path) -> None:
-    view = opened(hostile_report)
-    view.page.get_by_role("button", name="(no id)").click()
-    expect(view.page.locator("dialog#pair h2")).to_have_text("(no id)")
-
-
-def test_even_a_script_that_writes_markup_may_not(opened: Opener, full_report: Path) -> None:
-    view = opened(full_report)
-    for attempt in (
-        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit = 1\">')",
-        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.hit = 1'}))",
-        "new Promise((yes, no) => setTimeout(() => { try { yes(eval('window.hit = 1')) } catch (e) { no(e) } }))",
-        "fetch('https://evil.example/')",
-    ):
-        refused = view.page.evaluate(
-            f"(async () => {{ try {{ await {attempt}; return false }} catch {{ return true }} }})()"
-        )
-        assert refused, attempt
-    assert view.complaints
-    view.complaints.clear()
 
 
 @pytest.mark.parametrize("width", [400, 900, 1280])

@@ -8,7 +8,7 @@ const FIELDS = [
   ["query", "query", (row) => make("span", { class: "clamp", dir: "auto" }, row.query)],
   ["label", "label", (row) => chip(row.label, row.label)],
   ["decided by", "decided_by", (row) => row.decided_by ?? "–"],
-  ["test", "status", (row) => [row.status ?? "–", row.cause && make("span", { class: "quiet" }, ` ${row.cause}`)]],
+  ["test", "status", (row) => make("span", {}, row.status ?? "–", row.cause && make("span", { class: "quiet" }, ` ${row.cause}`))],
   ["confidence", "confidence", (row) => number(row.confidence), true],
   ["gold", "gold", (row) => (row.gold === null ? "–" : String(row.gold)), true],
   ["time", "seconds", (row) => `${number(row.seconds, 1)} s`, true],

@@ -1,0 +1,51 @@
+"""A report in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, Route, expect
+
+COUNT = 130
+
+
+class Opened:
+    """A page, what it asked for besides its own file, and what it complained of."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.route("**/*", lambda route: self._guard(route, file.as_uri()))
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready]")
+
+    def _guard(self, route: Route, own: str) -> None:
+        if route.request.url == own:
+            route.continue_()
+        else:
+            self.requests.append(route.request.url)
+            route.abort()
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rows that are shown."""
+        return self.page.locator("#table tbody button.open").all_inner_texts()
+
+    def pick(self, name: str, value: str) -> None:
+        """Choose the value that begins so in a filter."""
+        select = self.page.locator(f"select[name={name}]")
+        texts = select.locator("option").all_inner_texts()
+        select.select_option(index=next(number for number, text in enumerate(texts) if text.startswith(f"{value} (")))
+
+    def draw_all(self) -> None:
+        """Bring every chart into view, and wait until all are drawn."""
+        for chart in self.page.locator(".chart").all():
+            chart.scroll_into_view_if_needed()
+            expect(chart.locator(".main-svg").first).to_be_attached()
+
+
+Opener = Callable[..., Opened]
