@@ -47,7 +47,7 @@ class CheckFlakiness:
         job = job_for(program, state.get("environment"), tools)
         await tools.sandbox.renew()
         options = {**job.options, HASH_SEED: str(seed)}
-        # a run that is remembered would agree with itself: this one has to be made
+        # with a seed of its own it is another job, so that no remembered run stands for two of these
         result = await tools.sandbox.run(replace(job, options=options, timeout=_PATIENCE * job.timeout))
         return tools.language.report(program, result)
 

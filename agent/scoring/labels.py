@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import InputError
 from agent.scoring.rows import Row, read_rows
+from agent.store.majority import majority
 
 Labels = Mapping[str, int | None]
 
@@ -28,14 +28,6 @@ class LabelFile:
     path: Path
     annotators: tuple[Annotator, ...]
     queries: dict[str, str]
-
-
-def majority(votes: Iterable[int | None]) -> int | None:
-    """Return the label that most votes are for, null votes left out; None in a tie or without votes."""
-    most = Counter(vote for vote in votes if vote is not None).most_common(2)
-    if not most or (len(most) > 1 and most[0][1] == most[1][1]):
-        return None
-    return most[0][0]
 
 
 def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:

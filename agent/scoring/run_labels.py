@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import UsageError
-from agent.scoring.labels import Annotator, majority
+from agent.scoring.labels import Annotator
+from agent.store.majority import majority
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Status
 

@@ -16,7 +16,7 @@ from agent.types import Annotation
 Label = Literal[0, 1] | None
 
 
-def majority(labels: Iterable[Label]) -> Label:
+def majority(labels: Iterable[int | None]) -> Label:
     """Return the label that more of them have; None on a tie, or when there is no label. None among them abstains."""
     counts = Counter(label for label in labels if label is not None)
     if counts[0] == counts[1]:

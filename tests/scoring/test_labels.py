@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import InputError, RunFolderError, UsageError
-from agent.scoring.labels import Annotator, majority, majority_of, read_labels
+from agent.scoring.labels import Annotator, majority_of, read_labels
 from agent.scoring.run_labels import read_run_labels
+from agent.store.majority import majority
 from agent.types import Status
 from tests.scoring.runs import annotated, make_error, write_lines, write_run
 
