@@ -85,10 +85,11 @@ def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:
 
 def _work(view: RunView, ids: frozenset[str], rounds: int) -> Work:
     work, votes = Work(), Votes()
-    for annotation in view.annotations():
-        if annotation.id in ids and annotation.round < rounds:
-            work.add(annotation, view.evidence(annotation.id, annotation.round))
-            votes.add_annotation(annotation)
+    wanted = [each for each in view.annotations() if each.id in ids and each.round < rounds]
+    # in one order, whichever pair was finished first: sums of the same numbers are then the same
+    for annotation in sorted(wanted, key=lambda each: (each.id, each.round)):
+        work.add(annotation, view.evidence(annotation.id, annotation.round))
+        votes.add_annotation(annotation)
     labels = votes.labels()
     work.labels = {each.id: each.label for each in labels}
     work.agreement = mean_agreement(labels)
