@@ -61,7 +61,7 @@ async def test_what_a_run_executed_in_docker_ends_as_it_did(tmp_path: Path) -> N
 @pytest.mark.bwrap
 async def test_failures_and_time_outs_are_outcomes_like_others(tmp_path: Path, bwrap: BwrapBackend) -> None:
     run = tmp_path / "run"
-    await make_run(run, bwrap, {"fails": FAILS, "endless": ENDLESS}, timeout=0.5)
+    await make_run(run, bwrap, {"fails": FAILS, "endless": ENDLESS}, timeout=2)
     async with replayer(run, bwrap) as again:
         fails, endless = await again.replay("fails"), await again.replay("endless")
     assert (fails.same, fails.report.status, fails.report.cause) == (True, Status.FAILED, Cause.SNIPPET)
