@@ -39,7 +39,6 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
 def remarks(table: AblationTable) -> list[str]:
     """Return what has to be said of the table: what its figures are, and what they are not."""
     calls, executions = table.calls, table.executions
-    share = f" ({calls['made'] / calls['separate']:.1%})" if calls["separate"] else ""
     told = [table.note] if table.note else []
     gold = f"{table.gold['1']} are a match, {table.gold['0']} are not"
     missing = f"; {table.unlabelled} without gold are left out of the measures" if table.unlabelled else ""
@@ -48,12 +47,14 @@ def remarks(table: AblationTable) -> list[str]:
         told.append(f"Labels are the majority of {table.rounds} rounds.")
     told.append(
         "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
-        "of the pairs with a label. p (Holm) is adjusted for all rows."
+        "of the pairs with a label."
     )
+    tested = any(row.mcnemar for row in table.rows)
+    told.append("p (Holm) is adjusted for all rows." if tested else "No test is made: full is not among the variants.")
     told.append(
-        f"{calls['made']} calls were made where separate runs make {calls['separate']}{share}, and "
-        f"{executions['made']} of {executions['asked']} executions. Seconds are those of models and programs, without "
-        "waiting for a turn."
+        f"{calls['made']} calls were made, beside the replies that the cache had from before; separate runs, each with "
+        f"an empty cache, make {calls['separate']}. {executions['made']} of {executions['asked']} executions were "
+        "made. Seconds are those of models and executions: waiting, runs on wrong code and repeats are not in them."
     )
     told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
     return told

@@ -13,8 +13,9 @@ from agent.ablation.sections import Section, remarks, sections
 from agent.ablation.table import AblationTable, Row
 from agent.datasets.encoding import dumps
 from agent.store.documents import flatten, replacing
+from agent.store.files import ABLATION
 
-JSON, CSV, MARKDOWN = "ablation.json", "ablation.csv", "ablation.md"
+JSON, CSV, MARKDOWN = ABLATION, "ablation.csv", "ablation.md"
 _FORMULA = tuple("=+-@\t\r")
 
 

@@ -10,6 +10,8 @@ EVIDENCE = "evidence.sqlite"
 LABELS = "labels.jsonl"
 REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
+ABLATION = "ablation.json"
+"""In the folder that holds the runs of an ablation."""
 
 # What a run that was killed while it was made may have left.
 UNFINISHED = frozenset(

@@ -26,6 +26,9 @@ def load_run(path: Path | str) -> RunView:
     path = Path(path)
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
+    if (path / files.ABLATION).is_file():
+        runs = ", ".join(str(each.parent) for each in sorted(path.glob(f"*/{files.MANIFEST}")))
+        raise RunFolderError(f"{path}: is the folder of an ablation; give one of its runs: {runs}")
     if not (path / files.MANIFEST).is_file():
         raise RunFolderError(f"{path}: is not the folder of a run (no {files.MANIFEST} in it)")
     return RunView(path, read_manifest(path / files.MANIFEST))

@@ -132,6 +132,14 @@ def test_the_table_is_printed_in_parts_of_120_columns_and_says_what_scripted_rep
     assert "mean nothing for a real model" in (agent.folder / "out/ablation.md").read_text()
 
 
+def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent: Commands) -> None:
+    done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out")
+    assert "No test is made: full is not among the variants." in " ".join(done.out.split())
+    refused = agent("show", "out")
+    assert refused.code == 2
+    assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
+
+
 def test_json_is_the_table_alone_with_the_fields_of_the_contract(agent: Commands) -> None:
     done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out", "--json")
     assert done.json == json.loads((agent.folder / "out/ablation.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from agent.nodes.check_validity import is_vacuous
 from agent.report.charts import Block, Segment, block, stacked, table
 from agent.report.figures.base import LABEL_COLOURS, STATUS_COLOURS, Seen, share
 from agent.types import Cause
@@ -138,8 +139,9 @@ class WrongOnes:
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
         self._pairs += seen.annotation.strength is not None
-        self._vacuous += seen.annotation.strength == 0
-        for wrong in seen.evidence.wrong_ones if seen.evidence is not None else ():
+        wrong_ones = () if seen.evidence is None else seen.evidence.wrong_ones
+        self._vacuous += is_vacuous(wrong_ones)
+        for wrong in wrong_ones:
             self._tried[wrong.kind] += 1
             self._killed[wrong.kind] += wrong.killed
 
@@ -162,7 +164,7 @@ class WrongOnes:
             block(
                 "Strength of the programs",
                 f"Wrong ones were put in the snippet's place for {self._pairs:,} pairs; "
-                f"{self._vacuous:,} programs noticed none of them.",
+                f"{self._vacuous:,} programs noticed nothing but crashes: they prove nothing.",
                 stacked(rows, alt="Wrong ones noticed and missed, by kind.", unit="wrong ones", legend=True),
                 [table({"kind": False, "tried": True, "noticed": True, "share": True}, cells)],
             )
