@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from agent.cli.summary import Summary, Tally
+from agent.languages.base import RAISES, RETURNS_NOTHING
 from agent.report.charts import Block
 from agent.report.figures.base import Figure, Seen, duration, money
 from agent.report.figures.confidence import Confidence
@@ -16,7 +17,7 @@ from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store import load_run
-from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage
+from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage, WrongOne
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -109,6 +110,17 @@ def test_wrong_ones_are_counted_by_kind(seen: list[Seen], summary: Summary) -> N
     assert cells(block) == {
         "returns_nothing": [tested, tested, "100.0%"], "swapped_comparison": [tested, "0", "0.0%"]
     }  # fmt: skip
+
+
+def test_a_program_that_noticed_nothing_but_a_crash_is_one_that_proves_nothing() -> None:
+    annotation = Annotation(id="1", input_sha256="", strength=0.5)
+    tried = (
+        WrongOne(kind=RETURNS_NOTHING, change="nothing", status=Status.PASSED),
+        WrongOne(kind=RAISES, change="an error", status=Status.ERROR),
+    )
+    seen = [Seen(annotation, Evidence(pair=Pair(id="1", query="q", code="c"), wrong_ones=tried))]
+    (block,) = shown(WrongOnes(), seen)
+    assert "1 programs noticed nothing but crashes" in block["text"]
 
 
 def test_repairs_and_stand_ins_are_those_of_the_summary(seen: list[Seen], summary: Summary) -> None:
