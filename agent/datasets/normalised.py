@@ -58,7 +58,7 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
     Raises:
         InputError: the file is missing or damaged.
     """
-    for record in records(path):
+    for record in records(path, regular=True):
         if isinstance(record, BadLine):
             raise InputError(record.cause, path=path, line=record.line)
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.datasets.encoding import bad_byte, finite_float, loads, refuse_constant
+from agent.datasets.regular import open_regular
 from agent.errors import InputError
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -43,8 +44,10 @@ class Record:
     prefix: str = ""
 
 
-def records(path: Path) -> Iterator[Record | BadLine]:
+def records(path: Path, *, regular: bool = False) -> Iterator[Record | BadLine]:
     """Yield the records of a file in order; a line that is not JSON as a `BadLine`.
+
+    With `regular`, what is no ordinary file is refused rather than waited for.
 
     Raises:
         InputError: the file as a whole cannot be read.
@@ -52,7 +55,7 @@ def records(path: Path) -> Iterator[Record | BadLine]:
     name = path.name.lower()
     if "\0" in str(path):
         raise InputError("a path cannot hold NUL", path=repr(str(path)))
-    with _opened(path) as file:
+    with _opened(path, regular) as file:
         if not name.endswith(_SUFFIXES):
             wanted = ", ".join(_SUFFIXES)
             cause = f"the name ends in none of {wanted}; convert it to one JSON object per line"
@@ -64,13 +67,13 @@ def records(path: Path) -> Iterator[Record | BadLine]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path, regular: bool) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, and say in words what the system says in codes."""
     try:
         compressed = path.name.lower().endswith(".gz")
-        with gzip.open(path) if compressed else path.open("rb") as file:
+        with open_regular(path) if regular else path.open("rb") as raw:
             # A GzipFile reads line by line in Python; behind a buffer it is four times as fast.
-            yield io.BufferedReader(file, _BUFFER) if isinstance(file, gzip.GzipFile) else file
+            yield io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER) if compressed else raw
     except FileNotFoundError:
         raise InputError("no such file", path=path) from None
     except IsADirectoryError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.datasets.encoding import loads
+from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError
 from agent.report.charts import Block, Dot, Table, block, intervals, table
 
@@ -81,7 +82,7 @@ def read_ablation(path: Path) -> Ablation:
         RunFolderError: it is damaged or of a newer version.
     """
     try:
-        record = loads(path.read_bytes())
+        record = loads(read_regular(path))
         if isinstance(record, dict) and record.get("schema") != _SCHEMA:
             raise RunFolderError(f"{path}: has schema {record.get('schema')}, this version reads {_SCHEMA}")
         return Ablation.model_validate(record)

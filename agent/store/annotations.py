@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
 from agent.store import files
 from agent.store.failures import write_failure, writing
+from agent.store.opening import open_own
 from agent.types import SCHEMA_VERSION, Annotation
 
 Key = tuple[str, int]
@@ -30,7 +32,7 @@ class AnnotationIndex:
         self._offsets: dict[Key, int] = {}
         self._errors: set[Key] = set()
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 for number, line in enumerate(file, start=1):
                     if line.endswith(b"\n"):
                         self._add_line(line, number)
@@ -55,7 +57,7 @@ class AnnotationIndex:
         offset = self._offsets.get(key)
         if offset is None:
             return None
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(offset)
             return decode_annotation(file.readline())
 
@@ -70,7 +72,7 @@ class AnnotationIndex:
     def _lines(self) -> Iterator[bytes]:
         last = set(self._offsets.values())
         position = 0
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             for line in file:
                 if position in last:
                     yield line
@@ -99,14 +101,13 @@ class AnnotationLog:
     The caller holds the folder's lock: there is one writer.
 
     Raises:
-        RunFolderError: a whole line is not an annotation.
+        RunFolderError: a whole line is not an annotation, or the file is a link or something else than a file.
         StorageError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with writing(path):
-            self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._descriptor: int | None = open_own(path, os.O_APPEND)
         try:
             self.index = AnnotationIndex(path)
             with writing(path):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from agent.datasets.encoding import dumps, loads
 from agent.store.failures import writing
 
 _NOT_SET = object()
+_SHOWN = 40
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,8 +74,8 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         StorageError: it cannot be written; `path` is as before.
     """
-    draft = path.with_name(path.name + ".tmp")
     with writing(path):
+        draft = _new_draft(path)
         try:
             yield draft
             _to_disk(draft, os.O_RDWR)
@@ -79,6 +84,34 @@ def replacing(path: Path) -> Iterator[Path]:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
+
+
+def remove_drafts(folder: Path, names: Collection[str]) -> None:
+    """Remove what killed writers of these files left; the caller is their only writer.
+
+    Raises:
+        StorageError: one cannot be removed.
+    """
+    with writing(folder):
+        for entry in folder.iterdir():
+            found = _DRAFT.fullmatch(entry.name)
+            if found is not None and found[1] in names:
+                entry.unlink(missing_ok=True)
+
+
+def _new_draft(path: Path) -> Path:
+    """Make an empty file under a name that nobody knows before, with the mode that `path` has or would get."""
+    # hidden, and cut so that it is a name wherever that of `path` is one
+    draft = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(FileNotFoundError):
+            earlier = path.lstat().st_mode
+            if stat.S_ISREG(earlier):
+                os.fchmod(descriptor, earlier & 0o777)
+    finally:
+        os.close(descriptor)
+    return draft
 
 
 def _to_disk(path: Path, flags: int) -> None:

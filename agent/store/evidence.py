@@ -12,6 +12,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.store.database import open_database, open_read_only
 from agent.store.failures import using_database
+from agent.store.opening import check_own
 from agent.types import Evidence
 
 _APPLICATION_ID = 0x74646165  # "tdae"
@@ -37,11 +38,14 @@ class EvidenceStore:
         """Open or create the file.
 
         Raises:
-            RunFolderError: the file is damaged, something else's, or (read only) missing.
+            RunFolderError: the file is damaged, something else's, no file, (read only) missing, or else a link.
             StorageError: it cannot be written.
         """
         self.path = path
         self._stored: set[bytes] = set()
+        place = path.resolve() if read_only else path
+        for part in ("", "-wal", "-shm", "-journal"):
+            check_own(place.with_name(place.name + part))
         if read_only:
             self._connection = open_read_only(path, application_id=_APPLICATION_ID, version=_VERSION, remedy=_REMEDY)
         else:

@@ -13,7 +13,7 @@ REVIEW_SAMPLE = "review_sample.json"
 ABLATION = "ablation.json"
 """In the folder that holds the runs of an ablation."""
 
-# What a run that was killed while it was made may have left.
+# What a run that was killed while it was made may have left (hidden files besides; `.tmp`: by earlier versions).
 UNFINISHED = frozenset(
     {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
 )

@@ -12,20 +12,21 @@ from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.store import files
 from agent.store.failures import writing
+from agent.store.opening import open_own
 
 
 class FolderLock:
     """Holds a folder's lock until it is released; the system releases it when the process dies.
 
     Raises:
-        RunFolderError: another process holds it (the message says which), or the file system has no locks.
+        RunFolderError: another process holds it (the message says which), the file system has no locks, or the lock
+            file is a link.
         StorageError: the lock file cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / files.LOCK
-        with writing(self.path):
-            self._descriptor: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor: int | None = open_own(self.path)
         try:
             self._take(folder, self._descriptor)
         except BaseException:

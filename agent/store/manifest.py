@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError
 from agent.store.documents import as_json, differences, flatten, merge, replacing, shown
 
@@ -154,7 +155,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         RunFolderError: it is missing, damaged or of a newer version.
     """
     try:
-        document = loads(path.read_bytes())
+        document = loads(read_regular(path))
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError, UsageError
 from agent.store.documents import replacing
 from agent.types import SCHEMA_VERSION, Annotation, Frozen
@@ -140,7 +141,7 @@ def read_sample(path: Path) -> ReviewSample | None:
         RunFolderError: the file cannot be read or is not a sample.
     """
     try:
-        record = loads(path.read_bytes())
+        record = loads(read_regular(path))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -12,8 +12,10 @@ from typing import Literal
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
+from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
 from agent.store.failures import writing
+from agent.store.opening import open_own
 from agent.types import SCHEMA_VERSION, Frozen
 
 _CHUNK = 1 << 16
@@ -59,7 +61,7 @@ def iter_reviews(path: Path) -> Iterator[Review]:
         RunFolderError: as `read_reviews`.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
                     yield _decode(line, f"{path}:{number}")
@@ -113,11 +115,11 @@ def locked(path: Path) -> Iterator[int]:
     The system releases the lock of a process that dies.
 
     Raises:
+        RunFolderError: the file is a link, or something else than a file.
         StorageError: the file cannot be opened for writing, or its file system has no locks.
     """
-    with writing(path):
-        is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    is_new = not path.exists()
+    descriptor = open_own(path, os.O_APPEND)
     try:
         with writing(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -12,7 +12,7 @@ from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import RunFolderError
 from agent.store import files
 from agent.store.annotations import AnnotationLog
-from agent.store.documents import replacing
+from agent.store.documents import remove_drafts, replacing
 from agent.store.evidence import EvidenceStore
 from agent.store.failures import writing
 from agent.store.lock import FolderLock
@@ -77,6 +77,7 @@ class RunFolder:
             try:
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
+                remove_drafts(path, (files.INPUT, files.MANIFEST, files.LABELS))
                 on = _manifest(path, identity, _noting(pairs, order), clock)
             except BaseException:
                 if is_new:

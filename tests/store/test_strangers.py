@@ -1,0 +1,217 @@
+"""A run's folder that a stranger made: nothing outside of it is written, and nothing in it is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.datasets import iter_normalised
+from agent.errors import InputError, RunFolderError
+from agent.store import files, load_run
+from agent.store.annotations import AnnotationIndex, AnnotationLog
+from agent.store.documents import replacing
+from agent.store.evidence import EvidenceStore
+from agent.store.lock import FolderLock
+from agent.store.manifest import read_manifest
+from agent.store.review_sample import read_sample
+from agent.store.reviews import ReviewLog, read_reviews
+from tests.store.samples import commit, make_evidence, open_folder
+from tests.store.test_reviews import make_review
+
+SECRET = b"alias ls='ls -F'\n"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of the user's, elsewhere."""
+    path = tmp_path / "home/bashrc"
+    path.parent.mkdir()
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    with open_folder(path) as run:
+        commit(run, "0")
+    return path
+
+
+def put(path: Path, content: bytes) -> None:
+    with replacing(path) as draft:
+        draft.write_bytes(content)
+
+
+class TestReplacing:
+    def test_a_link_in_the_place_of_a_draft_is_not_followed(self, tmp_path: Path, victim: Path) -> None:
+        (tmp_path / "report.html.tmp").symlink_to(victim)
+        put(tmp_path / "report.html", b"new")
+        assert (victim.read_bytes(), (tmp_path / "report.html").read_bytes()) == (SECRET, b"new")
+
+    def test_a_link_in_the_place_of_the_file_is_replaced(self, tmp_path: Path, victim: Path) -> None:
+        (tmp_path / "report.html").symlink_to(victim)
+        put(tmp_path / "report.html", b"new")
+        assert (victim.read_bytes(), (tmp_path / "report.html").is_symlink()) == (SECRET, False)
+
+    def test_two_writers_at_once_have_a_draft_each(self, tmp_path: Path) -> None:
+        path = tmp_path / "report.html"
+        with replacing(path) as one, replacing(path) as other:
+            one.write_bytes(b"one")
+            other.write_bytes(b"other")
+            assert (one.read_bytes(), other.read_bytes()) == (b"one", b"other")
+        assert path.read_bytes() == b"one"
+        assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+    @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+    def test_a_new_file_may_be_read_by_whom_the_users_files_may(self, tmp_path: Path, mask: int, mode: int) -> None:
+        before = os.umask(mask)
+        try:
+            put(tmp_path / "new", b"x")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
+
+    @pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+    def test_a_file_keeps_its_mode(self, tmp_path: Path, mode: int) -> None:
+        path = tmp_path / "old"
+        path.touch()
+        path.chmod(mode)
+        put(path, b"x")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+
+    def test_a_name_may_be_as_long_as_the_system_has_them(self, tmp_path: Path) -> None:
+        path = tmp_path / ("ä" * 120 + ".html")
+        put(path, b"x")
+        assert path.read_bytes() == b"x"
+
+
+def test_what_killed_writers_left_is_removed_by_the_next_one_and_nothing_else(folder: Path) -> None:
+    left = [folder / f".{name}.0123456789abcdef.tmp" for name in (files.INPUT, files.MANIFEST, files.LABELS)]
+    others = [
+        folder / name for name in (".report.html.0123456789abcdef.tmp", ".manifest.json.tmp", ".labels.jsonl.swp")
+    ]
+    for path in (*left, *others):
+        path.touch()
+    open_folder(folder).close()
+    assert [path for path in (*left, *others) if path.exists()] == others
+
+
+def test_a_beginning_that_was_killed_at_its_draft_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / ".input.jsonl.gz.0123456789abcdef.tmp").touch()
+    open_folder(tmp_path).close()
+    assert len(list(iter_normalised(tmp_path / files.INPUT))) == 3
+
+
+def writers(folder: Path) -> dict[str, Callable[[], object]]:
+    return {
+        files.REVIEWS: lambda: ReviewLog(folder / files.REVIEWS).append(make_review()),
+        files.ANNOTATIONS: lambda: AnnotationLog(folder / files.ANNOTATIONS),
+        files.LOCK: lambda: FolderLock(folder),
+        files.EVIDENCE: lambda: EvidenceStore(folder / files.EVIDENCE).put(make_evidence()),
+        f"{files.EVIDENCE}-wal": lambda: EvidenceStore(folder / files.EVIDENCE),
+        f"{files.EVIDENCE}-shm": lambda: EvidenceStore(folder / files.EVIDENCE, read_only=True),
+    }
+
+
+@pytest.mark.parametrize("name", writers(Path()))
+def test_nothing_is_written_through_a_link(folder: Path, victim: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(victim)
+    victim.write_bytes(b"")
+    with pytest.raises(RunFolderError, match=f"{name}: is a link, or no ordinary file"):
+        writers(folder)[name]()
+    assert victim.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", writers(Path()))
+def test_no_file_is_made_through_a_link(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "made")
+    with pytest.raises(RunFolderError, match=f"{name}: is a link, or no ordinary file"):
+        writers(folder)[name]()
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_log_that_leads_elsewhere_is_not_cut_to_its_last_whole_line(folder: Path, victim: Path) -> None:
+    victim.write_bytes(b"no newline at the end")
+    (folder / files.REVIEWS).symlink_to(victim)
+    with pytest.raises(RunFolderError, match="is a link"):
+        ReviewLog(folder / files.REVIEWS).append(make_review())
+    assert victim.read_bytes() == b"no newline at the end"
+
+
+def test_a_run_that_is_only_looked_at_may_be_made_of_links(folder: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for entry in folder.iterdir():
+        (linked / entry.name).symlink_to(entry)
+    with load_run(linked) as run:
+        assert [each.id for each in run.annotations()] == ["0"]
+        assert run.evidence("0") == make_evidence("0")
+        assert len(list(run.pairs())) == 3
+
+
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """Ends what waits for ever."""
+
+    def ended(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ended)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    there = Path.cwd()
+    os.chdir(path.parent)  # the address of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path.name)
+    finally:
+        os.chdir(there)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    files.REVIEWS: read_reviews,
+    files.REVIEW_SAMPLE: read_sample,
+    files.MANIFEST: read_manifest,
+    files.ANNOTATIONS: AnnotationIndex,
+    files.INPUT: lambda path: list(iter_normalised(path)),
+    files.EVIDENCE: lambda path: EvidenceStore(path, read_only=True),
+    f"{files.EVIDENCE}-wal": lambda path: EvidenceStore(path.with_name(files.EVIDENCE), read_only=True),
+    f"{files.EVIDENCE}-journal": lambda path: EvidenceStore(path.with_name(files.EVIDENCE), read_only=True),
+}
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("make", [a_pipe, a_socket])
+def test_a_reader_refuses_what_it_would_wait_for(folder: Path, name: str, make: Callable[[Path], None]) -> None:
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises((RunFolderError, InputError), match=r"is a pipe, a socket or a device|no ordinary file"):
+        READERS[name](folder / name)
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize("name", writers(Path()))
+def test_a_writer_refuses_a_pipe(folder: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(RunFolderError, match=r"is a pipe|no ordinary file"):
+        writers(folder)[name]()
