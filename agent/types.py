@@ -5,11 +5,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 SCHEMA_VERSION = 1
+
+# What a record may say at most: sums of a million of them are still numbers that can be computed with and printed.
+MOST_ROUNDS = 10**6
+Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
 
 
 class Frozen(BaseModel):
@@ -130,16 +139,17 @@ class TestReport(Frozen):
 class Usage(Frozen):
     """Calls and tokens paid for, failed replies included; `cost_usd` is None when a price is unknown."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost_usd: float | None = 0.0
+    calls: Count = 0
+    input_tokens: Count = 0
+    cached_input_tokens: Count = 0
+    output_tokens: Count = 0
+    reasoning_tokens: Count = 0
+    cost_usd: Dollars | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         cost = None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd
-        return Usage(
+        # a sum over a whole run may be more than one record may say
+        return Usage.model_construct(
             calls=self.calls + other.calls,
             input_tokens=self.input_tokens + other.input_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
@@ -205,7 +215,7 @@ class Annotation(Frozen):
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
     id: str
     input_sha256: str
-    round: int = 0
+    round: Round = 0
     label: Literal[0, 1] | None = None
     decided_by: str | None = None
     reason: str = ""
@@ -214,13 +224,13 @@ class Annotation(Frozen):
     simulated: Simulated | None = None
     stand_ins: tuple[str, ...] = ()
     reading: str = ""
-    strength: float | None = None
+    strength: Share | None = None
     votes: tuple[Literal[0, 1] | None, ...] = ()
-    confidence: float | None = None
+    confidence: Share | None = None
     abstained: bool = False
-    repairs: int = 0
+    repairs: Count = 0
     installed: tuple[str, ...] = ()
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     usage: Usage = Usage()
     error: ErrorInfo | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
@@ -249,7 +259,7 @@ class Exchange(Frozen):
     cached: bool = False
     usage: Usage = Usage()
     saved: Usage = Usage()
-    seconds: float | None = None
+    seconds: Seconds | None = None
     problem: str | None = None
     raw: dict[str, Any] = Field(default_factory=dict)
 
@@ -257,8 +267,8 @@ class Exchange(Frozen):
 class Layout(Frozen):
     """What a program is besides its source: the lines its snippet stands in (1-based, inclusive), cases, options."""
 
-    first_line: int
-    last_line: int
+    first_line: Count
+    last_line: Count
     cases: tuple[str, ...]
     imports: tuple[str, ...] = ()
     options: dict[str, str] = Field(default_factory=dict)
@@ -274,17 +284,17 @@ class Execution(Frozen):
 
     source: str
     layout: Layout | None = None
-    exchanges_before: int | None = Field(default=None, ge=0)
-    commands_before: int | None = Field(default=None, ge=0)
+    exchanges_before: Count | None = None
+    commands_before: Count | None = None
     report: TestReport
     environment: str | None = None
     installed: tuple[str, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: _ExitCode | None = None
+    signal: _ExitCode | None = None
     timed_out: bool = False
     stdout: str = ""
     stderr: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     shared: bool = False
 
 
@@ -301,7 +311,7 @@ class NodeVisit(Frozen):
 
     node: str
     outcome: str
-    seconds: float
+    seconds: Seconds
 
 
 class Evidence(Frozen):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
-from agent.cli.text import plain, say
+from agent.cli.text import plain, print_json, say
 from agent.config import Config
 from agent.errors import InputError, RunStopped, UsageError
 from agent.llm.models import Models
@@ -109,7 +108,7 @@ def _table(
 
 def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> None:
     if machine:
-        typer.echo(json.dumps(table.document()))
+        print_json(table.document())
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         for remark in remarks(table):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
 from agent.cli.summary import Summary, Tally, as_json, as_table
-from agent.cli.text import say
+from agent.cli.text import print_json, say
 from agent.datasets import Dataset
 from agent.errors import RunFolderError, RunStopped
 from agent.graph import load_variant
@@ -86,7 +85,7 @@ def _finished(out: Path) -> str:
 def _close(machine: bool, console: Console, summary: Summary, display: Display, out: Path) -> None:
     if machine:
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
-        typer.echo(json.dumps(as_json(summary, **more)))
+        print_json(as_json(summary, **more))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         if summary.annotations <= stories.MOST_PAIRS:

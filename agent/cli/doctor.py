@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import subprocess
@@ -20,7 +19,7 @@ from rich.console import Console
 from agent import __version__
 from agent.cli.running import to_its_end
 from agent.cli.selfcheck import SelfCheck
-from agent.cli.text import say
+from agent.cli.text import print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AgentError, UsageError
 from agent.llm.base import Call, Message, close
@@ -52,7 +51,7 @@ def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool, quick: 
     """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer."""
     findings = to_its_end(_examine(models, base_url, quick))
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings]))
+        print_json([asdict(finding) for finding in findings])
     else:
         _print(findings)
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)

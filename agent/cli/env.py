@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,12 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import typer
 from rich.console import Console
 
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
-from agent.cli.text import one_line, say
+from agent.cli.text import one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
@@ -43,7 +41,7 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
 
     found = sorted(to_its_end(look()), key=lambda each: -each[1].used)
     if as_json:
-        typer.echo(json.dumps([_as_json(*each) for each in found]))
+        print_json([_as_json(*each) for each in found])
         return
     _print(found)
     say(Console(), f"{_count(found)}, {_size(found)}")
@@ -87,7 +85,7 @@ def prune(
     removed = to_its_end(remove())
     freed = _prune_wheels(config.store_mb << 20, everything=everything, pretend=dry_run) if older_than is None else 0
     if as_json:
-        typer.echo(json.dumps([_as_json(*each) for each in removed]))
+        print_json([_as_json(*each) for each in removed])
         return
     _print(removed)
     say(Console(), f"{'to remove' if dry_run else 'removed'}: {_count(removed)}, {_size(removed)}")

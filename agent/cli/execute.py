@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
-from agent.cli.text import plain
+from agent.cli.text import plain, print_json
 from agent.errors import DependencyUnavailable, InputError
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
@@ -55,7 +54,7 @@ def run(
 
     (result, report, environment), sandbox = to_its_end(execute())
     if as_json:
-        typer.echo(json.dumps(_as_json(report, result, environment, sandbox)))
+        print_json(_as_json(report, result, environment, sandbox))
     else:
         _print(report, result)
     raise typer.Exit(0 if report.status is Status.PASSED else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -19,7 +18,7 @@ from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
-from agent.cli.text import one_line, say
+from agent.cli.text import one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
 from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, executed, replaying, sampled
@@ -104,7 +103,7 @@ def _replay_one(request: Request, view: RunView, conditions: Conditions, config:
         raise typer.Exit(STOPPED) from None
     notes = (*notes, *found.notes)
     if request.as_json:
-        typer.echo(json.dumps({**_as_json(found), "notes": notes}))
+        print_json({**_as_json(found), "notes": notes})
     else:
         _tell_notes(notes)
         _tell(found)
@@ -152,7 +151,7 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
         say(console, "Interrupted; this is what is known so far.")
     summary = course.tally.summary()
     if request.as_json:
-        typer.echo(json.dumps(_all_as_json(request, course, summary, interrupted)))
+        print_json(_all_as_json(request, course, summary, interrupted))
     else:
         _tell_notes(course.notes)
         _tell_all(request, course, summary)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agent.cli.text import say
+from agent.cli.text import print_json, say
 from agent.report import Report, Written
 from agent.report.ablation import Ablation
 from agent.report.collect import Kept
@@ -35,7 +33,7 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
         written = report.write(out or place / "report.html", progress)
     if as_json:
-        typer.echo(json.dumps(_as_json(written, ablation)))
+        print_json(_as_json(written, ablation))
         return
     for note in written.notes:
         say(notes, note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import shlex
 import sys
@@ -17,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from agent.cli.text import plain, say
+from agent.cli.text import plain, print_json, say
 from agent.errors import UsageError
 from agent.review.desk import Desk
 from agent.review.gate import Gate
@@ -136,7 +135,7 @@ def _tell(request: Request, console: Console, desk: Desk, queue: Queue, reviewer
             "reviewer": reviewer,
             "blind": request.blind,
         }
-        typer.echo(json.dumps(told))
+        print_json(told)
         return
     say(console, f"{queue.title}; {desk.reviewed} reviewed by {reviewer}")
     typer.echo(url)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 
 from agent.cli.highlighting import Page
 from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money
+from agent.cli.text import print_json, say
 from agent.errors import UsageError
+from agent.store import files
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, CommandRun, Evidence, Exchange, Execution, QuerySpec, TestReport, WrongOne
 
@@ -35,12 +35,16 @@ def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts:
             _show_run(view, as_json)
             return
         found = [
-            (annotation, view.evidence(annotation.id, annotation.round))
+            (annotation, view.evidence(annotation.id, annotation.round) if view.has_evidence else None)
             for annotation in _annotations(view, pair_id, round)
         ]
+        if not view.has_evidence:
+            say(
+                Console(stderr=True), f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown"
+            )
     if as_json:
         first, *others = [_as_json(*each) for each in found]
-        typer.echo(json.dumps({**first, "other_rounds": others}))
+        print_json({**first, "other_rounds": others})
         return
     story = _Story(Page(Console(soft_wrap=True)))
     for annotation, evidence in found:
@@ -82,7 +86,7 @@ def _show_run(view: RunView, machine: bool) -> None:
     for annotation in view.annotations():
         tally.add(annotation)
     if machine:
-        typer.echo(json.dumps({**as_json(tally.summary()), "manifest": view.manifest}))
+        print_json({**as_json(tally.summary()), "manifest": view.manifest})
     else:
         Console().print(as_table(tally.summary()))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +30,15 @@ def plain(text: str, *, limit: int | None = None) -> str:
 def one_line(text: str, limit: int = 100) -> str:
     """Return text on one line, white space folded."""
     return plain(" ".join(text.split()), limit=limit)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on one line.
+
+    Raises:
+        ValueError: it holds NaN or infinity, which JSON does not have.
+    """
+    typer.echo(json.dumps(document, allow_nan=False))
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:

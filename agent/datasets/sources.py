@@ -19,6 +19,8 @@ from agent.errors import InputError
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _BUFFER = 1 << 18
+# Also of compressed files, of which a few bytes can be unpacked into any number of them.
+LONGEST_LINE = 256 << 20
 _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -89,7 +91,9 @@ def _opened(path: Path, regular: bool) -> Iterator[IO[bytes]]:
 
 
 def _lines(file: IO[bytes], path: Path) -> Iterator[Record | BadLine]:
-    for number, raw in enumerate(file, start=1):
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(raw) > LONGEST_LINE:
+            raise InputError(f"the line is longer than {LONGEST_LINE >> 20} MB", path=path, line=number)
         line = _without_bom(raw, path) if number == 1 else raw
         if not line.strip():
             continue

@@ -73,14 +73,21 @@ def read_completion(body: bytes) -> Completion:
 def read_usage(found: Any) -> Usage:
     """Return one call's tokens from a `usage` object; what cannot be read counts as 0."""
     usage = found if isinstance(found, Mapping) else {}
-    cached = _count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
+    cached = count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
     return Usage(
         calls=1,
-        input_tokens=_count(usage.get("prompt_tokens")),
-        cached_input_tokens=cached or _count(usage.get("prompt_cache_hit_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        reasoning_tokens=_count(_details(usage, "completion_tokens_details").get("reasoning_tokens")),
+        input_tokens=count(usage.get("prompt_tokens")),
+        cached_input_tokens=cached or count(usage.get("prompt_cache_hit_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        reasoning_tokens=count(_details(usage, "completion_tokens_details").get("reasoning_tokens")),
     )
+
+
+def count(found: Any) -> int:
+    """Return a number of tokens as a server told it; what cannot be one is 0."""
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MAX_TOKENS:
+        return 0
+    return int(found)
 
 
 def fewest_tokens(messages: Iterable[Message]) -> int:
@@ -153,9 +160,3 @@ def _name(found: Any) -> str | None:
 def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = usage.get(name)
     return found if isinstance(found, Mapping) else {}
-
-
-def _count(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MAX_TOKENS:
-        return 0
-    return int(found)

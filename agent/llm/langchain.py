@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout
 from agent.llm.base import Call, Reply
+from agent.llm.completions import count
 from agent.llm.endpoints import without_credentials
 from agent.llm.failures import meaning_of, shown
 from agent.llm.prices import Prices
@@ -142,10 +143,10 @@ def _usage(message: AIMessage) -> Usage:
     written: Mapping[str, Any] = found.get("output_token_details") or {}
     return Usage(
         calls=1,
-        input_tokens=found.get("input_tokens") or 0,
-        cached_input_tokens=read.get("cache_read") or 0,
-        output_tokens=found.get("output_tokens") or 0,
-        reasoning_tokens=written.get("reasoning") or 0,
+        input_tokens=count(found.get("input_tokens")),
+        cached_input_tokens=count(read.get("cache_read")),
+        output_tokens=count(found.get("output_tokens")),
+        reasoning_tokens=count(written.get("reasoning")),
     )
 
 

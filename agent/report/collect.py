@@ -9,7 +9,6 @@ from typing import IO, Literal
 from agent.report.archive import Shelf
 from agent.report.figures.base import Figure, Seen
 from agent.report.records import SharedTexts, evidence, row, story
-from agent.store import files
 from agent.store.run_view import RunView
 from agent.types import Pair
 
@@ -87,7 +86,7 @@ def collect(
 
 def _annotations(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Seen, Pair]]:
     """Yield what is annotated, in the order of the input, the rounds of a pair together."""
-    has_evidence = (run.path / files.EVIDENCE).is_file()
+    has_evidence = run.has_evidence
     rounds: dict[str, list[int]] = defaultdict(list)
     for pair_id, number in run.index.done():
         rounds[pair_id].append(number)

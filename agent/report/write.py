@@ -99,7 +99,7 @@ class Report:
     def _notes(self, found: Collection, listed: int, told: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
         notes = []
-        if not (self.run.path / files.EVIDENCE).is_file():
+        if not self.run.has_evidence:
             notes.append(f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.")
         if listed < found.annotated:
             notes.append(

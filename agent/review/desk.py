@@ -14,7 +14,7 @@ from agent.review.telling import evidence_told, pair_told, review_told
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView
-from agent.types import Pair
+from agent.types import Evidence, Pair
 
 LONGEST_REASON = 10_000
 
@@ -119,7 +119,7 @@ class Desk:
         return self._queue.entries[number]
 
     def _pair(self, entry: Entry) -> Pair:
-        evidence = self._view.evidence(entry.id, entry.round)
+        evidence = self._kept(entry)
         if evidence is not None:
             return evidence.pair
         for pair in self._view.pairs():
@@ -129,6 +129,9 @@ class Desk:
             f"{self._view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
+    def _kept(self, entry: Entry) -> Evidence | None:
+        return self._view.evidence(entry.id, entry.round) if self._view.has_evidence else None
+
     def _evidence(self, entry: Entry, pair: Pair) -> dict[str, Any]:
         found = {number: self._view.annotation(entry.id, number) for number in self._rounds[entry.id]}
         annotations = {number: annotation for number, annotation in found.items() if annotation is not None}
@@ -137,7 +140,7 @@ class Desk:
             entry,
             pair,
             annotations[entry.round],
-            self._view.evidence(entry.id, entry.round),
+            self._kept(entry),
             rounds=annotations.values(),
             others=[review for review in others if review.id == entry.id],
         )

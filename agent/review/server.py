@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -26,6 +28,7 @@ from agent.review.gate import HEADERS, Gate
 ASSETS = Path(__file__).resolve().parent / "assets"
 _LOOPBACK = "127.0.0.1"
 _LARGEST_BODY = 1 << 18
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
@@ -82,10 +85,10 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
         return _json(desk.session())
 
     async def show(request: Request) -> Response:
-        return _json(desk.show(request.path_params["number"]))
+        return _json(desk.show(_number(request)))
 
     async def commit(request: Request) -> Response:
-        return _json(desk.commit(request.path_params["number"], await _body(request)))
+        return _json(desk.commit(_number(request), await _body(request)))
 
     routes = [
         # The page takes the token out of its address itself: a redirect would come without the cookie when the link
@@ -93,8 +96,8 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
         part("page.html", **{"Set-Cookie": gate.cookie()}),
         *(part(path.name) for path in sorted(ASSETS.glob("*.[cj]s*"))),
         Route("/api/session", session),
-        Route("/api/pairs/{number:int}", show),
-        Route("/api/pairs/{number:int}", commit, methods=["POST"]),
+        Route("/api/pairs/{number}", show),
+        Route("/api/pairs/{number}", commit, methods=["POST"]),
     ]
     return _Guarded(Starlette(routes=routes, exception_handlers={AgentError: _failed}), gate)
 
@@ -137,6 +140,14 @@ class _Guarded:
         refusal = self._gate.refusal(scope["method"], headers, token)
         app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
         await app(scope, receive, send_with_headers)
+
+
+def _number(request: Request) -> int:
+    # Starlette's own numbers are of any length, and those that are too long for Python end in a traceback.
+    found = _NUMBER.fullmatch(request.path_params["number"])
+    if found is None:
+        raise HTTPException(404)
+    return int(found[0])
 
 
 async def _body(request: Request) -> object:

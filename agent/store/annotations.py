@@ -14,7 +14,7 @@ from agent.errors import RunFolderError
 from agent.store import files
 from agent.store.failures import write_failure, writing
 from agent.store.opening import open_own
-from agent.types import SCHEMA_VERSION, Annotation
+from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
 
 Key = tuple[str, int]
 
@@ -82,8 +82,8 @@ class AnnotationIndex:
         try:
             record = loads(line)
             schema, key = record["schema"], (record["id"], record["round"])
-            if not isinstance(key[0], str) or not isinstance(key[1], int):
-                raise ValueError("id or round is of the wrong type")
+            if not isinstance(key[0], str) or not isinstance(key[1], int) or not 0 <= key[1] <= MOST_ROUNDS:
+                raise ValueError("id or round is of the wrong type, or out of bounds")
             error = record["error"] is not None
         except (ValueError, TypeError, KeyError) as problem:
             raise RunFolderError(

@@ -24,6 +24,8 @@ CREATE TABLE texts (hash BLOB PRIMARY KEY, text BLOB NOT NULL)
 _REMEDY = "Move it away to go on: the labels in annotations.jsonl are whole, evidence of earlier pairs is lost."
 # Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
 _REMEMBERED = 10_000
+# Far above what a pair leads to; a few bytes can be unpacked into any number of them.
+MOST_UNPACKED = 256 << 20
 
 
 class EvidenceStore:
@@ -89,7 +91,7 @@ class EvidenceStore:
             if row is None:
                 return None
             try:
-                return Evidence.model_validate(self._unpacked(loads(zlib.decompress(row[0]))))
+                return Evidence.model_validate(self._unpacked(loads(_decompressed(row[0]))))
             except (zlib.error, ValueError, TypeError, KeyError) as error:
                 raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({error})") from error
 
@@ -109,7 +111,16 @@ class EvidenceStore:
         row = self._connection.execute(query, (bytes.fromhex(message["content_hash"]),)).fetchone()
         if row is None:
             raise KeyError(f"text {message['content_hash']} is missing")
-        return {"role": message["role"], "content": zlib.decompress(row[0]).decode("utf-8", "surrogatepass")}
+        return {"role": message["role"], "content": _decompressed(row[0]).decode("utf-8", "surrogatepass")}
+
+
+def _decompressed(content: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(content, MOST_UNPACKED)
+    if not unpacking.eof:
+        cause = "is cut off" if len(text) < MOST_UNPACKED else f"unpacks to more than {MOST_UNPACKED >> 20} MB"
+        raise ValueError(f"a compressed text {cause}")
+    return text
 
 
 def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:

@@ -14,6 +14,7 @@ from agent.store.documents import as_json, differences, flatten, merge, replacin
 
 VERSION = 1
 # Differ from start to start without saying anything about the labels.
+_SERVED = frozenset({"role", "model", "fingerprint"})
 _NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
@@ -165,7 +166,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: is not the manifest of a run; choose another folder (-o)")
     if document["schema"] != VERSION:
         raise RunFolderError(f"{path}: has schema {document['schema']}, this version reads {VERSION}")
+    for name, is_sound in (("segments", _is_segment), ("changes", _is_mapping)):
+        for number, each in enumerate(document[name], start=1):
+            if not is_sound(each):
+                raise RunFolderError(f"{path}: is damaged ({name}, element {number}); choose another folder (-o)")
     return document
+
+
+def _is_mapping(found: object) -> bool:
+    return isinstance(found, dict)
+
+
+def _is_segment(found: object) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("environment"), dict):
+        return False
+    served = found.get("served")
+    return isinstance(served, list) and all(isinstance(each, dict) and each.keys() >= _SERVED for each in served)
 
 
 def _served_as(model: str, fingerprint: str | None) -> str:

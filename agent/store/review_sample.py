@@ -7,6 +7,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -14,7 +15,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError, UsageError
 from agent.store.documents import replacing
-from agent.types import SCHEMA_VERSION, Annotation, Frozen
+from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen
 
 Value = str | int | None
 
@@ -34,7 +35,7 @@ class Stratum(Frozen):
     """The pairs that have the values `key`: `size` of them in the run, `sampled` are the ids drawn."""
 
     key: dict[str, Value]
-    size: int = Field(ge=1)
+    size: Annotated[Count, Field(ge=1)]
     sampled: tuple[str, ...]
 
 

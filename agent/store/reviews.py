@@ -16,7 +16,7 @@ from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
 from agent.store.failures import writing
 from agent.store.opening import open_own
-from agent.types import SCHEMA_VERSION, Frozen
+from agent.types import SCHEMA_VERSION, Frozen, Round
 
 _CHUNK = 1 << 16
 
@@ -32,7 +32,7 @@ class Review(Frozen):
 
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
     id: str
-    round: int = 0
+    round: Round = 0
     label: Literal[0, 1] | None
     reason: str = ""
     reviewer: str

@@ -58,8 +58,17 @@ class RunView:
         """Return the last annotation of a pair and round, None when there is none."""
         return self.index.get((pair_id, round))
 
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the file of evidence is there: somebody may have left it out when passing on the run."""
+        return (self.path / files.EVIDENCE).exists()
+
     def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
-        """Return the evidence of a pair and round, None when there is none."""
+        """Return the evidence of a pair and round, None when there is none.
+
+        Raises:
+            RunFolderError: the file is missing or damaged.
+        """
         if self._evidence is None:
             self._evidence = EvidenceStore(self.path / files.EVIDENCE, read_only=True)
         return self._evidence.get(pair_id, round)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scripts import label
@@ -81,6 +83,27 @@ def test_what_is_not_there_is_told(agent: Commands) -> None:
         ended = agent("show", *arguments)
         assert (ended.code, ended.out) == (2, "")
         assert message in ended.err
+
+
+def test_without_the_file_of_evidence_the_label_is_shown_and_what_is_missing_is_told(agent: Commands) -> None:
+    judged(agent)
+    whole = agent("show", "run", "pair/1", "--json").json
+    (agent.folder / "run/evidence.sqlite").unlink()
+    missing = "note: run holds no evidence.sqlite: what led to the label cannot be shown"
+    story, told = agent("show", "run", "pair/1"), agent("show", "run", "pair/1", "--json")
+    assert (story.code, "label 1, decided by" in story.out, missing in story.err) == (0, True, True)
+    assert (told.code, told.json, missing in told.err) == (0, {**whole, "evidence": None}, True)
+
+
+def test_numbers_that_cannot_be_are_damage_and_no_json_holds_what_is_none(agent: Commands) -> None:
+    judged(agent)
+    file = agent.folder / "run/annotations.jsonl"
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    file.write_text("".join(json.dumps({**line, "seconds": 1e308}) + "\n" for line in lines))
+    for command in (("show", "run"), ("show", "run", "--json"), ("show", "run", "pair/1"), ("report", "run")):
+        ended = agent(*command)
+        assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
+        assert "a line of annotations.jsonl is not an annotation" in ended.err
 
 
 def test_a_damaged_line_is_named(agent: Commands) -> None:

@@ -153,9 +153,11 @@ def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
     assert [(each["round"], each["label"]) for each in told] == [(0, 1), (1, 0), (2, None)]
 
 
-def test_without_evidence_the_pair_comes_from_the_input(run: Path) -> None:
+@pytest.mark.parametrize("kept", [True, False])
+def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -> None:
     (run / files.EVIDENCE).unlink()
-    EvidenceStore(run / files.EVIDENCE).close()
+    if kept:
+        EvidenceStore(run / files.EVIDENCE).close()
     with desk(run, blind=False) as seeing:
         told = seeing.show(1)
     assert told["pair"]["query"] == "query of p1"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -129,6 +129,10 @@ def test_what_is_no_review_is_refused(served: Served, run: Path, body: object, h
 def test_there_is_nothing_beyond_the_queue(served: Served) -> None:
     assert served.ask("GET", "/api/pairs/8")[0] == 400
     assert served.ask("GET", "/api/pairs/-1")[0] == 404
+    assert served.ask("GET", f"/api/pairs/{'9' * 18}")[0] == 400
+    for number in ("9" * 6000, "١", "1.0", "%31%0a"):
+        assert served.ask("GET", quote(f"/api/pairs/{number}", safe="/%"))[0] == 404
+        assert served.ask("POST", quote(f"/api/pairs/{number}", safe="/%"), REVIEW)[0] == 404
     assert served.ask("GET", "/../../etc/passwd")[0] == 404
     assert served.ask("PUT", "/api/pairs/0", REVIEW)[0] == 405
 

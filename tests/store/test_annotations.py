@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.errors import RunFolderError
-from agent.store.annotations import AnnotationIndex, AnnotationLog
-from agent.types import Annotation
+from agent.store.annotations import AnnotationIndex, AnnotationLog, decode_annotation, encode_annotation
+from agent.types import Annotation, Usage
 from tests.store.samples import full_annotation, make_annotation, make_error
 
 
@@ -110,6 +111,8 @@ def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
         (b"[1]\n", "is not an annotation"),
         (b'{"schema":1,"id":3,"round":0,"error":null}\n', "wrong type"),
         (b'{"schema":1,"id":"a"}\n', "is not an annotation"),
+        (b'{"schema":1,"id":"a","round":10000000000000000000000000,"error":null}\n', "out of bounds"),
+        (b'{"schema":1,"id":"a","round":-1,"error":null}\n', "out of bounds"),
         (b'{"schema":2,"id":"a","round":0,"error":null}\n', "has schema 2"),
     ],
 )
@@ -120,6 +123,32 @@ def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: 
     with pytest.raises(RunFolderError, match=rf"annotations\.jsonl:2: .*{cause}"):
         AnnotationLog(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"confidence": 1e308},
+        {"confidence": -3},
+        {"strength": 1.5},
+        {"seconds": 1e308},
+        {"seconds": -1},
+        {"repairs": 10**400},
+        {"usage": {"calls": 10**300}},
+        {"usage": {"output_tokens": -5}},
+        {"usage": {"cost_usd": 1e308}},
+    ],
+)
+def test_a_number_that_cannot_be_is_damage(field: dict[str, Any]) -> None:
+    record = {**json.loads(encode_annotation(make_annotation("a"))), **field}
+    with pytest.raises(RunFolderError, match=f"is not an annotation: .*\n{next(iter(field))}"):
+        decode_annotation(json.dumps(record).encode())
+
+
+def test_what_a_run_took_may_add_up_to_more_than_one_pair_may_say() -> None:
+    most = Usage(calls=10**15, cost_usd=1e15)
+    assert (most + most).calls == 2 * 10**15
+    assert (most + most).cost_usd == 2e15
 
 
 def test_closing_twice_does_nothing_and_a_closed_log_takes_no_more(path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
 
 from agent.errors import RunFolderError, StorageError
+from agent.store import evidence
 from agent.store.evidence import EvidenceStore
 from tests.store.samples import SYSTEM, make_evidence, make_pair
 
@@ -125,6 +128,37 @@ def test_damaged_evidence_of_a_pair_is_told(path: Path) -> None:
         connection.execute("UPDATE records SET record = x'00'")
     connection.close()
     with pytest.raises(RunFolderError, match="evidence of 'a' is damaged"):
+        EvidenceStore(path).get("a")
+
+
+@pytest.mark.parametrize("column", ["records SET record", "texts SET text"])
+def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
+    path: Path, column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
+    connection.close()
+    monkeypatch.setattr(evidence, "MOST_UNPACKED", 2 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RunFolderError, match=r"evidence of 'a' is damaged \(.*unpacks to more than 2 MB"):
+            EvidenceStore(path).get("a")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_evidence_that_is_cut_off_is_damage(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET record = substr(record, 1, length(record) - 6)")
+    connection.close()
+    with pytest.raises(RunFolderError, match=r"evidence of 'a' is damaged \(.*is cut off"):
         EvidenceStore(path).get("a")
 
 

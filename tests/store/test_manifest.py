@@ -27,6 +27,9 @@ class Clock:
         self.time += timedelta(seconds=seconds)
 
 
+SEGMENT = {"started": "2026-01-01T00:00:00+00:00", "ended": None, "environment": {}, "served": []}
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -143,6 +146,17 @@ def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Cloc
         (b'{"schema": 1', "is damaged"),
         (b"[]", "is not the manifest"),
         (b"{}", "is not the manifest"),
+        *(
+            (json.dumps({"schema": 1, "identity": {}, "segments": [], "changes": [], **part}).encode(), cause)
+            for part, cause in (
+                ({"segments": [1, None]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "environment": 5}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [SEGMENT, {**SEGMENT, "served": 7}]}, r"is damaged \(segments, element 2\)"),
+                ({"segments": [{**SEGMENT, "served": [1]}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, r"is damaged \(segments, element 1\)"),
+                ({"changes": [None]}, r"is damaged \(changes, element 1\)"),
+            )
+        ),
         (b'{"schema": 9, "identity": {}, "segments": [], "changes": []}', "has schema 9"),
     ],
 )

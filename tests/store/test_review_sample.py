@@ -147,6 +147,7 @@ def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
         ("[]", "is not a sample"),
         ('{"schema": 1}', "is not a sample"),
         ('{"schema": 9}', "schema 9"),
+        (f'{{"seed": 0, "by": [], "strata": [{{"key": {{}}, "size": {10**400}, "sampled": ["a"]}}]}}', "not a sample"),
     ],
 )
 def test_a_damaged_sample_is_told(tmp_path: Path, content: str, cause: str) -> None:

@@ -96,6 +96,11 @@ def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
         (b"{\n", "is not a review"),
         (b"[1]\n", "is not a review"),
         (b'{"schema":1,"id":"a"}\n', "is not a review"),
+        (
+            b'{"schema":1,"id":"a","round":10000000000000000000000000,"label":1,"reviewer":"ann",'
+            b'"at":"2026-01-02T03:04:05Z","blind":true}\n',
+            "is not a review",
+        ),
         (b'{"schema":2}\n', "has schema 2, this version reads 1"),
     ],
 )
