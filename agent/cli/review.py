@@ -79,7 +79,7 @@ def run(request: Request) -> None:
         desk = Desk(view, queue, reviewer=reviewer, blind=request.blind, log=log, guidelines=guidelines)
         listening = listen(request.port)
         port = listening.getsockname()[1]
-        gate = Gate(port)
+        gate = Gate()
         serve(desk, gate, listening, lambda: _tell(request, console, desk, queue, reviewer, gate, port))
     _close(request, console, log, desk, reviewer)
 

@@ -92,11 +92,12 @@ class Desk:
     def commit(self, number: int, document: object) -> dict[str, Any]:
         """Write down a label and its reason, and return the review; it is on the disk then.
 
-        A review counts as blind when the reviewer had not been shown the evidence before.
+        A review counts as blind when this desk is and the reviewer, here or at another desk, had committed none before.
 
         Raises:
             UsageError: the queue is not that long, or the document is not `{"label": 0, 1 or null, "reason": text}`.
             StorageError: it could not be written; nothing has changed.
+            RunFolderError: the file of reviews is damaged; nothing has changed.
         """
         entry = self._entry(number)
         label, reason = _read(document)
@@ -107,9 +108,9 @@ class Desk:
             reason=reason,
             reviewer=self._reviewer,
             at=self._clock().replace(microsecond=0),
-            blind=self._blind and entry.id not in self._mine,
+            blind=self._blind,
         )
-        self._log.append(review)
+        review = self._log.append(review)
         self._mine[entry.id] = review
         return {"saved": review_told(review)}
 

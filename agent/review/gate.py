@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 
 _TOKEN_BYTES = 24
+_COOKIE = "agent-review"
 # Names that always mean this machine. Any other is a stranger's, resolved to this machine (DNS rebinding). The port
 # may be another one's, as when it is forwarded (ssh -L).
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII)
@@ -29,13 +30,14 @@ HEADERS: Mapping[str, str] = {
 class Gate:
     """Knows the token. It comes in the address once, and in a cookie from then on.
 
-    `port` is part of the cookie's name: the servers of one machine share its cookies.
+    `path` is where the page is. The servers of one machine share its cookies, whatever their ports: a browser gives
+    this one to none that is not asked for this very path.
     """
 
-    def __init__(self, port: int, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None) -> None:
         self.token = token or secrets.token_urlsafe(_TOKEN_BYTES)
+        self.path = f"/{secrets.token_urlsafe(_TOKEN_BYTES)}/"
         self._tickets: set[str] = set()
-        self._cookie = f"agent-review-{port}"
 
     def ticket(self) -> str:
         """Return a token that is good once: a browser's arguments can be read by every user of the machine."""
@@ -59,7 +61,7 @@ class Gate:
 
     def cookie(self) -> str:
         """Return the value of `Set-Cookie` that keeps the token."""
-        return f"{self._cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{_COOKIE}={self.token}; Path={self.path}; HttpOnly; SameSite=Strict"
 
     def _known(self, token: str | None) -> bool:
         if token is None:
@@ -75,6 +77,6 @@ class Gate:
     def _kept(self, header: str) -> str:
         for part in header.split(";"):
             name, _, value = part.strip().partition("=")
-            if name == self._cookie:
+            if name == _COOKIE:
                 return value
         return ""

@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.datasets.encoding import dumps, loads
@@ -80,6 +80,11 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
 
         return Route("/" if name == "page.html" else f"/{name}", give)
 
+    async def enter(_request: Request) -> Response:
+        # With a token again: a cookie would not come along when the link was followed from another site, such as a
+        # terminal in a browser. It is good once, and so nothing in a history.
+        return RedirectResponse(f"{gate.path}?token={gate.ticket()}", 303)
+
     # The handlers read and write files on the loop: one reviewer waits for one file, which takes milliseconds.
     async def session(_request: Request) -> Response:
         return _json(desk.session())
@@ -91,15 +96,15 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
         return _json(desk.commit(_number(request), await _body(request)))
 
     routes = [
-        # The page takes the token out of its address itself: a redirect would come without the cookie when the link
-        # was followed from another site, such as a terminal in a browser.
         part("page.html", **{"Set-Cookie": gate.cookie()}),
         *(part(path.name) for path in sorted(ASSETS.glob("*.[cj]s*"))),
         Route("/api/session", session),
         Route("/api/pairs/{number}", show),
         Route("/api/pairs/{number}", commit, methods=["POST"]),
     ]
-    return _Guarded(Starlette(routes=routes, exception_handlers={AgentError: _failed}), gate)
+    # The address that is printed, or stands among a browser's arguments, does not say where the page is.
+    doors = [Route("/", enter), Mount(gate.path.rstrip("/"), routes=routes)]
+    return _Guarded(Starlette(routes=doors, exception_handlers={AgentError: _failed}), gate)
 
 
 class _Server(uvicorn.Server):
@@ -135,8 +140,9 @@ class _Guarded:
             await send(message)
 
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
-        # Only the page's own address carries a token: others are not to be found in a history.
-        token = QueryParams(scope["query_string"]).get("token") if scope["path"] == "/" else None
+        # Only the page's own addresses carry a token: others are not to be found in a history.
+        entering = scope["path"] in ("/", self._gate.path)
+        token = QueryParams(scope["query_string"]).get("token") if entering else None
         refusal = self._gate.refusal(scope["method"], headers, token)
         app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
         await app(scope, receive, send_with_headers)

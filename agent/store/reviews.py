@@ -24,8 +24,10 @@ _CHUNK = 1 << 16
 class Review(Frozen):
     """What one reviewer says of one pair: one line of `reviews.jsonl`.
 
-    `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`:
-    until then the reviewer had not been shown the run's label, its evidence or the reviews of others. `at` is in UTC.
+    `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`: the
+    session that it was given in hides the run's label, its evidence and the reviews of others until then, and the
+    reviewer had committed none of this pair before. What else the reviewer has seen is not known, a session that hides
+    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -87,14 +89,20 @@ class ReviewLog:
         with locked(path):
             pass
 
-    def append(self, review: Review) -> None:
-        """Write one line, whole or not at all; it is on the disk when this returns.
+    def append(self, review: Review) -> Review:
+        """Write one line, whole or not at all, and return what it says; it is on the disk when this returns.
+
+        It says `blind` no more when the reviewer has committed a review of the pair before: evidence was shown then.
 
         Raises:
             StorageError: it could not be written (disk full); the file is as before.
+            RunFolderError: what is there cannot be read as reviews any more.
         """
-        line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
         with locked(self.path) as descriptor, writing(self.path):
+            # Under the lock: it may have been another session of the same reviewer.
+            if review.blind and _has_reviewed(self.path, review.reviewer, review.id):
+                review = review.model_copy(update={"blind": False})
+            line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
             end = _end(descriptor)
             # Under the lock a torn line can only be a dead writer's.
             os.ftruncate(descriptor, end)
@@ -106,6 +114,7 @@ class ReviewLog:
                     os.ftruncate(descriptor, end)
                 raise
         self.written += 1
+        return review
 
 
 @contextmanager
@@ -128,6 +137,10 @@ def locked(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _has_reviewed(path: Path, reviewer: str, pair_id: str) -> bool:
+    return any((each.reviewer, each.id) == (reviewer, pair_id) for each in iter_reviews(path))
 
 
 def _decode(line: bytes, place: str) -> Review:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.datasets import iter_normalised, normalised_sha256, read_pairs, write_normalised
+from agent.datasets import iter_normalised, normalised_sha256, read_pairs, sources, write_normalised
 from agent.datasets.encoding import dumps, loads
 from agent.errors import InputError
 from agent.types import Pair
@@ -94,4 +94,15 @@ def test_a_damaged_file_is_told_with_its_line(tmp_path: Path) -> None:
     pairs = iter_normalised(path)
     assert next(pairs).id == "a"
     with pytest.raises(InputError, match=":2: is not a normalised pair"):
+        next(pairs)
+
+
+def test_a_line_that_unpacks_to_more_than_there_can_be_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "input.jsonl.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(b'{"id": "a", "query": "q", "code": "c"}\n' + bytes(4 << 20))
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1 << 20)
+    pairs = iter_normalised(path)
+    assert next(pairs).id == "a"
+    with pytest.raises(InputError, match=r"input\.jsonl\.gz:2: the line is longer than 1 MB"):
         next(pairs)

@@ -80,19 +80,33 @@ class Served:
         self.port = address.port
         self.token = address.query.removeprefix("token=")
         self.host = f"127.0.0.1:{self.port}"
+        self._page: str | None = None
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Send a request with these headers alone; `_` in their names is `-`, and an empty value leaves one out."""
+    @property
+    def page(self) -> str:
+        """The path of the page, without the last `/`."""
+        if self._page is None:
+            status, headers, _ = self.ask("GET", f"/?token={self.token}", Cookie="", page="")
+            assert status == 303
+            self._page = urlsplit(headers["location"]).path.rstrip("/")
+        return self._page
+
+    def ask(
+        self, method: str, path: str, body: object = None, *, page: str | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send a request below the page (or `page`); `_` in headers' names is `-`, and an empty value leaves one out."""
         given = {
             "Host": self.host,
-            "Cookie": f"agent-review-{self.port}={self.token}",
+            "Cookie": f"agent-review={self.token}",
             "Origin": f"http://{self.host}",
             "Content-Type": "application/json",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         content = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
-        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        connection.putrequest(
+            method, (self.page if page is None else page) + path, skip_host=True, skip_accept_encoding=True
+        )
         for name, value in given.items():
             if value:
                 connection.putheader(name, value)

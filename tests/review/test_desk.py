@@ -165,6 +165,16 @@ def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -
     assert told["evidence"]["annotation"]["label"] == 0
 
 
+def test_a_commit_at_another_desk_of_the_reviewer_has_shown_the_evidence(run: Path) -> None:
+    with desk(run) as one, desk(run) as other, desk(run, reviewer="bob") as bobs:
+        one.commit(0, {"label": 1, "reason": ""})
+        assert one.show(0)["evidence"] is not None
+        assert other.commit(0, {"label": 0, "reason": ""})["saved"]["blind"] is False
+        assert other.commit(1, {"label": 0, "reason": ""})["saved"]["blind"] is True
+        assert bobs.commit(0, {"label": 0, "reason": ""})["saved"]["blind"] is True
+    assert [each.blind for each in read_reviews(run / files.REVIEWS)] == [False, True, True]
+
+
 def test_there_are_guidelines_for_every_criterion() -> None:
     criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
     assert set(criteria) == set(GUIDELINES)

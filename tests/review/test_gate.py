@@ -11,7 +11,7 @@ HOST = "127.0.0.1:8000"
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(8000)
+    return Gate()
 
 
 def cookie(gate: Gate) -> str:
@@ -19,13 +19,19 @@ def cookie(gate: Gate) -> str:
 
 
 def test_a_token_has_more_than_128_bits_and_is_another_each_time() -> None:
-    tokens = {Gate(8000).token for _ in range(100)}
+    tokens = {Gate().token for _ in range(100)}
     assert len(tokens) == 100
     assert all(len(token) * 6 >= 128 for token in tokens)
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites_and_bears_the_port(gate: Gate) -> None:
-    assert gate.cookie() == f"agent-review-8000={gate.token}; Path=/; HttpOnly; SameSite=Strict"
+def test_the_cookie_is_out_of_reach_of_scripts_other_sites_and_other_servers(gate: Gate) -> None:
+    assert gate.cookie() == f"agent-review={gate.token}; Path={gate.path}; HttpOnly; SameSite=Strict"
+
+
+def test_the_path_of_the_page_is_as_hard_to_guess_and_says_nothing_of_the_token(gate: Gate) -> None:
+    paths = {Gate(gate.token).path for _ in range(100)}
+    assert len(paths) == 100
+    assert all(len(path) * 6 >= 128 and (path[0], path[-1]) == ("/", "/") for path in paths)
 
 
 @pytest.mark.parametrize("host", [HOST, "localhost:8000", "[::1]:8000", "localhost", "localhost:9999"])
@@ -46,17 +52,14 @@ def test_the_token_is_taken_from_the_address_or_from_the_cookie_among_others(gat
     assert gate.refusal("GET", {"host": HOST, "cookie": f'a="b; {cookie(gate)}; c'}) is None
 
 
-@pytest.mark.parametrize(
-    "kept", ["", "agent-review-8000=", "agent-review-8000=wrong", "agent-review-8000", "ä=ö\ud800"]
-)
+@pytest.mark.parametrize("kept", ["", "agent-review=", "agent-review=wrong", "agent-review", "ä=ö\ud800"])
 @pytest.mark.parametrize("token", [None, "", "wrong", "ä\ud800"])
 def test_without_the_token_there_is_nothing(gate: Gate, kept: str, token: str | None) -> None:
     assert "holds the token" in str(gate.refusal("GET", {"host": HOST, "cookie": kept}, token))
 
 
 def test_another_servers_cookie_is_none_of_ours(gate: Gate) -> None:
-    other = cookie(gate).replace("8000", "8001")
-    assert gate.refusal("GET", {"host": HOST, "cookie": other}) is not None
+    assert gate.refusal("GET", {"host": HOST, "cookie": cookie(Gate())}) is not None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import resource
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,7 +84,7 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
     before = (run / "annotations.jsonl").read_bytes()
     with reviewing(run) as served:
         page = open_page(served)
-        assert page.url == f"http://{served.host}/"
+        assert page.url == f"http://{served.host}{served.page}/"
         position = page.locator("#position")
         expect(position).to_have_text("1 of 3 · 0 reviewed")
 
@@ -113,6 +115,27 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
     ]
     assert {each.id for each in reviews} == {"p0", "p1", "p2"}
     assert (run / "annotations.jsonl").read_bytes() == before
+
+
+def test_no_other_server_of_the_machine_is_given_the_cookie(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    asked: list[str | None] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Cookie"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with reviewing(some_run(tmp_path)) as served, HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page = open_page(served)
+        assert len(page.context.cookies()) == 1
+        page.context.request.get(f"http://127.0.0.1:{other.server_port}/")
+        other.shutdown()
+    assert asked == [None]
 
 
 def test_a_blind_reviewer_sees_the_evidence_after_the_commit(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -210,7 +233,7 @@ def test_a_closed_tab_loses_neither_reviews_nor_drafts(tmp_path: Path, open_page
         context = page.context
         page.close()
         again = context.new_page()
-        again.goto(f"http://{served.host}/")
+        again.goto(f"http://{served.host}{served.page}/")
         expect(again.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
         expect(again.locator("#reason")).to_have_value("half a thou")
         expect(again.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")

@@ -57,18 +57,31 @@ def test_it_listens_on_the_loopback_interface_alone(served: Served) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_without_the_token_every_path_is_refused_in_the_same_way(served: Served, path: str) -> None:
-    for cookie in ("", "agent-review-1=x", f"agent-review-{served.port}=wrong"):
+    for cookie in ("", "agent-review-1=x", "agent-review=wrong"):
         status, _, content = served.ask("GET", path, Cookie=cookie)
         assert (status, SECRET.encode() in content) == (403, False)
         assert content == b"Open the address that `agent review` printed; it holds the token that is missing here.\n"
     assert served.ask("GET", path + "?token=wrong", Cookie="")[0] == 403
 
 
-def test_the_token_in_the_address_opens_the_page_and_leaves_a_cookie(served: Served) -> None:
-    status, headers, content = served.ask("GET", f"/?token={served.token}", Cookie="")
+def test_the_token_in_the_address_opens_the_page_and_leaves_a_cookie_for_its_path_alone(served: Served) -> None:
+    status, headers, content = served.ask("GET", f"/?token={served.token}", Cookie="", page="")
+    assert (status, content) == (303, b"")
+    there, _, ticket = headers["location"].partition("?token=")
+    assert there == f"{served.page}/"
+    assert "set-cookie" not in headers
+    status, headers, content = served.ask("GET", f"/?token={ticket}", Cookie="")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert headers["set-cookie"] == f"agent-review-{served.port}={served.token}; Path=/; HttpOnly; SameSite=Strict"
+    assert headers["set-cookie"] == f"agent-review={served.token}; Path={there}; HttpOnly; SameSite=Strict"
     assert served.token.encode() not in content
+    assert served.ask("GET", f"/?token={ticket}", Cookie="")[0] == 403
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_there_is_nothing_beside_the_pages_path(served: Served, path: str) -> None:
+    assert served.ask("GET", path, page="")[0] == 404
+    assert served.ask("GET", path, page="/other")[0] == 404
+    assert served.ask("GET", path, page="", Cookie="")[0] == 403
 
 
 @pytest.mark.parametrize("path", PATHS[1:])
@@ -219,8 +232,8 @@ def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: P
         printed = os.read(ours, 1000).decode().strip()
         served = Served(process, {"url": opened.read_text()})
         assert (served.port, served.token in printed) == (urlsplit(printed).port, False)
-        assert served.ask("GET", f"/?token={served.token}", Cookie="")[0] == 200
-        assert served.ask("GET", f"/?token={served.token}", Cookie="")[0] == 403
+        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 303
+        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 403
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

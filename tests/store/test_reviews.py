@@ -62,10 +62,24 @@ def test_no_file_is_no_reviews(path: Path) -> None:
 
 
 def test_the_last_line_of_a_reviewer_and_pair_counts(path: Path) -> None:
-    first, other, again = make_review(label=0), make_review(reviewer="bob", label=0), make_review(label=1)
+    first, other = make_review(label=0), make_review(reviewer="bob", label=0)
+    again = make_review(label=1, blind=False)
     write(path, first, other, make_review("b"), again)
     assert read_reviews(path) == [other, make_review("b"), again]
     assert list(iter_reviews(path)) == [first, other, make_review("b"), again]
+
+
+def test_a_review_is_blind_only_when_its_reviewer_has_none_of_the_pair_before(path: Path) -> None:
+    one, other = ReviewLog(path), ReviewLog(path)
+    given = [
+        one.append(make_review("a")),
+        other.append(make_review("a", label=0)),
+        other.append(make_review("b")),
+        other.append(make_review("a", reviewer="bob")),
+        one.append(make_review("b", blind=False)),
+    ]
+    assert [each.blind for each in given] == [True, False, True, True, False]
+    assert list(iter_reviews(path)) == given
 
 
 @pytest.mark.parametrize("kept", range(1, 40, 3))
