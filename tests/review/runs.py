@@ -94,7 +94,10 @@ class Served:
     def ask(
         self, method: str, path: str, body: object = None, *, page: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request below the page (or `page`); `_` in headers' names is `-`, and an empty value leaves one out."""
+        """Send a request with these headers alone; `_` in their names is `-`, and an empty value leaves one out.
+
+        `path` goes on from `page`, by default from where the page is.
+        """
         given = {
             "Host": self.host,
             "Cookie": f"agent-review={self.token}",
