@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from agent.cli.text import one_line, plain, say
+from agent.cli.text import one_line, plain, print_json, say
 
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
 
@@ -35,3 +36,11 @@ def test_said_text_is_not_wrapped_and_its_brackets_are_no_markup() -> None:
     out = io.StringIO()
     say(Console(file=out, width=20), "[bold]" + "x" * 50 + " y\x1b[1m")
     assert out.getvalue() == "[bold]" + "x" * 50 + " y\\x1b[1m\n"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_json_is_not_printed_as_such(number: float, capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"number": 1.5})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        print_json({"number": number})
+    assert capsys.readouterr().out == '{"number": 1.5}\n'

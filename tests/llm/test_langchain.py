@@ -93,6 +93,12 @@ async def test_usage_metadata_and_cost_are_carried_over() -> None:
     assert json.loads(json.dumps(reply.raw))["usage_metadata"]["total_tokens"] == 120
 
 
+async def test_tokens_that_cannot_be_count_as_none() -> None:
+    message = AIMessage("yes", usage_metadata={"input_tokens": -5, "output_tokens": 10**40, "total_tokens": 0})
+    usage = (await LangChainModel(Recorder(answer=message)).reply(CALL)).usage
+    assert (usage.calls, usage.input_tokens, usage.output_tokens) == (1, 0, 0)
+
+
 async def test_without_usage_a_call_is_counted_and_its_cost_unknown() -> None:
     usage = (await LangChainModel(Recorder(answer=AIMessage("yes"))).reply(CALL)).usage
     assert (usage.calls, usage.input_tokens, usage.cost_usd) == (1, 0, None)
