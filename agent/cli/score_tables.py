@@ -98,14 +98,8 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
     table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
         if each.count:
-            bounds = f"{each.low:.1f} to {each.high:.1f}"
-            _add(
-                table,
-                bounds,
-                f"{each.count}",
-                *map(_number, (each.confidence, each.accuracy)),
-                _interval(each.interval),
-            )
+            shares = map(_number, (each.confidence, each.accuracy))
+            _add(table, each.name, f"{each.count}", *shares, _interval(each.interval))
     return title, table
 
 

@@ -18,8 +18,9 @@ from agent.types import Annotation, TestReport, Usage
 class Summary(BaseModel):
     """What a run amounts to. Shares are of 1; `seconds` adds up the pairs' own times.
 
-    `labels` counts pairs by the majority of their rounds; whatever follows counts annotations, one per pair and round.
-    `agreement` between rounds is None where no pair has two.
+    `labels` counts pairs by the majority of their rounds; `pairs_repaired` and `pairs_with_stand_ins` those of which
+    any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` between rounds is
+    None where no pair has two.
     """
 
     pairs: int = 0
@@ -57,6 +58,7 @@ class Tally:
             name: Counter() for name in ("errors", "decided_by", "statuses", "causes")
         }
         self._numbers: Counter[str] = Counter()
+        self._pairs: dict[str, set[str]] = {"pairs_repaired": set(), "pairs_with_stand_ins": set()}
         self._usage = Usage()
         self._seconds = 0.0
 
@@ -72,9 +74,11 @@ class Tally:
             self._add_test(annotation.test)
         numbers["annotations"] += 1
         numbers["repairs"] += annotation.repairs
-        numbers["pairs_repaired"] += annotation.repairs > 0
         numbers["stand_ins"] += len(annotation.stand_ins)
-        numbers["pairs_with_stand_ins"] += bool(annotation.stand_ins)
+        if annotation.repairs:
+            self._pairs["pairs_repaired"].add(annotation.id)
+        if annotation.stand_ins:
+            self._pairs["pairs_with_stand_ins"].add(annotation.id)
         self._usage += annotation.usage
         self._seconds += annotation.seconds
 
@@ -99,6 +103,7 @@ class Tally:
             {
                 **counted,
                 **named,
+                **{name: len(ids) for name, ids in self._pairs.items()},
                 "pairs": len(pairs),
                 "rounds": max(self._votes.rounds, 1),
                 "agreement": mean_agreement(pairs),

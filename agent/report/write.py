@@ -18,6 +18,7 @@ from agent.report.document import Figures
 from agent.report.figures.labels import Funnel
 from agent.report.page import head, tail
 from agent.report.records import COLUMNS
+from agent.stats.calibration import BINS, bin_name
 from agent.store import files
 from agent.store.documents import replacing
 from agent.store.run_view import RunView
@@ -64,15 +65,16 @@ class Report:
         """
         pairs = sum(1 for _ in self.run.pairs())
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
-        figures = Figures(Funnel(pairs, rounds))
+        figures = Figures(Funnel(pairs))
         with tempfile.TemporaryFile() as spool:
-            found = collect(self.run, spool, figures.all(), gold=self.gold, kept=self.kept, on_progress=on_progress)
+            found = collect(self.run, spool, figures, gold=self.gold, kept=self.kept, on_progress=on_progress)
             document = {
                 "name": self.run.path.resolve().name,
                 "subtitle": _subtitle(self.run.manifest, pairs, rounds),
-                "cards": figures.cards(),
+                "cards": figures.cards(rounds),
                 "sections": figures.sections(self.run.manifest, self.ablation, self.against_gold),
                 "columns": COLUMNS,
+                "bins": [bin_name(number) for number in range(BINS)],
                 "stories_in_a_piece": STORIES_IN_A_PIECE,
                 "rounds": rounds,
             }

@@ -88,3 +88,11 @@ def test_a_run_without_pairs_has_a_summary() -> None:
     shown = as_json(Tally().summary(), run="r")
     assert (shown["pairs"], shown["executed_share"], shown["cases_per_program"], shown["run"]) == (0, None, None, "r")
     assert as_table(Tally().summary()).row_count > 0
+
+
+def test_pairs_repaired_are_pairs_however_many_rounds_were() -> None:
+    tally = Tally()
+    for number in range(3):
+        tally.add(annotation(1, round=number, label=1, repairs=2, stand_ins=("Db",)))
+    summary = tally.summary()
+    assert (summary.repairs, summary.pairs_repaired, summary.stand_ins, summary.pairs_with_stand_ins) == (6, 1, 3, 1)

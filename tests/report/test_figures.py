@@ -9,13 +9,14 @@ import pytest
 from agent.cli.summary import Summary, Tally
 from agent.languages.base import RAISES, RETURNS_NOTHING
 from agent.report.charts import Block
-from agent.report.figures.base import Figure, Seen, duration, money
+from agent.report.figures.base import Figure, Seen, as_one, duration, money
 from agent.report.figures.confidence import Confidence
 from agent.report.figures.labels import Deciders, Errors, Funnel
 from agent.report.figures.repairs import Repairs, StandIns
 from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
+from agent.stats.calibration import reliability
 from agent.store import load_run
 from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage, WrongOne
 from tests.report.runs import make_pairs, make_run
@@ -180,11 +181,48 @@ def test_confidence_is_drawn_where_there_is_any(seen: list[Seen]) -> None:
     assert shown(Confidence(), [Seen(each.annotation.model_copy(update={"confidence": None})) for each in seen]) == []
 
 
-@pytest.mark.parametrize(("confidence", "name"), [(0.0, "0.0 to 0.1"), (0.95, "0.9 to 1.0"), (1.0, "0.9 to 1.0")])
-def test_the_ends_of_confidence_have_their_bins(confidence: float, name: str) -> None:
+@pytest.mark.parametrize(("confidence", "name"), [
+    (0.0, "[0.0, 0.1)"), (0.8, "[0.8, 0.9)"), (0.95, "[0.9, 1.0]"), (1.0, "[0.9, 1.0]"),
+])  # fmt: skip
+def test_confidence_is_drawn_in_the_bins_of_the_calibration(confidence: float, name: str) -> None:
     found = Annotation(id="1", input_sha256="", label=1, confidence=confidence)
     (block,) = shown(Confidence(), [Seen(found)])
-    assert list(cells(block)) == [name]
+    assert list(cells(block)) == [name] == [each.name for each in reliability([confidence], [True]) if each.count]
+
+
+def test_gold_is_asked_for_only_where_none_was_given() -> None:
+    found = Annotation(id="1", input_sha256="", label=1, confidence=0.7)
+    (asking,) = shown(Confidence(), [Seen(found)])
+    (given,) = shown(Confidence(), [Seen(found, gold=1), Seen(found)])
+    assert "--gold" in asking["text"]
+    assert given["text"] == "Calibration says whether it can be believed, by 1 that people labelled, too."
+
+
+def rounds_of(*labels: int | str | None, confidence: float = 0.9) -> list[Seen]:
+    """A pair in rounds that ended so."""
+    ends = [{"error": {"type": each, "message": ""}} if isinstance(each, str) else
+            {"label": each, "decided_by": "arbitrate", "confidence": None if each is None else confidence}
+            for each in labels]  # fmt: skip
+    rows = [{"id": "a", "input_sha256": "", "round": number, "reason": str(number), **end}
+            for number, end in enumerate(ends)]  # fmt: skip
+    return [Seen(Annotation.model_validate(row), gold=1) for row in rows]
+
+
+@pytest.mark.parametrize(("labels", "label", "reason", "confidence"), [
+    ((0,), "0", "0", 0.9), ((0, 1, 1), "1", "1", (0.1 + 0.9 + 0.9) / 3), (("E", 0, "E"), "0", "1", 0.9),
+    (("E", "F"), "error", "0", None), (("E", None), "undecided", "1", None), ((1, 0, None), "undecided", "2", None),
+    (("E", 0, 1), "undecided", "1", None),
+])  # fmt: skip
+def test_a_pair_counts_once_as_the_first_round_that_ended_as_the_majority(
+    labels: tuple[int | str | None, ...], label: str, reason: str, confidence: float | None
+) -> None:
+    whole = as_one(rounds_of(*labels))
+    assert (whole.label, whole.annotation.reason, whole.gold) == (label, reason, 1)
+    assert whole.annotation.confidence == (None if confidence is None else pytest.approx(confidence))
+
+
+def test_a_tie_was_decided_by_nobody() -> None:
+    assert as_one(rounds_of(0, 1)).annotation.decided_by is None
 
 
 def test_rounds_are_told_with_their_majority_and_agreement() -> None:

@@ -59,6 +59,9 @@ def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> Non
     assert view.ids == ["p0", "p60", "p120"]
     view.page.fill("#search", '"NUMBER 60"')
     expect(view.page.locator("#count")).to_have_text(f"1 of {COUNT} pairs")
+    confidences = view.page.locator("select[name=confidence] option").all_inner_texts()
+    bins = [text.partition(" (")[0] for text in confidences]
+    assert bins == ["any", "–", "[0.8, 0.9)", "[0.7, 0.8)", "[0.5, 0.6)"]
     for name in ("decided_by", "screened", "cause", "stand_ins", "confidence", "gold"):
         assert view.page.locator(f"select[name={name}]").count() == 1
 

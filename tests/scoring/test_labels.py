@@ -103,7 +103,7 @@ def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: P
         {"a": 1, "b": 1, "c": 1},
         {"a": 1},
     ]
-    assert (run.decisions["a"].status, run.decisions["a"].confidence) == (Status.PASSED, None)
+    assert (run.decisions["a"].status, run.decisions["a"].confidence) == (Status.PASSED, 0.9)
     assert run.decisions["b"].decided_by is None
     assert not run.errors
     assert read_run_labels(path, 0).annotator.labels == {"a": 0, "b": 0, "c": None}

@@ -91,13 +91,13 @@ def _breakdown(found: Breakdown) -> Block:
 def _calibration(found: Calibration) -> Block:
     bins = [each for each in found.table if each.count]
     dots = [
-        Dot(f"confidence {each.low:.1f} to {each.high:.1f}, {each.count:,} labels", each.accuracy,
+        Dot(f"confidence in {each.name}, {each.count:,} labels", each.accuracy,
             each.interval.low, each.interval.high)
         for each in bins if each.accuracy is not None and each.interval is not None
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
     rows = [
-        [f"{each.low:.1f} to {each.high:.1f}", f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
+        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
          _interval(each.interval)]
         for each in bins
     ]  # fmt: skip

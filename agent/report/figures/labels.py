@@ -13,10 +13,10 @@ _Stage = tuple[str, list[Segment]]
 
 
 class Funnel:
-    """What became of the pairs, stage by stage. `pairs` are those of the input, `rounds` how often each was taken."""
+    """What became of the pairs, stage by stage. `pairs` are those of the input."""
 
-    def __init__(self, pairs: int, rounds: int = 1) -> None:
-        self._expected = pairs * rounds
+    def __init__(self, pairs: int) -> None:
+        self._expected = pairs
         self._seen = 0
         self._counts: dict[str, Counter[str]] = {
             name: Counter() for name in ("screened", "programs", "executed", "tests", "labels")
@@ -105,7 +105,7 @@ class Deciders:
 
 
 class Errors:
-    """Why pairs have no label."""
+    """Why annotations have no label."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -122,11 +122,11 @@ class Errors:
         found = self._counts.most_common()
         chart = bars(
             [(name, count, f"{count:,}") for name, count in found],
-            alt="Errors by type.", unit="pairs", colour="error",
+            alt="Errors by type.", unit="errors", colour="error",
         )  # fmt: skip
         rows = [[name, f"{count:,}"] for name, count in found]
-        text = "These pairs have no label: a broken model, reply or sandbox says nothing of the code."
-        return [block("Errors", text, chart, [table({"error": False, "pairs": True}, rows)])]
+        text = "What ended so has no label: a broken model, reply or sandbox says nothing of the code."
+        return [block("Errors", text, chart, [table({"error": False, "count": True}, rows)])]
 
 
 def _segment(name: str, count: int, colour: str) -> Segment:

@@ -64,10 +64,12 @@ class Outcomes:
             for name in names
         ]  # fmt: skip
         cells = [[name, *(f"{self._labels[name][label]:,}" for label in LABEL_COLOURS)] for name in names]
-        against = {0: "No label goes", 1: "1 label goes"}.get(self._against, f"{self._against:,} labels go")
+        against = {0: "No label goes against its", 1: "1 label goes against its"}.get(
+            self._against, f"{self._against:,} labels go against their"
+        )
         return block(
             "Labels by test outcome",
-            f"{against} against its test. The arbiter may rule that a test does not decide a pair.",
+            f"{against} test. The arbiter may rule that a test does not decide a pair.",
             stacked(rows, alt="Labels by test outcome.", unit="pairs with a test", legend=True),
             [table({"outcome": False, **dict.fromkeys(LABEL_COLOURS, True)}, cells)],
         )
@@ -163,7 +165,7 @@ class WrongOnes:
         return [
             block(
                 "Strength of the programs",
-                f"Wrong ones were put in the snippet's place for {self._pairs:,} pairs; "
+                f"Wrong ones were put in the snippet's place for {self._pairs:,} programs; "
                 f"{self._vacuous:,} programs noticed nothing but crashes: they prove nothing.",
                 stacked(rows, alt="Wrong ones noticed and missed, by kind.", unit="wrong ones", legend=True),
                 [table({"kind": False, "tried": True, "noticed": True, "share": True}, cells)],

@@ -50,7 +50,7 @@ class Cost:
         )
         rows = [self._row(role, usage) for role, usage in self._roles.items()]
         text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
-        text += f"Of {self._without:,} pairs no evidence is kept: they are not in here." if self._without else ""
+        text += f"Of {self._without:,} annotations no evidence is kept: they are not in here." if self._without else ""
         unit = "US dollars" if costs else "tokens, in and out"
         chart = bars(values, alt=f"{unit} by node.", unit=unit) if any(value for _, value, _ in values) else None
         return [block("Cost by node", text, chart, [table(columns, rows)])]
@@ -117,7 +117,7 @@ class Time:
             "The rest is waiting for a sandbox, and installing."
         )
         if self._without:
-            text += f" Of {self._without:,} pairs the time of each node was not noted."
+            text += f" Of {self._without:,} annotations the time of each node was not noted."
         chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
         return [block("Time by node", text, chart, [table(columns, cells)])]
 
