@@ -99,6 +99,10 @@ def score(
     round: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="One round of a run of several [default: their majority].")
     ] = None,
+    reviews: Annotated[
+        Literal["blind", "last"],
+        typer.Option(help="Of each reviewer's reviews of a pair: the last blind one, or the last word."),
+    ] = "blind",
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws.")] = 2000,
     as_json: AsJson = False,
@@ -106,7 +110,7 @@ def score(
     """Score labels against gold, and annotators against each other, with intervals."""
     from agent.cli.score import run
 
-    run(labels, gold, round=round, seed=seed, resamples=resamples, as_json=as_json)
+    run(labels, gold, round=round, reviews=reviews, seed=seed, resamples=resamples, as_json=as_json)
 
 
 @results.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.table import Table
 from rich.text import Text
@@ -11,14 +12,14 @@ from agent.cli.text import one_line
 from agent.scoring.annotators import Agreement
 from agent.scoring.breakdown import Breakdown, Group
 from agent.scoring.confidence import Calibration
-from agent.scoring.estimates import RunEstimates
+from agent.scoring.estimates import RunEstimates, Words
 from agent.scoring.measures import FORMULAS, Confusion
 from agent.scoring.results import AnnotatorReport, RunReport, ScoreReport
 from agent.scoring.scores import Scores
 from agent.stats.intervals import Interval
 
 Titled = tuple[str, Table]
-LEGEND = "–: undefined, or the same in every resample of the queries"
+LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
 _SHARES = frozenset(Confusion().shares())
 
 
@@ -52,10 +53,13 @@ def _agreement(agreement: Agreement) -> Titled:
         f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
         f"({_interval(agreement.alpha_interval)}) on {agreement.comparable} of {agreement.pairs} pairs"
     )
-    table = _table("", "both labelled", "alike", "Cohen's kappa", "over queries")
-    for pair in agreement.pairwise:
-        names = f"{one_line(pair.first, 30)} – {one_line(pair.second, 30)}"
-        _add(table, names, f"{pair.both}", _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval))
+    table = _table("", "both", "alike", "Cohen's κ", "over queries")
+    for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
+        # each name on a line of its own: two beside each other do not fit on a terminal
+        table.add_row(Text(one_line(first)))
+        for pair in pairs:
+            shares = _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval)
+            _add(table, f"– {pair.second}", f"{pair.both}", *shares)
     return title, table
 
 
@@ -65,7 +69,7 @@ def _run(run: RunReport) -> Iterator[Titled]:
     if run.calibration is not None:
         yield _calibration(run.name, run.calibration)
     if run.estimates is not None:
-        yield _estimates(run.name, run.estimates)
+        yield _estimates(run.name, run.estimates, run.reviews)
 
 
 def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
@@ -103,11 +107,14 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
     return title, table
 
 
-def _estimates(run: str, estimates: RunEstimates) -> Titled:
+def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     e = estimates
-    states = [f"{e.reviewed} reviewed", f"{e.pending} not yet reviewed"] + [f"{e.tied} without a majority"] * bool(
-        e.tied
-    )
+    states = [f"{e.reviewed} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending} not yet"]
+    if e.tied:
+        states.append(f"{e.tied} on which reviewers are divided")
+    if e.undecided:
+        whose = "its" if e.undecided == 1 else "their"
+        states.append(f"{e.undecided} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
     title = f"{run}: estimates for all {e.pairs} pairs, from {e.sampled} sampled ({', '.join(states)})"
     table = _table("", "estimate", "interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
@@ -118,7 +125,7 @@ def _estimates(run: str, estimates: RunEstimates) -> Titled:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="")
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left")
     return table
