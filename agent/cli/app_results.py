@@ -36,7 +36,9 @@ def replay(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: with --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False,
-    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The sample's seed.")] = 0,
     execution: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Which of the pair's executions [default: the last].")
