@@ -16,7 +16,9 @@ results = typer.Typer()
 def show(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary.")] = None,
-    prompts: Annotated[bool, typer.Option(help="Print the prompts too.")] = False,
+    prompts: Annotated[
+        bool, typer.Option(help="Print the prompts too, and replies with the programs in them.")
+    ] = False,
     number: Annotated[
         int | None, typer.Option("--round", min=0, metavar="N", help="Only this round, of a run with several.")
     ] = None,
