@@ -120,7 +120,7 @@ def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():
-        _add(table, f"no review yet of the {size} pairs with {name}", "", "")
+        _add(table, f"none of {size} reviewed: {name}", "", "")
     return title, table
 
 

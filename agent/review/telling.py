@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.review.queues import Entry
+from agent.store.majority import Votes
 from agent.store.reviews import Review
 from agent.types import Annotation, Evidence, Pair
 
@@ -36,9 +37,17 @@ def evidence_told(
     rounds: Iterable[Annotation],
     others: Iterable[Review],
 ) -> dict[str, Any]:
-    """Return what a reviewer sees after a commit: the label, what led to it, and what others say."""
+    """Return what a reviewer sees after a commit: the label, what led to it, and what others say.
+
+    `ended` is how the pair ended by the majority of its rounds, `annotation` that of one round.
+    """
+    rounds, votes = list(rounds), Votes()
+    for each in rounds:
+        votes.add_annotation(each)
+    (label,) = votes.labels()
     return {
         "id": entry.id,
+        "ended": label.ended,
         "round": entry.round,
         "why": entry.why,
         "meta": pair.meta,

@@ -143,5 +143,8 @@ def estimate_run(
 
 
 def _name(each: Cell, by: Sequence[str]) -> str:
-    values = {**dict(zip(by, each[0], strict=True)), "label": each[1]}
-    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+    values: list[tuple[str, Value]] = [*zip(by, each[0], strict=True)]
+    if ("label", each[1]) not in values:
+        # of another round than the sample's, where one was asked for
+        values.append(("label scored" if "label" in by else "label", each[1]))
+    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values)

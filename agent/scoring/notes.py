@@ -85,8 +85,9 @@ def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreemen
 
 
 def _scored(annotators: Sequence[AnnotatorReport]) -> dict[str, Scores]:
-    """Return the scores of those who have any, by their names, which are no two alike."""
-    return {each.name: each.scores for each in annotators if each.scores is not None and each.scores.pairs}
+    """Return the scores of those who have any, by their names, which are no two alike; a run stands for its rounds."""
+    others = (each for each in annotators if each.kind != "round")
+    return {each.name: each.scores for each in others if each.scores is not None and each.scores.pairs}
 
 
 def _reviews(run: RunSource) -> Iterator[str]:

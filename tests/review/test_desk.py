@@ -149,8 +149,9 @@ def test_there_are_no_pairs_beyond_the_queue(run: Path, number: int) -> None:
 def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
     with desk(run, blind=False) as seeing:
-        told = seeing.show(0)["evidence"]["rounds"]
-    assert [(each["round"], each["label"]) for each in told] == [(0, 1), (1, 0), (2, None)]
+        told = seeing.show(0)["evidence"]
+    assert [(each["round"], each["label"]) for each in told["rounds"]] == [(0, 1), (1, 0), (2, None)]
+    assert told["ended"] == "undecided"
 
 
 def test_without_evidence_the_pair_comes_from_the_input(run: Path) -> None:

@@ -90,6 +90,27 @@ def test_a_sample_by_other_fields_is_split_by_the_runs_label(tmp_path: Path) -> 
     )
 
 
+def test_a_sample_of_a_run_of_rounds_is_one_of_their_majorities(tmp_path: Path) -> None:
+    rounds = [annotated(f"p{n}", int((n + number) % 3 > 0), round=number) for n in range(60) for number in range(3)]
+    rounds += [annotated(f"q{n}", int((n + number) % 3 > 1), round=number) for n in range(60) for number in range(3)]
+    drawn = sampled_run(tmp_path / "r", rounds, 8)
+    review(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in drawn})
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert (found.pairs, found.reviewed, found.unseen, found.accuracy.value) == (120, 8, {}, 1.0)
+
+
+def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp_path: Path) -> None:
+    labels = {"a": (1, 1, 1), "b": (1, 0, 1), "c": (0, 0, 0), "d": (0, 1, 0)}
+    rounds = [
+        annotated(pair, label, round=number) for pair, each in labels.items() for number, label in enumerate(each)
+    ]
+    sampled_run(tmp_path / "r", rounds, 4, by=["label"])
+    found = estimate_run(read_run_labels(tmp_path / "r", 1).annotator.labels, read_reviewed(tmp_path / "r"))
+    assert found is not None
+    assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
+
+
 def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_path: Path) -> None:
     annotations = run_of(30, 30)
     drawn = sampled_run(tmp_path / "r", annotations[:-1], 20)

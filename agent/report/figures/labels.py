@@ -125,7 +125,7 @@ class Errors:
             alt="Errors by type.", unit="errors", colour="error",
         )  # fmt: skip
         rows = [[name, f"{count:,}"] for name, count in found]
-        text = "What ended so has no label: a broken model, reply or sandbox says nothing of the code."
+        text = "What ended in an error has no label: a broken model, reply or sandbox says nothing of the code."
         return [block("Errors", text, chart, [table({"error": False, "count": True}, rows)])]
 
 
