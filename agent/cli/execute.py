@@ -110,7 +110,8 @@ def _as_json(
     report: TestReport, result: RunResult, environment: Environment | None, sandbox: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
-        **report.model_dump(mode="json"),
+        # whether it proves anything was not looked into
+        **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
         "exit_code": result.exit_code,
         "signal": result.signal,

@@ -73,7 +73,7 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
         ("by what decided", breakdown.decided_by),
         ("by test and cause", breakdown.tests),
         ("by stand-ins", breakdown.stand_ins),
-        ("labels beside a test that passed or failed", breakdown.overrides),
+        ("labels beside a test that says 0 or 1", breakdown.overrides),
     ):
         if groups:
             yield f"{run}: {title}", _groups(groups)

@@ -218,7 +218,7 @@ def _readings(spec: QuerySpec) -> str:
 def _cases(report: TestReport) -> list[tuple[str, str]]:
     """Return lines, each with the outcome it tells of."""
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    lines = [(report.status.value, f"{report.status.value}{cause}")]
+    lines = [(report.outcome, f"{report.outcome}{cause}")]
     if report.message:
         lines.append(("", report.message))
     for case in report.cases:

@@ -61,6 +61,8 @@ def _test(annotation: Annotation) -> str:
     if not test.cases and test.cause is Cause.SNIPPET:
         return "does not parse"
     cases = f"{test.passed} of {len(test.cases)} cases passed"
+    if test.vacuous:
+        return f"test {test.outcome}"
     if test.status is Status.PASSED:
         return f"test passed, {len(test.cases)} cases"
     if test.cause is Cause.FLAKY:

@@ -62,7 +62,7 @@ class ArbitrateOrAbstain(Arbitrate):
 
 
 class ArbitrateByRule:
-    """Label by the test alone: passed is 1, failed is 0, anything else is undecided (null).
+    """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
 
     By the criterion `half`, a failed test is 1 when at least half of its cases passed.
     """

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from agent.errors import UsageError
 from agent.store.reviews import Review
-from agent.types import Annotation, Cause, Status, TestReport
+from agent.types import Annotation
 
 Kind = Literal["undecided", "disputed", "low-confidence"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -80,13 +80,6 @@ def queue_of(
     return Queue(f"{' and '.join(kinds)}, {_counted(len(chosen), len(found))}", chosen)
 
 
-def label_by_test(report: TestReport | None) -> Label:
-    """Return the label that a test speaks for, None when it says nothing of the code."""
-    if report is None or report.cause is Cause.FLAKY or not report.executed:
-        return None
-    return 1 if report.status is Status.PASSED else 0
-
-
 _Rounds = Mapping[str, Sequence[_Seen]]
 _Labels = Mapping[str, set[int]]
 _Found = Iterable[tuple[str, list[str]]]
@@ -134,13 +127,12 @@ _FINDERS: Mapping[Kind, Callable[[_Rounds, _Labels], _Found]] = {
 def _rounds(annotations: Iterable[Annotation]) -> dict[str, list[_Seen]]:
     rounds: dict[str, list[_Seen]] = {}
     for annotation in annotations:
-        outcome = label_by_test(annotation.test)
         seen = _Seen(
             round=annotation.round,
             label=annotation.label,
             failed=annotation.error is not None,
             abstained=annotation.abstained,
-            contradicted=None not in (annotation.label, outcome) and annotation.label != outcome,
+            contradicted=annotation.against_test,
             split={0, 1} <= set(annotation.votes),
             confidence=annotation.confidence,
         )

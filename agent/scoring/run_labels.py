@@ -11,17 +11,21 @@ from agent.errors import UsageError
 from agent.scoring.labels import Annotator
 from agent.store.majority import majority
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Status
+from agent.types import Annotation
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What led to a label: that of the first round that gave it, where there are several."""
+    """What led to a label: that of the first round that gave it, where there are several.
+
+    `outcome` and `says` are those of the test (`TestReport`), None where there is none.
+    """
 
     label: int | None
     decided_by: str | None
-    status: Status | None
+    outcome: str | None
     cause: str | None
+    says: int | None
     stand_ins: bool
     confidence: float | None
     error: str | None
@@ -33,8 +37,9 @@ class Decision:
         return cls(
             label=annotation.label,
             decided_by=annotation.decided_by,
-            status=None if test is None else test.status,
+            outcome=None if test is None else test.outcome,
             cause=None if test is None or test.cause is None else test.cause.value,
+            says=None if test is None else test.says,
             stand_ins=bool(annotation.stand_ins),
             confidence=annotation.confidence,
             error=None if annotation.error is None else annotation.error.type,
@@ -103,4 +108,4 @@ def _decision(of_rounds: Iterable[Decision]) -> Decision:
     for decision in every:
         if decision.label == label:
             return decision
-    return Decision(None, None, None, None, stand_ins=False, confidence=None, error=None)
+    return Decision(None, None, None, None, None, stand_ins=False, confidence=None, error=None)

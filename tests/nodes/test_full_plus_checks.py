@@ -25,9 +25,28 @@ async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> 
     found = await annotate(model, sandbox, variant="full_plus", without=PLAIN)
     assert found.test is not None
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
+    assert not found.test.vacuous
     assert (found.label, found.votes, found.strength, found.repairs) == (1, (1, 1, 1), 1.0, 0)
     assert found.confidence is not None
     assert found.confidence > 0.9
+
+
+async def test_a_program_that_still_proves_nothing_is_kept_as_such_and_supports_no_label() -> None:
+    smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
+    replies = {"screen": [screen()], "generate_test": [smoke, smoke], "arbitrate": [label(0)] * 3}
+    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    assert found.test is not None
+    assert (found.test.status, found.test.vacuous, found.strength) == (Status.PASSED, True, 0.0)
+    assert (found.label, found.against_test, found.confidence) == (0, False, 0.8)
+
+
+async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -> None:
+    smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
+    replies = {"screen": [screen()], "generate_test": [smoke, *["no program"] * 3]}
+    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    assert found.error is not None
+    assert found.test is not None
+    assert found.test.vacuous
 
 
 async def test_each_part_can_be_left_out() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from agent.cli.summary import Summary, Tally
-from agent.languages.base import RAISES, RETURNS_NOTHING
 from agent.report.charts import Block
 from agent.report.figures.base import Figure, Seen, duration, money
 from agent.report.figures.confidence import Confidence
@@ -17,7 +16,7 @@ from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store import load_run
-from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage, WrongOne
+from agent.types import PROVES_NOTHING, Annotation, Cause, Evidence, Pair, Status, TestReport, Usage
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -57,7 +56,9 @@ def test_the_funnel_leads_from_pairs_to_labels(seen: list[Seen], summary: Summar
     assert sum(count for (stage, _), count in rows.items() if stage == "screened") == COUNT
     assert rows["screened", "unclear"] == rows["programs", "written"] == summary.programs
     assert rows["executed", "ran"] == summary.programs_executed
-    assert {name: rows["tests", name] for name in summary.statuses} == summary.statuses
+    tests = {name: count for (stage, name), count in rows.items() if stage == "tests"}
+    assert tests.pop(PROVES_NOTHING) == summary.tests_vacuous == 2
+    assert tests == summary.statuses | {"passed": summary.statuses["passed"] - 2}
     assert (rows["labels", "1"], rows["labels", "0"]) == (summary.labels["1"], summary.labels["0"])
     assert rows["labels", "error"] == sum(summary.errors.values())
     assert rows["labels", "undecided"] == summary.labels["null"] - rows["labels", "error"]
@@ -91,36 +92,26 @@ def test_programs_that_ran_after_repairs_are_told_from_those_that_ran_at_once(se
 def test_outcomes_have_their_causes_and_labels(seen: list[Seen], summary: Summary) -> None:
     causes, labels = shown(Outcomes(), seen)
     told = {f"{status}: {cause}": int(count) for status, cause, count in causes["tables"][0]["rows"] if cause != "–"}
-    assert told == summary.causes
+    assert told == {**summary.causes, "passed: proves nothing": summary.tests_vacuous}
+    assert list(cells(labels)) == ["passed", PROVES_NOTHING, "failed"]
     assert sum(int(count) for row in cells(labels).values() for count in row) == summary.programs
 
 
-@pytest.mark.parametrize(("label", "status", "against"), [
-    (0, Status.PASSED, True), (1, Status.PASSED, False), (1, Status.FAILED, True), (0, Status.FAILED, False),
-    (1, Status.ERROR, False), (None, Status.PASSED, False),
-])  # fmt: skip
-def test_a_label_goes_against_a_test_that_says_the_other(label: int | None, status: Status, against: bool) -> None:
-    found = Annotation.model_validate({"id": "1", "input_sha256": "", "label": label, "test": {"status": status}})
-    assert Seen(found).against_test is against
+def test_labels_that_go_against_what_their_test_says_are_counted() -> None:
+    passed = TestReport(status=Status.PASSED)
+    tests = [passed, passed.model_copy(update={"vacuous": True}), TestReport(status=Status.ERROR, cause=Cause.SNIPPET)]
+    _, labels = shown(Outcomes(), [Seen(Annotation(id="1", input_sha256="", label=0, test=test)) for test in tests])
+    assert labels["text"].startswith("1 label goes against its test.")
 
 
 def test_wrong_ones_are_counted_by_kind(seen: list[Seen], summary: Summary) -> None:
     (block,) = shown(WrongOnes(), seen)
-    tested = str(summary.programs)
+    tested, noticed = str(summary.programs), str(summary.programs - summary.tests_vacuous)
     assert cells(block) == {
-        "returns_nothing": [tested, tested, "100.0%"], "swapped_comparison": [tested, "0", "0.0%"]
+        "returns_nothing": [tested, noticed, "90.0%"], "swapped_comparison": [tested, "0", "0.0%"]
     }  # fmt: skip
-
-
-def test_a_program_that_noticed_nothing_but_a_crash_is_one_that_proves_nothing() -> None:
-    annotation = Annotation(id="1", input_sha256="", strength=0.5)
-    tried = (
-        WrongOne(kind=RETURNS_NOTHING, change="nothing", status=Status.PASSED),
-        WrongOne(kind=RAISES, change="an error", status=Status.ERROR),
-    )
-    seen = [Seen(annotation, Evidence(pair=Pair(id="1", query="q", code="c"), wrong_ones=tried))]
-    (block,) = shown(WrongOnes(), seen)
-    assert "1 programs noticed nothing but crashes" in block["text"]
+    assert f"the mean share that a program noticed is {summary.mean_strength:.2f}" in block["text"]
+    assert f"Of {summary.tests_vacuous} programs it was nothing but crashes" in block["text"]
 
 
 def test_repairs_and_stand_ins_are_those_of_the_summary(seen: list[Seen], summary: Summary) -> None:

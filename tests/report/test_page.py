@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from agent.report import Report
 from agent.store import load_run
+from agent.types import PROVES_NOTHING
 from tests.report.browsing import COUNT, Opener
 from tests.report.runs import make_pairs, make_run
 
@@ -95,6 +96,14 @@ def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report:
     texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']
     assert [text for text in texts if text not in told] == []
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
+
+
+def test_pairs_whose_test_proves_nothing_can_be_picked_and_say_so(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.pick("status", PROVES_NOTHING)
+    assert view.ids == ["p27", "p54", "p81"]
+    view.page.get_by_role("button", name="p27", exact=True).click()
+    expect(view.page.locator("dialog#pair .chip", has_text=PROVES_NOTHING)).to_have_count(1)
 
 
 def test_pairs_are_opened_and_left_by_keyboard(opened: Opener, full_report: Path) -> None:
