@@ -197,10 +197,11 @@ class _Story:
 def _grounds(annotation: Annotation) -> list[str]:
     """Return what a label rests on, as far as it is known, a line each."""
     votes = ["-" if vote is None else str(vote) for vote in annotation.votes]
+    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
     told = {
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
-        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed",
+        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed{how}",
         "votes": " ".join(votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
         "abstained": "the evidence does not decide" if annotation.abstained else "",

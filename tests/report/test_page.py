@@ -132,6 +132,16 @@ def test_an_open_pair_leads_on_over_the_pages_of_the_table(opened: Opener, full_
     assert view.page.evaluate("document.activeElement.textContent") == "p50"
 
 
+def test_no_legend_lies_over_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report, 400)
+    view.draw_all()
+    over = view.page.locator(".chart:has(.legend)").evaluate_all(
+        "all => all.filter(one => one.querySelector('.legend .bg').getBoundingClientRect().bottom > "
+        "one.querySelector('.bglayer, .plot').getBoundingClientRect().top + 1).map(one => one.ariaLabel)"
+    )
+    assert over == []
+
+
 @pytest.mark.parametrize("width", [400, 900, 1280])
 def test_nothing_is_scrolled_sideways(opened: Opener, full_report: Path, hostile_report: Path, width: int) -> None:
     for file in (full_report, hostile_report):

@@ -69,8 +69,8 @@ class Outcomes:
         against = {0: "No label goes", 1: "1 label goes"}.get(self._against, f"{self._against:,} labels go")
         return block(
             "Labels by test outcome",
-            f"{against} against its test. The arbiter may rule that a test does not decide a pair. Only a test that "
-            "passed and proves something, or failed, says a label that another can go against.",
+            f"{against} against its test. The arbiter may rule that a test does not decide a pair. Tests that failed, "
+            "or passed and prove something, speak for a label; others for none.",
             stacked(rows, alt="Labels by test outcome.", unit="pairs with a test", legend=True),
             [table({"outcome": False, **dict.fromkeys(LABEL_COLOURS, True)}, cells)],
         )
