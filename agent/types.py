@@ -326,18 +326,32 @@ class CommandRun(Frozen):
     output: str = ""
 
 
+class ProgramRun(Frozen):
+    """One run of a program in a sandbox, whatever for; `shared` as in `Execution`, with the seconds that it took then."""
+
+    seconds: float
+    shared: bool = False
+
+
 class NodeVisit(Frozen):
-    """One node that a pair came through: what it concluded, and the seconds since the one before."""
+    """One node that a pair came through: what it concluded, and the seconds since the one before.
+
+    `exchanges` and `runs` count what of the evidence had happened by its end; None in runs of versions that did not
+    keep them.
+    """
 
     node: str
     outcome: str
     seconds: float
+    exchanges: int | None = Field(default=None, ge=0)
+    runs: int | None = Field(default=None, ge=0)
 
 
 class Evidence(Frozen):
     """Everything that led to a pair's label: enough to show it and to run its test again.
 
-    `visits` is the way through the graph; empty in runs that did not note it.
+    `visits` is the way through the graph; empty in runs that did not note it. `runs` are all runs of programs, those on
+    wrong ones and repeats among them; None in runs of versions that did not keep them.
     """
 
     pair: Pair
@@ -349,3 +363,4 @@ class Evidence(Frozen):
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()
     visits: tuple[NodeVisit, ...] = ()
+    runs: tuple[ProgramRun, ...] | None = None

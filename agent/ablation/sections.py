@@ -56,6 +56,8 @@ def remarks(table: AblationTable) -> list[str]:
         f"an empty cache, make {calls['separate']}. {executions['made']} of {executions['asked']} executions were "
         "made. Seconds are those of models and executions: waiting, runs on wrong code and repeats are not in them."
     )
+    if any(row.seconds_per_pair is None for row in table.rows):
+        told.append("Where seconds are missing, a cached reply or an older version's folder does not tell how long.")
     told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
     return told
 

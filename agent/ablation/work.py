@@ -17,8 +17,9 @@ class Work:
 
     `calls`, `usage` and `seconds` are what the variant takes by itself: a reply from the cache counts with what it cost
     and how long it took when it was paid for, a shared execution likewise. `seconds` adds up models and executions,
-    without waiting for a turn; None when a cached reply does not tell. `asked` are the different questions: what a run
-    with a cache of its own would have asked. `made` and `paid` are what was really asked and paid for.
+    without waiting for a turn; None when a cached reply or a folder of an older version does not tell. `asked` are the
+    different questions: what a run with a cache of its own would have asked. `made` and `paid` are what was really
+    asked and paid for. Executions are all runs of programs, those on wrong code and repeats among them.
     """
 
     annotations: int = 0
@@ -55,10 +56,12 @@ class Work:
             self.executed += test is not None and test.executed
         for exchange in evidence.exchanges:
             self._add_call(exchange)
-        for execution in evidence.executions:
+        # an older version kept neither runs on wrong code nor repeats: what it all took is then not known
+        known = evidence.runs is not None
+        for run in evidence.executions if evidence.runs is None else evidence.runs:
             self.executions += 1
-            self.executions_made += not execution.shared
-            self._add_seconds(execution.seconds)
+            self.executions_made += not run.shared
+            self._add_seconds(run.seconds if known else None)
 
     def _add_call(self, exchange: Exchange) -> None:
         self.calls += 1

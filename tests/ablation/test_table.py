@@ -29,6 +29,7 @@ from agent.types import (
     Exchange,
     Execution,
     Pair,
+    ProgramRun,
     Status,
     TestReport,
     Usage,
@@ -132,9 +133,12 @@ def cached(**fields: Any) -> Exchange:
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 
 
-def worked(*exchanges: Exchange, executions: tuple[Execution, ...] = (), **fields: Any) -> Work:
+def worked(*exchanges: Exchange, runs: tuple[ProgramRun, ...] | None = (), **fields: Any) -> Work:
     work = Work()
-    evidence = Evidence(pair=PAIRS[0], template="t" if executions else None, exchanges=exchanges, executions=executions)
+    executions = (Execution(source="s", report=PASSED, seconds=0.5),) if "test" in fields else ()
+    evidence = Evidence(
+        pair=PAIRS[0], template="t" if executions else None, exchanges=exchanges, executions=executions, runs=runs
+    )
     work.add(Annotation(id="p0", input_sha256="0" * 64, **fields), evidence)
     return work
 
@@ -146,11 +150,21 @@ def test_a_reply_from_the_cache_counts_with_what_it_cost_and_not_as_paid() -> No
     assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
 
 
-def test_a_shared_execution_counts_with_the_time_it_took() -> None:
-    ran = Execution(source="s", report=PASSED, seconds=0.5)
-    work = worked(executions=(ran, ran.model_copy(update={"shared": True})), test=PASSED)
-    assert (work.executions, work.executions_made, work.seconds) == (2, 1, 1.0)
+def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> None:
+    on_wrong_code = ProgramRun(seconds=0.25), ProgramRun(seconds=0.25, shared=True)
+    work = worked(runs=(ProgramRun(seconds=0.5), *on_wrong_code), test=PASSED)
+    assert (work.executions, work.executions_made, work.seconds) == (3, 2, 1.0)
     assert (work.programs, work.executed, work.cases) == (1, 1, 1)
+
+
+def test_a_folder_that_did_not_keep_every_run_says_how_many_it_knows_and_no_time() -> None:
+    work = worked(runs=None, test=PASSED)
+    assert (work.executions, work.executions_made, work.seconds) == (1, 1, None)
+    assert worked(paid(), runs=None).seconds == 2.0  # nothing ran
+    run = VariantRun(load_variant("full"), Path("out/full"), True)
+    found = make_table([run], [work], PAIRS[:1], GOLD, SETTING, beside=Path("out"))
+    assert any("does not tell how long" in remark for remark in remarks(found))
+    assert not any("does not tell how long" in remark for remark in remarks(table()))
 
 
 def test_times_that_an_old_cache_does_not_tell_stay_unknown_and_failed_calls_take_none() -> None:

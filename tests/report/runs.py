@@ -20,6 +20,7 @@ from agent.types import (
     Execution,
     NodeVisit,
     Pair,
+    ProgramRun,
     Status,
     TestReport,
     Usage,
@@ -102,11 +103,16 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
             _exchange("arbitrate", f"{pair.query}\n{pair.code}\n{source}\n{'Decide. ' * 20}", reason),
         ),
         "visits": (
-            NodeVisit(node="generate_test", outcome="generated", seconds=1.6),
-            NodeVisit(node="execute", outcome="evidence", seconds=0.3),
-            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5),
+            NodeVisit(node="generate_test", outcome="generated", seconds=1.6, exchanges=2, runs=0),
+            NodeVisit(node="execute", outcome="evidence", seconds=0.3, exchanges=2, runs=len(runs)),
+            NodeVisit(node="check_validity", outcome="checked", seconds=0.3, exchanges=2, runs=len(runs) + 2),
+            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5, exchanges=3, runs=len(runs) + 2),
         ),
-    }
+        "runs": (
+            *(ProgramRun(seconds=each.seconds) for each in runs),
+            ProgramRun(seconds=0.05), ProgramRun(seconds=0.2, shared=True),
+        ),
+    }  # fmt: skip
     return annotation, evidence
 
 
@@ -129,7 +135,9 @@ def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
     screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
     evidence["exchanges"] = (screened, *evidence.get("exchanges", ()))
-    evidence["visits"] = (NodeVisit(node="screen", outcome=verdict.value, seconds=1.6), *evidence.get("visits", ()))
+    first = NodeVisit(node="screen", outcome=verdict.value, seconds=1.6, exchanges=1, runs=0)
+    evidence["visits"] = (first, *evidence.get("visits", ()))
+    evidence.setdefault("runs", ())
     usage = sum((exchange.usage for exchange in evidence["exchanges"]), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
     folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), Evidence(pair=pair, **evidence))

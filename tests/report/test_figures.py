@@ -16,7 +16,18 @@ from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store import load_run
-from agent.types import PROVES_NOTHING, Annotation, Cause, Evidence, Pair, Status, TestReport, Usage
+from agent.types import (
+    PROVES_NOTHING,
+    Annotation,
+    Cause,
+    Evidence,
+    Exchange,
+    NodeVisit,
+    Pair,
+    Status,
+    TestReport,
+    Usage,
+)
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -155,6 +166,38 @@ def test_time_by_node_is_parted_into_model_programs_and_rest(seen: list[Seen], s
         duration(0.1 * (summary.programs + summary.repairs)),
         duration(summary.programs * 0.3 - 0.1 * (summary.programs + summary.repairs)),
     ]  # fmt: skip
+    assert cells(block)["check_validity"][3:5] == ["0 ms", duration(0.05 * summary.programs)]
+    assert cells(block)["generate_test"][3:5] == [duration(1.5 * summary.programs), "0 ms"]
+
+
+def test_the_time_of_calls_belongs_to_the_node_that_made_them_whatever_their_role() -> None:
+    asked = [
+        Exchange(role=role, key=role, messages=(), reply="", seconds=2.0, cached=cached)
+        for role, cached in (("scaffold", False), ("generate_blind", False), ("arbitrate", False), ("arbitrate", True))
+    ]
+    visits = (
+        NodeVisit(node="generate_blind", outcome="generated", seconds=5.0, exchanges=2, runs=0),
+        NodeVisit(node="arbitrate", outcome="decided", seconds=2.5, exchanges=3, runs=0),
+        NodeVisit(node="rate_confidence", outcome="rated", seconds=0.5, exchanges=4, runs=0),
+    )
+    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tuple(asked), visits=visits, runs=())
+    (block,) = shown(Time(), [Seen(Annotation(id="1", input_sha256="", label=1), evidence)])
+    assert {node: row[2:] for node, row in cells(block).items()} == {
+        "generate_blind": ["5.0 s", "4.0 s", "0 ms", "1.0 s"],
+        "arbitrate": ["2.5 s", "2.0 s", "0 ms", "500 ms"],
+        "rate_confidence": ["500 ms", "0 ms", "0 ms", "500 ms"],
+    }
+
+
+def test_a_run_that_did_not_note_what_took_the_time_says_so(seen: list[Seen], summary: Summary) -> None:
+    def older(each: Seen) -> Seen:
+        assert each.evidence is not None
+        visits = [visit.model_copy(update={"exchanges": None, "runs": None}) for visit in each.evidence.visits]
+        return Seen(each.annotation, each.evidence.model_copy(update={"visits": tuple(visits), "runs": None}))
+
+    (block,) = shown(Time(), [older(each) for each in seen])
+    assert cells(block)["screen"][3:] == ["0 ms", "0 ms", duration(1.6 * COUNT)]
+    assert f"Of {COUNT} pairs it was not noted what took that time" in block["text"]
 
 
 def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) -> None:
