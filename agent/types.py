@@ -327,7 +327,7 @@ class CommandRun(Frozen):
 
 
 class ProgramRun(Frozen):
-    """One run of a program in a sandbox, whatever for; `shared` as in `Execution`, with the seconds that it took then."""
+    """One run of a program in a sandbox, whatever for; `shared` as in `Execution`: its seconds are those of then."""
 
     seconds: float
     shared: bool = False

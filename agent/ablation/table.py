@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.ablation.runs import VariantRun
-from agent.ablation.variants import REFERENCE
 from agent.ablation.work import Work
 from agent.scoring.measures import Confusion, cell, measures, wilson_intervals
 from agent.stats.paired import holm, least_discordant, mcnemar_exact
@@ -35,7 +34,7 @@ class McNemar(Frozen):
 
     against: str
     only_this_right: int
-    only_full_right: int
+    only_other_right: int
     p: float
     p_holm: float
     note: str | None
@@ -77,8 +76,10 @@ class Row(Frozen):
 class AblationTable(Frozen):
     """All variants on the same pairs. `gold` counts labels by class, `unlabelled` pairs have none.
 
-    `calls`: `asked` questions in all, `made` to a model (the others came from the cache), and those that `separate`
-    runs, each with a cache of its own, would have made. `paid` is what was really paid.
+    `against` is the variant that the others are tested against, None when it is not among them. `calls`: `asked`
+    questions in all, `made` to a model, `shared` answered by one of those replies, `earlier` by what the cache had
+    from before, and the calls that `separate` runs, each with a cache of its own, would have made. `executions`:
+    `asked` runs of programs in all, `made` in a sandbox. `paid` is what was really paid.
     """
 
     pairs: int
@@ -88,6 +89,7 @@ class AblationTable(Frozen):
     criterion: str
     model: str
     note: str | None
+    against: str | None
     calls: dict[str, int]
     executions: dict[str, int]
     paid: Usage
@@ -111,6 +113,7 @@ class Setting:
     model: str
     rounds: int
     note: str | None
+    against: str | None
 
 
 def make_table(
@@ -129,7 +132,7 @@ def make_table(
     """
     ids = {pair.id for pair in pairs}
     known = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
-    tests = _tests(runs, works, known)
+    tests = _tests(runs, works, known, setting.against)
     return AblationTable(
         pairs=len(ids),
         rounds=setting.rounds,
@@ -138,11 +141,8 @@ def make_table(
         criterion=setting.criterion,
         model=setting.model,
         note=setting.note,
-        calls={
-            "asked": sum(work.calls for work in works),
-            "made": sum(work.made for work in works),
-            "separate": sum(len(work.asked) for work in works),
-        },
+        against=setting.against,
+        calls=_calls(works),
         executions={
             "asked": sum(work.executions for work in works),
             "made": sum(work.executions_made for work in works),
@@ -153,6 +153,19 @@ def make_table(
             for run, work in zip(runs, works, strict=True)
         ),
     )
+
+
+def _calls(works: Sequence[Work]) -> dict[str, int]:
+    asked, made = sum(work.calls for work in works), {key for work in works for key in work.made}
+    answered = sum((work.answered for work in works), Counter[str]())
+    shared = sum(count for key, count in answered.items() if key in made)
+    return {
+        "asked": asked,
+        "made": asked - answered.total(),
+        "shared": shared,
+        "earlier": answered.total() - shared,
+        "separate": sum(len(work.asked) for work in works),
+    }
 
 
 def _row(
@@ -188,19 +201,21 @@ def _row(
     )
 
 
-def _tests(runs: Sequence[VariantRun], works: Sequence[Work], gold: Mapping[str, int]) -> dict[str, McNemar]:
-    """Return each variant's test against the reference, none where that is not among them."""
-    right = {run.variant.name: _right(work.labels, gold) for run, work in zip(runs, works, strict=True)}
-    reference = right.pop(REFERENCE, None)
-    if reference is None:
+def _tests(
+    runs: Sequence[VariantRun], works: Sequence[Work], gold: Mapping[str, int], against: str | None
+) -> dict[str, McNemar]:
+    """Return each other variant's test against this one, none where there is no such variant."""
+    if against is None:
         return {}
+    right = {run.variant.name: _right(work.labels, gold) for run, work in zip(runs, works, strict=True)}
+    reference = right.pop(against)
     counts = {name: (len(ours - reference), len(reference - ours)) for name, ours in right.items()}
     p_values = [mcnemar_exact(*each) for each in counts.values()]
     return {
         name: McNemar(
-            against=REFERENCE,
+            against=against,
             only_this_right=each[0],
-            only_full_right=each[1],
+            only_other_right=each[1],
             p=p,
             p_holm=adjusted,
             note=_too_few(sum(each)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,9 @@ class Work:
     `calls`, `usage` and `seconds` are what the variant takes by itself: a reply from the cache counts with what it cost
     and how long it took when it was paid for, a shared execution likewise. `seconds` adds up models and executions,
     without waiting for a turn; None when a cached reply or a folder of an older version does not tell. `asked` are the
-    different questions: what a run with a cache of its own would have asked. `made` and `paid` are what was really
-    asked and paid for. Executions are all runs of programs, those on wrong code and repeats among them.
+    different questions: what a run with a cache of its own would have asked. `made` are those that went to a model,
+    `answered` counts by question what the cache answered, `paid` is what was really paid. Executions are all runs of
+    programs, those on wrong code and repeats among them.
     """
 
     annotations: int = 0
@@ -30,8 +32,9 @@ class Work:
     cases: int = 0
     repairs: int = 0
     calls: int = 0
-    made: int = 0
     asked: set[str] = field(default_factory=set)
+    made: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
     usage: Usage = field(default_factory=Usage)
     paid: Usage = field(default_factory=Usage)
     seconds: float | None = 0.0
@@ -65,8 +68,8 @@ class Work:
 
     def _add_call(self, exchange: Exchange) -> None:
         self.calls += 1
-        self.made += not exchange.cached
         self.asked.add(exchange.key)
+        (self.answered if exchange.cached else self.made)[exchange.key] += 1
         self.usage += exchange.usage + exchange.saved
         self.paid += exchange.usage
         # a call that failed was not measured; a reply from the cache of an older version neither, and that is told

@@ -15,7 +15,7 @@ from rich.text import Text
 from agent.ablation.runs import AblationRuns
 from agent.ablation.sections import Section, remarks, sections
 from agent.ablation.table import AblationTable, Setting, make_table
-from agent.ablation.variants import choose_variants
+from agent.ablation.variants import choose_reference, choose_variants
 from agent.ablation.work import work_of
 from agent.ablation.writing import CSV, JSON, MARKDOWN, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
@@ -25,7 +25,6 @@ from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
 from agent.cli.text import plain, say
-from agent.config import Config
 from agent.errors import InputError, RunStopped, UsageError
 from agent.llm.models import Models
 from agent.llm.nature import scripted
@@ -37,7 +36,7 @@ from agent.types import Pair
 _PIPED_WIDTH = 120
 
 
-def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOptions) -> None:
+def run(pairs: Path, gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
     """Run the variants, and print and write the table.
 
     Raises:
@@ -47,6 +46,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOption
     console = Console(stderr=True)
     config = read_config(options.configured(), options.settings or ())
     chosen = choose_variants(variants.split(",") if variants else ())
+    reference = choose_reference(chosen, against)
     dataset = read_input(pairs, options, console)
     wanted = dataset.all_pairs[: options.limit]
     labels = _gold(gold, pairs, wanted, console)
@@ -76,7 +76,10 @@ def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOption
         except RunStopped as error:
             tell_how_to_go_on(console, f"Stopped: {error}", f"What is finished is kept in {out}.")
             raise typer.Exit(STOPPED) from error
-    table = _table(runs, wanted, labels, config, models, out)
+    rounds = config.runner.rounds
+    setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
+    works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
+    table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
     write_table(out, table)
     _close(options.as_json, console, table, out)
 
@@ -98,15 +101,6 @@ def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) 
     return labels
 
 
-def _table(
-    runs: AblationRuns, pairs: list[Pair], gold: Mapping[str, int], config: Config, models: Models, out: Path
-) -> AblationTable:
-    ids, rounds = {pair.id for pair in pairs}, config.runner.rounds
-    works = [work_of(each.folder, ids, rounds) for each in runs.runs]
-    setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()))
-    return make_table(runs.runs, works, pairs, gold, setting, beside=out)
-
-
 def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> None:
     if machine:
         typer.echo(json.dumps(table.document()))
@@ -124,11 +118,12 @@ def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> 
 
 
 def _shown(section: Section, table: AblationTable) -> Table:
-    found = Table(title=section.title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    title = Text(plain(section.title), style="bold")
+    found = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     first, *others = section.columns
     found.add_column(first.heading, no_wrap=True)
     for column in others:
-        found.add_column(column.heading, justify="left" if column.heading == "remark" else "right")
+        found.add_column(Text(plain(column.heading)), justify="left" if column.heading == "remark" else "right")
     for row in table.rows:
         found.add_row(*(Text(plain(column.text(row))) for column in section.columns))
     return found

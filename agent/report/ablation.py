@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from agent.ablation.sections import of_calls
 from agent.datasets.encoding import loads
 from agent.errors import RunFolderError
 from agent.report.charts import Block, Dot, Table, block, intervals, table
@@ -31,7 +32,8 @@ class Mcnemar(_Row):
 
     against: str = "full"
     only_this_right: int = 0
-    only_full_right: int = 0
+    # the name it had before any variant could be the one compared with
+    only_other_right: int = Field(default=0, validation_alias=AliasChoices("only_other_right", "only_full_right"))
     p: float | None = None
     p_holm: float | None = None
     note: str | None = None
@@ -109,17 +111,8 @@ def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
     chart = intervals(dots, alt=alt, unit="accuracy", extent=_extent(dots)) if dots else None
     return [
         block("Accuracy of the variants", text, chart, [_quality(found)]),
-        block("What the variants do and cost", f"Means per pair.{_saved(found.calls)}", None, [_effort(found)]),
+        block("What the variants do and cost", f"Means per pair. {of_calls(found.calls)}", None, [_effort(found)]),
     ]
-
-
-def _saved(calls: dict[str, int]) -> str:
-    if not {"asked", "made", "separate"} <= calls.keys():
-        return ""
-    return (
-        f" Of {calls['asked']:,} questions {calls['made']:,} went to a model, the others were answered from the cache; "
-        f"separate runs would have made {calls['separate']:,} calls."
-    )
 
 
 def _extent(dots: list[Dot]) -> tuple[float, float]:
@@ -136,13 +129,15 @@ _ROUNDS = {"rounds agree": "agreement"}
 
 def _quality(found: Ablation) -> Table:
     measures = _MEASURES | (_ROUNDS if any(row.agreement is not None for row in found.rows) else {})
-    columns = {"variant": False, "accuracy": True, **dict.fromkeys(measures, True), "against full": False}
+    against = next((row.mcnemar.against for row in found.rows if row.mcnemar is not None), None)
+    tests = {} if against is None else {f"against {against}": False}
+    columns = {"variant": False, "accuracy": True, **dict.fromkeys(measures, True), **tests}
     rows = [
         [
             _name(row),
             _interval(row.accuracy),
             *(_number(getattr(row, name)) for name in measures.values()),
-            _against(row.mcnemar),
+            *(_against(row.mcnemar) for _ in tests),
         ]
         for row in found.rows
     ]
@@ -179,7 +174,7 @@ def _number(value: float | None, form: str = "{:.3f}") -> str:
 def _against(found: Mcnemar | None) -> str:
     if found is None:
         return "–"
-    told = f"{found.only_this_right} : {found.only_full_right}"
+    told = f"{found.only_this_right} : {found.only_other_right}"
     if found.p_holm is not None:
         told += f", p = {found.p_holm:.3g} (Holm)"
     return f"{told}; {found.note}" if found.note else told

@@ -37,7 +37,8 @@ from agent.types import (
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]
-SETTING = Setting("exact", "m", 1, None)
+SETTING = Setting("exact", "m", 1, None, "full")
+UNTESTED = Setting("exact", "m", 1, None, None)
 # Which pairs each variant labels wrongly, and which it leaves open.
 WRONG = {
     "full": ({"p0"}, set[str]()),
@@ -79,7 +80,7 @@ def test_each_variant_is_tested_against_full_and_adjusted_over_all() -> None:
     found = rows()
     tests = [row.mcnemar for row in found.values() if row.mcnemar is not None]
     assert found["full"].mcnemar is None
-    assert [(test.only_this_right, test.only_full_right) for test in tests] == [(1, 9), (0, 2)]
+    assert [(test.only_this_right, test.only_other_right) for test in tests] == [(1, 9), (0, 2)]
     p_values = [binomtest(1, 10).pvalue, binomtest(0, 2).pvalue]
     assert [test.p for test in tests] == pytest.approx(p_values, abs=1e-12)
     assert [test.p_holm for test in tests] == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-12)
@@ -96,19 +97,49 @@ def test_a_row_with_fewer_than_six_discordant_pairs_says_so(discordant: int, too
     assert (test.p < 0.05) is not too_few
 
 
-def test_without_full_there_is_nothing_to_test_against() -> None:
-    found = table(ps_fa=(set(), set()))
-    assert found.rows[0].mcnemar is None
+@pytest.mark.parametrize(("variants", "against", "told"), [
+    (("ps_fa", "single_llm"), None, "full is not among the variants; --against NAME takes another in its place"),
+    (("full",), "full", "there is no variant beside full"),
+])  # fmt: skip
+def test_where_there_is_nothing_to_test_against_no_test_is_made(
+    variants: tuple[str, ...], against: str | None, told: str
+) -> None:
+    found = table(Setting("exact", "m", 1, None, against), **{name: (set(), set()) for name in variants})
+    assert [row.mcnemar for row in found.rows] == [None for _ in variants]
+    assert f"No test is made: {told}." in remarks(found)
     assert [section.title for section in sections(found)] == [
         "Labels against gold", "What a variant takes by itself (calls to seconds: per pair)"
     ]  # fmt: skip
+
+
+def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None:
+    found = table(Setting("exact", "m", 1, None, "ps_fa"))
+    tests = {row.variant: row.mcnemar for row in found.rows}
+    assert tests["ps_fa"] is None
+    assert tests["full"] is not None
+    assert (tests["full"].against, tests["full"].only_this_right, tests["full"].only_other_right) == ("ps_fa", 2, 0)
+    section = sections(found)[1]
+    assert section.title.endswith("(exact McNemar test against ps_fa)")
+    assert [column.heading for column in section.columns][1:3] == ["only this", "only ps_fa"]
+    assert found.document()["against"] == "ps_fa"
+    assert {line["mcnemar.against"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {"", "ps_fa"}
+    assert "McNemar test against ps\\_fa)" in as_markdown(found)
+
+
+def test_a_question_is_answered_by_a_model_by_another_variants_call_or_by_an_earlier_one() -> None:
+    works = [worked(paid(), paid(key="k3")), worked(cached(key="k1"), cached(key="k1"), cached(key="old"))]
+    runs = [VariantRun(load_variant(name), Path("out") / name, False) for name in ("full", "ps_fa")]
+    found = make_table(runs, works, PAIRS[:1], GOLD, SETTING, beside=Path("out"))
+    assert found.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
+    told = "Of 5 questions 2 went to a model, 2 were answered by its replies to the same ones, 1 by what the cache had"
+    assert any(told in remark for remark in remarks(found))
 
 
 def test_pairs_without_gold_are_left_out_of_the_measures_and_told() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
     work = Work(annotations=2, labels={"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
-    found = make_table(runs, [work], pairs, GOLD, SETTING, beside=Path("out"))
+    found = make_table(runs, [work], pairs, GOLD, UNTESTED, beside=Path("out"))
     assert (found.pairs, found.gold, found.unlabelled) == (2, {"1": 1, "0": 0}, 1)
     assert found.rows[0].accuracy is not None
     assert found.rows[0].accuracy.value == 1.0
@@ -145,7 +176,7 @@ def worked(*exchanges: Exchange, runs: tuple[ProgramRun, ...] | None = (), **fie
 
 def test_a_reply_from_the_cache_counts_with_what_it_cost_and_not_as_paid() -> None:
     work = worked(paid(), cached())
-    assert (work.calls, work.made, work.asked) == (2, 1, {"k1", "k2"})
+    assert (work.calls, work.made, work.answered, work.asked) == (2, {"k1": 1}, {"k2": 1}, {"k1", "k2"})
     assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
     assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
 
@@ -175,7 +206,7 @@ def test_times_that_an_old_cache_does_not_tell_stay_unknown_and_failed_calls_tak
 def test_a_price_that_is_unknown_stays_unknown() -> None:
     work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
     run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
-    row = make_table([run], [work], PAIRS[:1], GOLD, SETTING, beside=Path("out")).rows[0]
+    row = make_table([run], [work], PAIRS[:1], GOLD, UNTESTED, beside=Path("out")).rows[0]
     assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
 
 
@@ -183,12 +214,12 @@ NOTE = "The replies are no language model's (heuristic)"
 
 
 def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
-    found = table(Setting("half", "m", 1, NOTE))
+    found = table(Setting("half", "m", 1, NOTE, "full"))
     write_table(tmp_path, found)
     document = json.loads((tmp_path / "ablation.json").read_text())
     assert document == found.document()
     assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
-    assert document["rows"][1]["mcnemar"]["only_full_right"] == 9
+    assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
     lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))
     assert [line["variant"] for line in lines] == [*WRONG]
     assert float(lines[0]["accuracy.value"]) == 19 / 20
@@ -201,7 +232,7 @@ def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
 
 
 def test_scripted_replies_are_said_to_mean_nothing_in_table_files_and_note() -> None:
-    found = table(Setting("exact", "heuristic", 1, NOTE))
+    found = table(Setting("exact", "heuristic", 1, NOTE, "full"))
     assert remarks(found)[0] == NOTE
     assert any("mean nothing for a real model" in remark for remark in remarks(table()))
     assert {line["note"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {NOTE}
@@ -217,3 +248,5 @@ def test_names_from_a_strangers_file_are_no_formula_and_no_markup() -> None:
     line = next(csv.DictReader(io.StringIO(as_csv(found))))
     assert (line["variant"], line["title"]) == (f"'{HOSTILE}", "'+1")
     assert "| =cmd()\\|\\<script\\> \\# x |" in as_markdown(found)
+    tested = table().model_copy(update={"against": HOSTILE})
+    assert "against =cmd()\\|\\<script\\> \\# x)" in as_markdown(tested)

@@ -97,7 +97,10 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
     assert {role(request) for request in votes} == {"arbitrate"}
     assert set(repeated.values()) == {PipelineConfig().votes}
     assert bodies(asked).keys() == bodies(separate).keys()
-    assert done.json["calls"] == {"asked": len(separate), "made": len(asked), "separate": len(separate)}
+    shared = len(separate) - len(asked)
+    assert done.json["calls"] == {
+        "asked": len(separate), "made": len(asked), "shared": shared, "earlier": 0, "separate": len(separate)
+    }  # fmt: skip
     assert len(asked) < 0.6 * len(separate)
     assert sorted(row["variant"] for row in done.json["rows"]) == variant_names()
     for row in done.json["rows"]:
@@ -134,10 +137,19 @@ def test_the_table_is_printed_in_parts_of_120_columns_and_says_what_scripted_rep
 
 def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent: Commands) -> None:
     done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out")
-    assert "No test is made: full is not among the variants." in " ".join(done.out.split())
+    told = "No test is made: full is not among the variants; --against NAME takes another in its place."
+    assert told in " ".join(done.out.split())
     refused = agent("show", "out")
     assert refused.code == 2
     assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
+
+
+def test_another_variant_than_full_may_be_the_one_compared_with(agent: Commands) -> None:
+    done = agent("ablate", prepare(agent), *OFFLINE, "--against", "single_llm", "-o", "out")
+    assert "exact McNemar test against single_llm" in done.out
+    document = json.loads((agent.folder / "out/ablation.json").read_text())
+    assert document["against"] == "single_llm"
+    assert [row["mcnemar"] and row["mcnemar"]["against"] for row in document["rows"]] == [None, "single_llm"]
 
 
 def test_json_is_the_table_alone_with_the_fields_of_the_contract(agent: Commands) -> None:
@@ -160,7 +172,7 @@ def test_what_a_variant_costs_does_not_depend_on_who_paid_for_it(agent: Commands
         options = served(server, "--gold", "gold.jsonl", "--variants", "ps_fa", "--json")
         first = agent("ablate", "p.jsonl", *options, "-o", "one").json
         second = agent("ablate", "p.jsonl", *options, "-o", "two").json
-    assert (first["calls"]["made"], second["calls"]["made"]) == (12, 0)
+    assert (first["calls"]["made"], second["calls"]["made"], second["calls"]["earlier"]) == (12, 0, 12)
     assert (first["paid"]["calls"], second["paid"]["calls"]) == (12, 0)
     assert first["rows"][0]["tokens_per_pair"] == 2010 * 12 / 9
     assert second["rows"] == first["rows"]
@@ -229,6 +241,7 @@ def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
         (("--gold", "gone.jsonl"), "gone.jsonl"),
         (("--gold", "other.jsonl"), "has gold for none of the pairs"),
         (("-o", "run"), "is the folder of a single run"),
+        (("--against", "full"), "--against full: is not among the variants that are compared (single_llm, ps_fa)"),
         (("--model", "x"), "two models for all roles"),
         (("--rounds", "0"), "--rounds"),
     ],

@@ -55,7 +55,7 @@ def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
     against = {
         "against": "full",
         "only_this_right": 1,
-        "only_full_right": 3,
+        "only_other_right": 3,
         "p": 0.6,
         "p_holm": 1.0,
         "note": "too few",
@@ -64,6 +64,21 @@ def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
     drawn = blocks(found)[0]
     assert drawn["tables"][0]["rows"][0][-1] == "1 : 3, p = 1 (Holm); too few"
     assert drawn["text"].startswith("scripted 40 pairs (22 labelled 1, 18 labelled 0)")
+    assert drawn["tables"][0]["columns"][-1] == "against full"
+
+
+def test_the_variant_compared_with_is_named_and_without_tests_there_is_no_column() -> None:
+    found = Ablation.model_validate(ablation(row("full", mcnemar={"against": "ps_fa", "only_other_right": 2})))
+    table = blocks(found)[0]["tables"][0]
+    assert (table["columns"][-1], table["rows"][0][-1]) == ("against ps_fa", "0 : 2")
+    assert "against" not in str(blocks(Ablation.model_validate(ablation(row("full"))))[0]["tables"][0]["columns"])
+
+
+def test_a_table_of_an_older_version_keeps_its_counts() -> None:
+    old = row("ps_fa", mcnemar={"against": "full", "only_this_right": 1, "only_full_right": 3})
+    drawn, effort = blocks(Ablation.model_validate(ablation(old, calls={"asked": 9, "made": 3, "separate": 8})))
+    assert drawn["tables"][0]["rows"][0][-1] == "1 : 3"
+    assert effort["text"].strip() == "Means per pair."
 
 
 def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
@@ -114,14 +129,15 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     share = Share(value=0.9, low=0.8, high=0.95)
     numbers = dict.fromkeys(("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha"), 0.5)
     effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
-    against = McNemar(against="full", only_this_right=1, only_full_right=9, p=0.02, p_holm=0.04, note=None)
+    against = McNemar(against="full", only_this_right=1, only_other_right=9, p=0.02, p_holm=0.04, note=None)
     written = Row(
         variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
         cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
     )  # fmt: skip
     table = AblationTable(
         pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
-        calls={"asked": 90, "made": 30, "separate": 85}, executions={"asked": 9, "made": 3}, paid=Usage(),
+        against="full", calls={"asked": 90, "made": 30, "shared": 55, "earlier": 5, "separate": 85},
+        executions={"asked": 9, "made": 3}, paid=Usage(),
         rows=(written,),
     )  # fmt: skip
     write_table(tmp_path, table)

@@ -189,7 +189,7 @@ def test_the_time_of_calls_belongs_to_the_node_that_made_them_whatever_their_rol
     }
 
 
-def test_a_run_that_did_not_note_what_took_the_time_says_so(seen: list[Seen], summary: Summary) -> None:
+def test_a_run_that_did_not_note_what_took_the_time_says_so(seen: list[Seen]) -> None:
     def older(each: Seen) -> Seen:
         assert each.evidence is not None
         visits = [visit.model_copy(update={"exchanges": None, "runs": None}) for visit in each.evidence.visits]
