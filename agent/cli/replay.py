@@ -26,6 +26,7 @@ from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, e
 from agent.replay.records import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
+from agent.wording import counted
 
 _LISTED = 50
 _SECONDS_BETWEEN_LINES = 10.0
@@ -212,12 +213,13 @@ def _tell(found: Replayed) -> None:
 
 def _outcome(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {len(report.cases)} cases passed"
+    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
 
 
 def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
     out = partial(say, Console())
-    of = f"{summary.replayed + len(course.tally.not_run)} of {course.executions} pairs that were executed"
+    chosen = summary.replayed + len(course.tally.not_run)
+    of = f"{chosen:,} of {counted(course.executions, 'executed pair')}"
     out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
     out(f"same        {summary.same}{_share(summary)}")
     more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""

@@ -13,6 +13,7 @@ from rich.text import Text
 from agent.cli.text import one_line
 from agent.store.majority import Votes, mean_agreement
 from agent.types import Annotation, Status, TestReport, Usage
+from agent.wording import counted
 
 
 class Summary(BaseModel):
@@ -128,7 +129,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     labels, several = summary.labels, summary.rounds > 1
-    row("pairs", f"{summary.pairs}" + (f", {summary.rounds} rounds: {summary.annotations} annotations" * several))
+    annotations = f", {summary.rounds} rounds: {counted(summary.annotations, 'annotation')}" * several
+    row("pairs", f"{summary.pairs}{annotations}")
     by_majority = " by majority" * several
     row("labels", f"{labels['1']} match · {labels['0']} no match · {summary.undecided} undecided{by_majority}")
     if summary.agreement is not None:
@@ -148,8 +150,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
             f"{summary.programs_executed} of {summary.programs} ran ({summary.executed_share:.1%}), "
             f"{summary.cases_per_program} cases each",
         )
-        row("repairs", f"{summary.repairs} on {summary.pairs_repaired} pairs")
-        row("stand-ins", f"{summary.stand_ins} on {summary.pairs_with_stand_ins} pairs")
+        row("repairs", f"{summary.repairs} on {counted(summary.pairs_repaired, 'pair')}")
+        row("stand-ins", f"{summary.stand_ins} on {counted(summary.pairs_with_stand_ins, 'pair')}")
     row("model", _spent(summary.usage))
     if wall_seconds is not None and wall_seconds > 0:
         row("time", f"{wall_seconds:.1f} s")
@@ -172,7 +174,7 @@ def money(cost: float | None) -> str:
 
 def _spent(usage: Usage) -> str:
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    return f"{usage.calls} calls paid · {tokens} · {money(usage.cost_usd)}"
+    return f"{counted(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
 
 
 def _tests(summary: Summary) -> str:

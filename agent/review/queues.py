@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from agent.errors import UsageError
 from agent.store.reviews import Review
 from agent.types import Annotation
+from agent.wording import counted
 
 Kind = Literal["undecided", "disputed", "low-confidence"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -77,7 +78,7 @@ def queue_of(
             found.setdefault(pair_id, []).extend(reasons)
     entries = (Entry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
     chosen = tuple(entries)[:limit]
-    return Queue(f"{' and '.join(kinds)}, {_counted(len(chosen), len(found))}", chosen)
+    return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
 
 
 _Rounds = Mapping[str, Sequence[_Seen]]
@@ -150,6 +151,6 @@ def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
     return labels
 
 
-def _counted(chosen: int, found: int) -> str:
-    pairs = f"{chosen} pair{'' if chosen == 1 else 's'}"
+def _of(chosen: int, found: int) -> str:
+    pairs = counted(chosen, "pair")
     return pairs if chosen == found else f"the first {pairs} of {found}"

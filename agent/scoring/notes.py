@@ -8,6 +8,7 @@ from agent.scoring.annotators import Agreement
 from agent.scoring.gold import Gold
 from agent.scoring.results import AnnotatorReport
 from agent.scoring.sources import RunSource, Sources
+from agent.wording import counted
 
 FEW_PAIRS = 100
 # Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
@@ -28,7 +29,8 @@ def notes_of(
     yield from _few_pairs(annotators, agreement)
     yield from _queries(annotators, agreement)
     if sources.differing:
-        yield f"the query of {_pairs(len(sources.differing))} differs between files: are these ids of one dataset?"
+        pairs = counted(len(sources.differing), "pair")
+        yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
 
@@ -37,16 +39,17 @@ def _errors(run: RunSource) -> Iterator[str]:
     errors = run.labels.errors
     if errors:
         listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}), and counted as without a label"
+        pairs = counted(errors.total(), "pair")
+        yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
 
 
 def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
     scores = annotator.scores
     assert scores is not None
     if scores.gold_only:
-        yield f"{annotator.name}: left out, as the labels lack them: {_pairs(scores.gold_only)} of gold"
+        yield f"{annotator.name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
     if scores.predicted_only:
-        yield f"{annotator.name}: left out, as gold lacks them: {_pairs(scores.predicted_only)}"
+        yield f"{annotator.name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
 
 
 def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
@@ -62,29 +65,27 @@ def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreem
                 f": an accuracy of {scores.accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
             )
             break
-    yield f"{_pairs(fewest)} are too few for a claim{example}"
+    yield f"{counted(fewest, 'pair')} {'is' if fewest == 1 else 'are'} too few for a claim{example}"
 
 
 def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
     scored = [each.scores for each in annotators if each.scores is not None and each.scores.pairs]
     fewest = min([scores.queries for scores in scored] + [each.queries for each in agreement])
     if fewest < FEW_QUERIES:
-        yield f"with {fewest} queries, intervals over queries are too narrow: {FEW_QUERIES} or more are needed"
+        queries = counted(fewest, "query", "queries")
+        yield f"with {queries}, intervals over queries are too narrow: {FEW_QUERIES} or more are needed"
     unknown = max((scores.without_query for scores in scored), default=0)
     if unknown:
-        yield f"the query of {_pairs(unknown)} is not known: each counts as a query of its own"
+        yield f"the query of {counted(unknown, 'pair')} is not known: each counts as a query of its own"
 
 
 def _reviews(run: RunSource) -> Iterator[str]:
     reviewed = run.reviewed
     if reviewed.not_blind:
-        yield f"{run.name}: {reviewed.not_blind} reviews were given with the run's label in view"
+        were = "was" if reviewed.not_blind == 1 else "were"
+        yield f"{run.name}: {counted(reviewed.not_blind, 'review')} {were} given with the run's label in view"
     if reviewed.is_stale:
         yield (
             f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
             "nothing is estimated from it; draw another (agent review --new-sample)"
         )
-
-
-def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count} pairs"

@@ -39,7 +39,7 @@ def test_one_pair_ends_as_it_did(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS})
     ended = agent("replay", "run", "fails")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "the same outcome")
-    assert "execution 1: failed (cause: snippet), 0 of 1 cases passed" in ended.out
+    assert "execution 1: failed (cause: snippet), 0 of 1 case passed" in ended.out
     assert "note" not in ended.err
     told = agent("replay", "run", "fails", "--json").json
     assert (told["id"], told["same"], told["differences"], told["notes"]) == ("fails", True, [], [])
@@ -50,7 +50,7 @@ def test_a_whole_run_has_a_share_with_its_interval(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE})
     ended = agent("replay", "run", "--all")
     assert ended.code == 1
-    assert "replayed    3 of 3 pairs that were executed" in ended.out
+    assert "replayed    3 of 3 executed pairs" in ended.out
     assert "same        2 (66.7% of those that ran; 95% interval 20.8% to 93.9%)" in ended.out
     assert "different   1 (1 flaky, 0 in messages alone)" in ended.out
     assert "\n  chance: flaky: " in ended.out
