@@ -40,6 +40,7 @@ class CheckValidity:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"checked": frozenset(), "vacuous": frozenset({"weakness"})}
     bypass = "checked"
     uses_sandbox = True
+    settings = frozenset({"wrong_ones", "wrong_one_timeout", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `vacuous` when another program should be written, else `checked` with the program's strength."""

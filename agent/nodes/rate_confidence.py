@@ -37,6 +37,7 @@ class RateConfidence:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"rated": frozenset({"confidence"})}
     bypass = "rated"
     uses_sandbox = False
+    settings = frozenset({"votes", "abstain"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label with its confidence."""
