@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agent.ablation.table import AblationTable, McNemar, Row
 from agent.ablation.variants import REFERENCE
+from agent.wording import counted
 
 _NOTHING = "–"
 
@@ -40,11 +41,10 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
 
 def remarks(table: AblationTable) -> list[str]:
     """Return what has to be said of the table: what its figures are, and what they are not."""
-    executions = table.executions
     told = [table.note] if table.note else []
-    gold = f"{table.gold['1']} are a match, {table.gold['0']} are not"
-    missing = f"; {table.unlabelled} without gold are left out of the measures" if table.unlabelled else ""
-    told.append(f"{table.pairs} pairs, of which by gold {gold}{missing}. Criterion: {table.criterion}.")
+    gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
+    missing = f"; the measures leave out {table.unlabelled:,} without gold" if table.unlabelled else ""
+    told.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
         told.append(f"Labels are the majority of {table.rounds} rounds.")
     told.append(
@@ -52,10 +52,11 @@ def remarks(table: AblationTable) -> list[str]:
         "of the pairs with a label."
     )
     told.append(_of_tests(table))
+    runs, made = counted(table.executions["asked"], "run"), table.executions["made"]
     told.append(
-        f"{of_calls(table.calls)} Of {executions['asked']} runs of programs {executions['made']} were made, the others "
-        "are shared. Seconds add up model calls and all runs of programs, those on wrong code and repeats among them; "
-        "waiting and installing are not in them."
+        f"{of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
+        "add up model calls and all runs of programs, those on wrong code and repeats among them; waiting and "
+        "installing are not in them."
     )
     if any(row.seconds_per_pair is None for row in table.rows):
         told.append("Where seconds are missing, a cached reply or an older version's folder does not tell how long.")
@@ -68,9 +69,9 @@ def of_calls(calls: Mapping[str, int]) -> str:
     if not {"asked", "made", "shared", "earlier", "separate"} <= calls.keys():
         return ""
     return (
-        f"Of {calls['asked']:,} questions {calls['made']:,} went to a model, {calls['shared']:,} were answered by its "
-        f"replies to the same ones, {calls['earlier']:,} by what the cache had from before; separate runs, each with "
-        f"an empty cache, make {calls['separate']:,} calls."
+        f"Of {counted(calls['asked'], 'question')} {calls['made']:,} went to a model; its replies answered "
+        f"{calls['shared']:,} more that were the same, and what the cache had from before {calls['earlier']:,}. "
+        f"Separate runs, each with an empty cache, make {counted(calls['separate'], 'call')}."
     )
 
 

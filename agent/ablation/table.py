@@ -14,6 +14,7 @@ from agent.scoring.measures import Confusion, cell, measures, wilson_intervals
 from agent.stats.paired import holm, least_discordant, mcnemar_exact
 from agent.store.majority import Label
 from agent.types import Frozen, Pair, Usage
+from agent.wording import counted
 
 SCHEMA = 1
 
@@ -232,5 +233,4 @@ def _too_few(discordant: int) -> str | None:
     needed = least_discordant()
     if discordant >= needed:
         return None
-    pairs = "pair" if discordant == 1 else "pairs"
-    return f"{discordant} discordant {pairs}: fewer than {needed} cannot reach p < .05"
+    return f"{counted(discordant, 'discordant pair')}: fewer than {needed} cannot reach p < .05"

@@ -199,6 +199,11 @@ def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands)
         assert "What is finished is kept in out." in stopped.err
         assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert not (agent.folder / "out/ablation.json").exists()
+        for reading in ("show", "score", "report", "review"):
+            refused = agent(reading, "out")
+            assert refused.code == 2
+            assert "out: holds runs, and is none itself; give one of them: out/ps_fa, out/single_llm" in refused.err
+        assert "give one of them: out/ps_fa, out/single_llm" in agent("replay", "out", "--all").err
         done = agent(*command, "--json")
     assert done.code == 0
     again = Counter(json.dumps(request.body) for request in server.requests)
@@ -207,12 +212,49 @@ def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands)
     assert len(asked) <= len(again) == COUNT + COUNT + 3
 
 
+def test_a_smaller_ablation_does_not_take_the_place_of_a_larger_one(agent: Commands) -> None:
+    prepare(agent)
+    common = ("ablate", "p.jsonl", "--model", "heuristic", "--gold", "gold.jsonl", "-o", "out")
+    assert agent(*common, "--variants", "ps_fa,single_llm", "--limit", "6").code == 0
+    table = (agent.folder / "out/ablation.json").read_bytes()
+    for smaller, told in (
+        (("--variants", "ps_tpg_fa,ps_fa", "--limit", "6"), "it lacks single_llm."),
+        (("--variants", "single_llm,ps_fa", "--limit", "5"), "it has 5 pairs of 6 (--limit)."),
+        (("--variants", "ps_fa", "--limit", "1"), "it lacks single_llm, has 1 pair of 6 (--limit)."),
+    ):
+        refused = agent(*common, *smaller)
+        assert (refused.code, refused.out) == (2, "")
+        assert told in refused.err
+        assert "-o NEW" in refused.err
+        assert (agent.folder / "out/ablation.json").read_bytes() == table
+    assert not (agent.folder / "out/ps_tpg_fa").exists()
+    larger = agent(*common, "--variants", "ps_fa,single_llm,ps_tpg_fa", "--json")
+    assert (larger.code, larger.json["pairs"], len(larger.json["rows"])) == (0, COUNT, 3)
+
+
+def test_fewer_rounds_do_not_take_the_place_of_more(agent: Commands) -> None:
+    prepare(agent)
+    command = ("ablate", "p.jsonl", *OFFLINE, "-o", "out")
+    assert agent(*command, "--rounds", "2").code == 0
+    assert "it has 1 round of 2 (--rounds)" in agent(*command).err
+
+
+def test_a_table_that_cannot_be_read_is_not_written_over(agent: Commands) -> None:
+    prepare(agent)
+    (agent.folder / "out").mkdir()
+    (agent.folder / "out/ablation.json").write_text("{")
+    refused = agent("ablate", "p.jsonl", *OFFLINE, "-o", "out")
+    assert refused.code == 2
+    assert "out/ablation.json: is damaged" in refused.err
+    assert "remove it" in refused.err
+
+
 def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
     prepare(agent)
     done = agent("ablate", "p.jsonl", *OFFLINE, "--rounds", "2", "-o", "out", "--json")
     assert (done.json["rounds"], done.json["rows"][0]["agreement"]) == (2, 1.0)
     assert done.json["rows"][0]["calls_per_pair"] == 2.0
-    assert "answers the same in every round" in done.err
+    assert done.err.count("answers the same in every round") == 1
 
 
 def test_the_criterion_is_that_of_the_runs(agent: Commands) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent.ablation.reading import Ablation, read_ablation
 from agent.ablation.table import AblationTable, McNemar, Row, Share
 from agent.ablation.writing import write_table
 from agent.errors import RunFolderError
-from agent.report.ablation import Ablation, blocks, read_ablation
+from agent.report.ablation import blocks
 from agent.report.places import find_run
 from agent.types import Usage
 
@@ -86,25 +87,27 @@ def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_ther
     with pytest.raises(RunFolderError, match="none of its runs"):
         find_run(folder)
     make_run(folder / "ps_fa")
-    assert find_run(folder)[0] == folder / "ps_fa"
+    assert find_run(folder).run == folder / "ps_fa"
     make_run(folder / "full")
-    place, found = find_run(folder)
-    assert place == folder / "full"
-    assert found is not None
-    assert [each.variant for each in found.rows] == ["ps_fa", "full"]
+    found = find_run(folder)
+    assert (found.run, found.title) == (folder / "full", "out/full")
+    assert found.ablation is not None
+    assert [each.variant for each in found.ablation.rows] == ["ps_fa", "full"]
 
 
 def test_a_run_of_an_ablation_has_its_table_and_another_run_has_none(tmp_path: Path) -> None:
     folder = write(tmp_path / "out", "full")
-    place, found = find_run(make_run(folder / "ps_fa"))
-    assert (place, found is not None) == (folder / "ps_fa", True)
-    assert find_run(make_run(tmp_path / "run"))[1] is None
+    found = find_run(make_run(folder / "ps_fa"))
+    assert (found.run, found.title, found.ablation is not None) == (folder / "ps_fa", "out/ps_fa", True)
+    alone = find_run(make_run(tmp_path / "run"))
+    assert (alone.title, alone.ablation) == ("run", None)
 
 
 def test_a_run_with_a_table_of_its_own_is_itself(tmp_path: Path) -> None:
     folder = write(make_run(tmp_path / "run"), "full")
     make_run(folder / "full")
-    assert find_run(folder)[0] == folder
+    found = find_run(folder)
+    assert (found.run, found.title) == (folder, "run")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", ".."])

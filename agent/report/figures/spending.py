@@ -130,7 +130,7 @@ class Time:
         text = (
             "The pairs' own seconds, added up: many pairs are worked on at once, so that the run took less. "
             "Model is the time of calls that were made, programs that of all their runs. The rest is waiting for a "
-            "turn or a sandbox, and installing."
+            "turn or a sandbox, installing, and the work between."
         )
         if self._without:
             text += f" Of {self._without:,} pairs the time of each node was not noted."
