@@ -69,9 +69,9 @@ def of_calls(calls: Mapping[str, int]) -> str:
     if not {"asked", "made", "shared", "earlier", "separate"} <= calls.keys():
         return ""
     return (
-        f"Of {counted(calls['asked'], 'question')} {calls['made']:,} went to a model; its replies answered "
-        f"{calls['shared']:,} more that were the same, and what the cache had from before {calls['earlier']:,}. "
-        f"Separate runs, each with an empty cache, make {counted(calls['separate'], 'call')}."
+        f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
+        f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
+        f"empty cache, make {counted(calls['separate'], 'call')}."
     )
 
 

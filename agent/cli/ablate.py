@@ -127,7 +127,7 @@ def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -
     if less:
         everything = f": --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
         raise UsageError(
-            f"{out}: holds the table of a larger ablation, which this one would replace: it {', '.join(less)}. "
+            f"{out}: holds the table of a larger ablation, which this one would replace: it {'; it '.join(less)}. "
             f"Give another folder (-o NEW), or ask for all of it, as what is finished costs nothing{everything}"
         )
 

@@ -132,8 +132,8 @@ def test_a_question_is_answered_by_a_model_by_another_variants_call_or_by_an_ear
     found = make_table(runs, works, PAIRS[:1], GOLD, SETTING, beside=Path("out"))
     assert found.calls == {"asked": 5, "made": 2, "shared": 2, "earlier": 1, "separate": 4}
     told = (
-        "Of 5 questions 2 went to a model; its replies answered 2 more that were the same, and what the cache had from "
-        "before 1. Separate runs, each with an empty cache, make 4 calls."
+        "Of 5 questions, 2 went to a model, 2 repeated one of these, and the cache had the answers to 1 from before. "
+        "Separate runs, each with an empty cache, make 4 calls."
     )
     assert any(told in remark for remark in remarks(found))
 

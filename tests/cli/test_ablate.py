@@ -220,7 +220,7 @@ def test_a_smaller_ablation_does_not_take_the_place_of_a_larger_one(agent: Comma
     for smaller, told in (
         (("--variants", "ps_tpg_fa,ps_fa", "--limit", "6"), "it lacks single_llm."),
         (("--variants", "single_llm,ps_fa", "--limit", "5"), "it has 5 pairs of 6 (--limit)."),
-        (("--variants", "ps_fa", "--limit", "1"), "it lacks single_llm, has 1 pair of 6 (--limit)."),
+        (("--variants", "ps_fa", "--limit", "1"), "it lacks single_llm; it has 1 pair of 6 (--limit)."),
     ):
         refused = agent(*common, *smaller)
         assert (refused.code, refused.out) == (2, "")

@@ -152,4 +152,4 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     assert read.mcnemar.model_dump() == against.model_dump()
     drawn, effort_block = blocks(found)
     assert "rounds agree" in drawn["tables"][0]["columns"]
-    assert "Of 90 questions 30 went to a model" in effort_block["text"]
+    assert "Of 90 questions, 30 went to a model" in effort_block["text"]
