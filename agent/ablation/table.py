@@ -157,12 +157,12 @@ def make_table(
 
 
 def _calls(works: Sequence[Work]) -> dict[str, int]:
-    asked, made = sum(work.calls for work in works), {key for work in works for key in work.made}
+    made = sum((work.made for work in works), Counter[str]())
     answered = sum((work.answered for work in works), Counter[str]())
     shared = sum(count for key, count in answered.items() if key in made)
     return {
-        "asked": asked,
-        "made": asked - answered.total(),
+        "asked": made.total() + answered.total(),
+        "made": made.total(),
         "shared": shared,
         "earlier": answered.total() - shared,
         "separate": sum(len(work.asked) for work in works),

@@ -180,9 +180,28 @@ def worked(*exchanges: Exchange, runs: tuple[ProgramRun, ...] | None = (), **fie
 
 def test_a_reply_from_the_cache_counts_with_what_it_cost_and_not_as_paid() -> None:
     work = worked(paid(), cached())
-    assert (work.calls, work.made, work.answered, work.asked) == (2, {"k1": 1}, {"k2": 1}, {"k1", "k2"})
+    assert (work.calls, work.made, work.answered, set(work.asked)) == (2, {"k1": 1}, {"k2": 1}, {"k1", "k2"})
     assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
     assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
+
+
+@pytest.mark.parametrize("who_asked", range(4))
+def test_a_question_that_all_candidates_of_a_query_share_is_taken_once(who_asked: int) -> None:
+    shared = [paid(key="spec") if n == who_asked else cached(key="spec", seconds=2.0) for n in range(4)]
+    work = worked(*shared, cached(key="other"))
+    assert (work.calls, work.usage.input_tokens, work.seconds) == (2, 200, 5.0)
+    assert (work.made, work.answered) == ({"spec": 1}, {"spec": 3, "other": 1})
+
+
+def test_of_a_question_that_nobody_of_the_variant_paid_for_one_reply_counts() -> None:
+    work = worked(*(cached(key="spec") for _ in range(4)))
+    assert (work.calls, work.usage.cost_usd, work.seconds) == (1, 0.5, 3.0)
+
+
+def test_every_try_of_a_question_counts_that_was_made() -> None:
+    failed = paid(key="k", seconds=None, problem="ModelError: late")
+    work = worked(failed, paid(key="k"), cached(key="k"))
+    assert (work.calls, work.usage.cost_usd, work.seconds) == (2, 1.0, 2.0)
 
 
 def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> None:

@@ -69,10 +69,14 @@ def third_unclear(request: Request) -> Answer:
     return reply(label(zlib.crc32(request.prompt.encode()) % 2))
 
 
-def prepare(agent: Commands, count: int = COUNT) -> Path:
-    """Write pairs, and gold of which two thirds are a match."""
+def prepare(agent: Commands, count: int = COUNT, candidates: int = 1) -> Path:
+    """Write pairs, so many candidates for each query, and gold of which two thirds are a match."""
     agent.write("gold.jsonl", [{"id": f"p{number}", "label": int(number % 3 > 0)} for number in range(count)])
-    return agent.write("p.jsonl", pairs(count))
+    made = pairs(count)
+    for number, pair in enumerate(made):
+        pair["query"] = made[number // candidates]["query"]
+        pair["code"] += "# again\n" * (number % candidates)
+    return agent.write("p.jsonl", made)
 
 
 def served(server: ChatServer, *more: str) -> tuple[str, ...]:
@@ -81,15 +85,21 @@ def served(server: ChatServer, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.bwrap
 @pytest.mark.slow
-def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_costs_apart(agent: Commands) -> None:
-    file = prepare(agent)
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_costs_apart(
+    agent: Commands, candidates: int
+) -> None:
+    file = prepare(agent, candidates=candidates)
     with ChatServer(third_unclear) as server:
         options = served(server, "--sandbox", "bwrap")
         done = agent("ablate", file, "--gold", "gold.jsonl", *options, "-o", "all", "--cache", "all.sqlite", "--json")
         asked = list(server.requests)
+        by_variant = {}
         for name in variant_names():
+            before = len(server.requests)
             apart = agent("annotate", file, *options, "--variant", name, "--cache", f"{name}.sqlite", "-o", name)
             assert apart.code == 0
+            by_variant[name] = len(server.requests) - before
         separate = server.requests[len(asked) :]
     assert done.code == 0
     repeated = {body: count for body, count in bodies(asked).items() if count > 1}
@@ -97,10 +107,11 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
     assert {role(request) for request in votes} == {"arbitrate"}
     assert set(repeated.values()) == {PipelineConfig().votes}
     assert bodies(asked).keys() == bodies(separate).keys()
-    shared = len(separate) - len(asked)
-    assert done.json["calls"] == {
-        "asked": len(separate), "made": len(asked), "shared": shared, "earlier": 0, "separate": len(separate)
-    }  # fmt: skip
+    calls = done.json["calls"]
+    assert (calls["made"], calls["earlier"], calls["separate"]) == (len(asked), 0, len(separate))
+    assert calls["asked"] == calls["made"] + calls["shared"]
+    assert (calls["asked"] > len(separate)) == (candidates > 1)
+    assert {row["variant"]: row["calls_per_pair"] * COUNT for row in done.json["rows"]} == pytest.approx(by_variant)
     assert len(asked) < 0.6 * len(separate)
     assert sorted(row["variant"] for row in done.json["rows"]) == variant_names()
     for row in done.json["rows"]:
