@@ -26,6 +26,7 @@ from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, e
 from agent.replay.records import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
+from agent.wording import counted
 
 _LISTED = 50
 _SECONDS_BETWEEN_LINES = 10.0
@@ -227,19 +228,20 @@ def _tell(found: Replayed) -> None:
 
 def _outcome(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {len(report.cases)} cases passed"
+    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
 
 
 def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
     out = partial(say, Console())
     done = summary.replayed + len(course.tally.not_run)
     drawn = "" if request.sample is None else f" (a random sample, seed {request.seed})"
+    executed = counted(course.pairs, "pair that was executed", "pairs that were executed")
     if course.rounds:
         chosen = len({pair_id for pair_id, _ in course.chosen})
-        of = f"{done} rounds of {chosen} of {course.pairs} pairs that were executed"
-        alike = f"{summary.same} rounds; every round of {summary.pairs_same} pairs"
+        of = f"{counted(done, 'round')} of {chosen:,} of {executed}"
+        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
     else:
-        of, alike = f"{done} of {course.pairs} pairs that were executed", f"{summary.same}"
+        of, alike = f"{done:,} of {executed}", f"{summary.same:,}"
     out(f"replayed    {of}{drawn}")
     out(f"same        {alike}{_share(summary, ' over pairs' * course.rounds)}")
     more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""

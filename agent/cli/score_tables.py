@@ -17,6 +17,7 @@ from agent.scoring.measures import FORMULAS, Confusion
 from agent.scoring.results import AnnotatorReport, RunReport, ScoreReport
 from agent.scoring.scores import Scores
 from agent.stats.intervals import Interval
+from agent.wording import counted
 
 Titled = tuple[str, Table]
 LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
@@ -38,7 +39,7 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     c = scores.confusion
     kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
     title = (
-        f"{kind}{annotator.name}: {scores.pairs} pairs of {scores.queries} queries · "
+        f"{kind}{annotator.name}: {counted(scores.pairs, 'pair')} of {counted(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
     table = _table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
@@ -51,7 +52,7 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
 def _agreement(agreement: Agreement) -> Titled:
     title = (
         f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
-        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable} of {agreement.pairs} pairs"
+        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
     )
     table = _table("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
@@ -77,7 +78,7 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
         ("by what decided", breakdown.decided_by),
         ("by test and cause", breakdown.tests),
         ("by stand-ins", breakdown.stand_ins),
-        ("labels beside a test that passed or failed", breakdown.overrides),
+        ("labels beside a test that says 0 or 1", breakdown.overrides),
     ):
         if groups:
             yield f"{run}: {title}", _groups(groups)
@@ -95,9 +96,9 @@ def _groups(groups: Sequence[Group]) -> Table:
 
 def _calibration(run: str, calibration: Calibration) -> Titled:
     title = (
-        f"{run}: confidence of {calibration.labels} labels · Brier score {_number(calibration.brier)} "
+        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {_number(calibration.brier)} "
         f"({_interval(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {_number(calibration.ece)} ({len(calibration.table)} bins)"
+        f"expected calibration error {_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
     )
     table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
@@ -109,18 +110,18 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
 
 def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     e = estimates
-    states = [f"{e.reviewed} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending} not yet"]
+    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
     if e.tied:
-        states.append(f"{e.tied} on which reviewers are divided")
+        states.append(f"{e.tied:,} on which reviewers are divided")
     if e.undecided:
         whose = "its" if e.undecided == 1 else "their"
-        states.append(f"{e.undecided} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
-    title = f"{run}: estimates for all {e.pairs} pairs, from {e.sampled} sampled ({', '.join(states)})"
+        states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
+    title = f"{run}: estimates for all {counted(e.pairs, 'pair')}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = _table("", "estimate", "interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():
-        _add(table, f"none of {size} reviewed: {name}", "", "")
+        _add(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
     return title, table
 
 

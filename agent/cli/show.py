@@ -236,10 +236,11 @@ def _named(how: Ended) -> str:
 def _grounds(annotation: Annotation) -> list[str]:
     """Return what a label rests on, as far as it is known, a line each."""
     votes = ["-" if vote is None else str(vote) for vote in annotation.votes]
+    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
     told = {
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
-        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed",
+        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed{how}",
         "votes": " ".join(votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
         "abstained": "the evidence does not decide" if annotation.abstained else "",
@@ -257,7 +258,7 @@ def _readings(spec: QuerySpec) -> str:
 def _cases(report: TestReport) -> list[tuple[str, str]]:
     """Return lines, each with the outcome it tells of."""
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    lines = [(report.status.value, f"{report.status.value}{cause}")]
+    lines = [(report.outcome, f"{report.outcome}{cause}")]
     if report.message:
         lines.append(("", report.message))
     for case in report.cases:

@@ -18,7 +18,8 @@ class Difference:
     """Something that ended otherwise: of the case `case`, or of the whole program (empty).
 
     A `message` is compared in its canonical form: without times, addresses and temporary paths, and without the
-    places of packages. Of a program that took all its time both times, where it stood is not compared.
+    places of packages. Of a program that took all its time both times it is not compared where it stood, and so whom it
+    is blamed on.
     """
 
     kind: Literal["status", "cause", "outcome", "message"]
@@ -40,11 +41,9 @@ def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
     silent = then.status is Status.TIMEOUT is now.status
     before = {case.name: case for case in _cases(then, silent)}
     after = {case.name: case for case in _cases(now, silent)}
-    found = [
-        Difference("status", "", then.status.value, now.status.value),
-        Difference("cause", "", _cause(then), _cause(now)),
-    ]
+    found = [Difference("status", "", then.status.value, now.status.value)]
     if not silent:
+        found.append(Difference("cause", "", _cause(then), _cause(now)))
         found.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
     for name in dict.fromkeys((*before, *after)):
         found += _of_case(name, before.get(name), after.get(name))
@@ -53,8 +52,10 @@ def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
 
 def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:
     for case in report.cases:
-        told = "" if silent and case.message == report.message else _comparable(case.message)
-        yield case.model_copy(update={"message": told})
+        if silent and case.message == report.message:
+            yield case.model_copy(update={"message": "", "cause": None})
+        else:
+            yield case.model_copy(update={"message": _comparable(case.message)})
 
 
 def _of_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:

@@ -109,6 +109,7 @@ def _annotated(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Pair, li
 
 
 def _class(seen: Seen) -> str:
-    if seen.label in ("undecided", "error") or seen.against_test or seen.gold not in (None, seen.annotation.label):
+    found = seen.annotation
+    if seen.label in ("undecided", "error") or found.against_test or seen.gold not in (None, found.label):
         return _CLASSES[0]
-    return _CLASSES[1 if seen.annotation.test is not None else 2]
+    return _CLASSES[1 if found.test is not None else 2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.report.ablation import Ablation
+from agent.ablation.reading import Ablation
 from agent.report.ablation import blocks as ablation_blocks
 from agent.report.charts import Block, block, table
 from agent.report.figures.base import Figure, duration, money, share
@@ -17,6 +17,7 @@ from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store.documents import flatten
+from agent.wording import counted
 
 # Of the machine and its user, not of the run: a report is published.
 _PRIVATE = ("argv", "cwd", "host", "pid")
@@ -81,7 +82,7 @@ class Figures:
             ran = f"{self.executed.executed:,} of {self.executed.programs:,}{of_all}"
             cards.append(("programs that ran", share(self.executed.executed, self.executed.programs), ran))
         cards += [
-            ("cost", money(usage.cost_usd), f"{usage.calls:,} calls{of_all}"),
+            ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
             ("time", duration(self.time.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
         ]

@@ -35,7 +35,7 @@ def row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen)
         "majority": whole.label,
         "decided_by": found.decided_by,
         "screened": None if found.screen_verdict is None else found.screen_verdict.value,
-        "status": None if test is None else test.status.value,
+        "status": None if test is None else test.outcome,
         "cause": None if test is None or test.cause is None else test.cause.value,
         "error": None if found.error is None else found.error.type,
         "stand_ins": len(found.stand_ins),
@@ -46,7 +46,7 @@ def row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen)
         "strength_bin": None if found.strength is None else bin_of(found.strength),
         "seconds": found.seconds,
         "cost": found.usage.cost_usd,
-        "against": int(seen.against_test),
+        "against": int(found.against_test),
         "gold": seen.gold,
         "evidence": place,
     }
@@ -153,7 +153,7 @@ def _execution(found: Execution) -> dict[str, Any]:
 
 def _report(report: TestReport) -> dict[str, Any]:
     return {
-        "status": report.status.value,
+        "status": report.outcome,
         "cause": None if report.cause is None else report.cause.value,
         "message": cut(report.message, TEXT_LIMIT),
         "cases": [

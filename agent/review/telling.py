@@ -8,7 +8,7 @@ from typing import Any
 from agent.review.queues import Entry
 from agent.store.majority import Votes
 from agent.store.reviews import Review
-from agent.types import Annotation, Evidence, Pair
+from agent.types import Annotation, Evidence, Pair, TestReport
 
 _TOLD = {
     *("label", "decided_by", "reason", "screen_verdict", "simulated", "stand_ins", "reading", "strength", "votes"),
@@ -52,11 +52,15 @@ def evidence_told(
         "why": entry.why,
         "meta": pair.meta,
         "annotation": annotation.model_dump(mode="json", include=_TOLD),
-        "test": None if annotation.test is None else annotation.test.model_dump(mode="json"),
+        "test": None if annotation.test is None else _test(annotation.test),
         "rounds": [{"round": each.round, "label": each.label, "failed": each.error is not None} for each in rounds],
         "others": [review_told(review) for review in others],
         **_work(evidence),
     }
+
+
+def _test(report: TestReport) -> dict[str, Any]:
+    return {**report.model_dump(mode="json"), "outcome": report.outcome}
 
 
 def _work(evidence: Evidence | None) -> dict[str, Any]:

@@ -38,9 +38,12 @@ def named(version: str) -> Iterator[Path]:
 def _folders() -> Iterator[Path]:
     yield from map(Path, _FOLDERS)
     yield from (Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute())
-    yield from sorted(Path("/opt").glob("*/bin"))
-    for place in _version_managers():
-        yield from sorted(place.glob("*/bin"))
+    for place in (Path("/opt"), *_version_managers()):
+        try:
+            yield from sorted(place.glob("*/bin"))
+        except OSError:
+            # PYENV_ROOT and its like may be left from another user's shell
+            continue
 
 
 def _version_managers() -> Iterator[Path]:

@@ -9,6 +9,7 @@ from agent.scoring.gold import Gold
 from agent.scoring.results import AnnotatorReport
 from agent.scoring.scores import Scores
 from agent.scoring.sources import RunSource, Sources
+from agent.wording import counted
 
 FEW_PAIRS = 100
 # Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
@@ -29,7 +30,8 @@ def notes_of(
     yield from _few_pairs(annotators, agreement)
     yield from _queries(annotators, agreement)
     if sources.differing:
-        yield f"the query of {_pairs(len(sources.differing))} differs between files: are these ids of one dataset?"
+        pairs = counted(len(sources.differing), "pair")
+        yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
 
@@ -38,16 +40,17 @@ def _errors(run: RunSource) -> Iterator[str]:
     errors = run.labels.errors
     if errors:
         listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}), and counted as without a label"
+        pairs = counted(errors.total(), "pair")
+        yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
 
 
 def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
     scores = annotator.scores
     assert scores is not None
     if scores.gold_only:
-        yield f"{annotator.name}: left out, as the labels lack them: {_pairs(scores.gold_only)} of gold"
+        yield f"{annotator.name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
     if scores.predicted_only:
-        yield f"{annotator.name}: left out, as gold lacks them: {_pairs(scores.predicted_only)}"
+        yield f"{annotator.name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
 
 
 def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
@@ -64,8 +67,9 @@ def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreem
         accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
         example = f": an accuracy of {accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
     more = len(few) - 1
-    others = f"; so they are for {more} other{'' if more == 1 else 's'}" if more else ""
-    yield f"{name}: {_pairs(counts[name])} are too few for a claim{example}{others}"
+    others = f"; so they are for {counted(more, 'other')}" if more else ""
+    pairs = f"{counted(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
+    yield f"{name}: {pairs} too few for a claim{example}{others}"
 
 
 def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
@@ -75,13 +79,13 @@ def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreemen
     name = min(queries, key=lambda each: queries[each])
     if queries[name] < FEW_QUERIES:
         yield (
-            f"{name}: with {queries[name]} queries, intervals over queries are too narrow: "
+            f"{name}: with {counted(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
             f"{FEW_QUERIES} or more are needed"
         )
     unknown = {name: scores.without_query for name, scores in scored.items()}
     most = max(unknown, key=lambda each: unknown[each], default=None)
     if most is not None and unknown[most]:
-        yield f"{most}: the query of {_pairs(unknown[most])} is not known: each counts as a query of its own"
+        yield f"{most}: the query of {counted(unknown[most], 'pair')} is not known: each counts as a query of its own"
 
 
 def _scored(annotators: Sequence[AnnotatorReport]) -> dict[str, Scores]:
@@ -109,8 +113,4 @@ def _reviews(run: RunSource) -> Iterator[str]:
 
 
 def _reviews_given(count: int) -> str:
-    return "1 review was given" if count == 1 else f"{count} reviews were given"
-
-
-def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count} pairs"
+    return f"{counted(count, 'review')} {'was' if count == 1 else 'were'} given"

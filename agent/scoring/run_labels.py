@@ -11,20 +11,22 @@ from agent.errors import UsageError
 from agent.scoring.labels import Annotator
 from agent.store.majority import PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Status
+from agent.types import Annotation
 
 
 @dataclass(frozen=True)
 class Decision:
     """What led to a label: that of the first round that ended so, where there are several.
 
-    `confidence` is then that of all rounds in the label, as in `labels.jsonl`.
+    `outcome` and `says` are those of the test (`TestReport`), None where there is none. `confidence` is that of all
+    rounds in the label, as in `labels.jsonl`.
     """
 
     label: int | None
     decided_by: str | None
-    status: Status | None
+    outcome: str | None
     cause: str | None
+    says: int | None
     stand_ins: bool
     confidence: float | None
     error: str | None
@@ -36,8 +38,9 @@ class Decision:
         return cls(
             label=annotation.label,
             decided_by=annotation.decided_by,
-            status=None if test is None else test.status,
+            outcome=None if test is None else test.outcome,
             cause=None if test is None or test.cause is None else test.cause.value,
+            says=None if test is None else test.says,
             stand_ins=bool(annotation.stand_ins),
             confidence=annotation.confidence,
             error=None if annotation.error is None else annotation.error.type,
@@ -106,5 +109,5 @@ def _decision(label: PairLabel, rounds: Sequence[Decision]) -> Decision:
     """Return the first decision that ended as the pair; in a tie one without label and without what led to it."""
     place = standing_for([ended(each.label, failed=each.error is not None) for each in rounds])
     if place is None:
-        return Decision(None, None, None, None, stand_ins=False, confidence=None, error=None)
+        return Decision(None, None, None, None, None, stand_ins=False, confidence=None, error=None)
     return replace(rounds[place], confidence=label.confidence)

@@ -39,7 +39,7 @@ def test_one_pair_ends_as_it_did(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS})
     ended = agent("replay", "run", "fails")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "the same outcome")
-    assert "execution 1: failed (cause: snippet), 0 of 1 cases passed" in ended.out
+    assert "execution 1: failed (cause: snippet), 0 of 1 case passed" in ended.out
     assert "note" not in ended.err
     told = agent("replay", "run", "fails", "--json").json
     assert (told["id"], told["same"], told["differences"], told["notes"]) == ("fails", True, [], [])

@@ -85,6 +85,12 @@ def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
         assert SECRET not in json.dumps(blind.show(1))
 
 
+def test_a_reviewer_is_told_that_a_test_proves_nothing(tmp_path: Path) -> None:
+    vacuous = make_report(2, 0).model_copy(update={"vacuous": True})
+    with desk(make_run(tmp_path / "run", {"p0": {"test": vacuous}}), blind=False) as at:
+        assert at.show(0)["evidence"]["test"]["outcome"] == "passed, but proves nothing"
+
+
 def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
     with desk(run) as first:
         first.commit(1, review(None, "  two readings "))

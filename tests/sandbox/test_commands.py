@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
@@ -183,6 +183,7 @@ _HOSTILE = st.one_of(
 
 
 @given(_HOSTILE)
+@example("pip install 0_")
 def test_no_text_breaks_the_parser_or_slips_through_it(text: str) -> None:
     for step in (plan(text), *(step for _text, step in read_commands([text]))):
         match step:

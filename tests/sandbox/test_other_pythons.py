@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import shutil
 import sys
@@ -250,6 +251,24 @@ def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monk
     found = {path.name for path in pythons.every_python() if path.is_relative_to(tmp_path)}
     assert found == {"python3.8", "python3.9", "python3.10"}
     assert [path.parent.name for path in pythons.named("3.8") if path.is_relative_to(tmp_path)] == ["path"]
+
+
+def test_a_folder_of_another_user_has_no_pythons_to_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uv" / "cpython" / "bin").mkdir(parents=True)
+    (tmp_path / "uv" / "cpython" / "bin" / "python3.10").write_bytes(b"\x7fELF")
+    forbidden = tmp_path / "pyenv" / "versions"
+    looked_at = Path.stat
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        if path == forbidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked_at(path, **options)
+
+    # root may look everywhere, so that a real folder would refuse nobody here
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    assert [path.name for path in pythons.every_python() if path.is_relative_to(tmp_path)] == ["python3.10"]
 
 
 def test_pip_says_which_pythons_it_runs_on() -> None:

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from agent.report.charts import Block
 from agent.store.majority import Ended, Votes, ended, standing_for
-from agent.types import Annotation, Evidence, Status
+from agent.types import PROVES_NOTHING, Annotation, Evidence
 
 LABEL_COLOURS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
-STATUS_COLOURS: Mapping[str, str] = {
-    "passed": "good", "failed": "bad", "error": "warn", "timeout": "accent-2", "not_run": "muted"
+OUTCOME_COLOURS: Mapping[str, str] = {
+    "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
+    "not_run": "muted",
 }  # fmt: skip
-_EXPECTED: Mapping[Status, int] = {Status.PASSED: 1, Status.FAILED: 0}
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,6 @@ class Seen:
         if self.evidence is not None:
             return self.evidence.template is not None
         return self.annotation.test is not None and bool(self.annotation.test.cases)
-
-    @property
-    def against_test(self) -> bool:
-        """Whether the label is another than what the test alone would say."""
-        test, found = self.annotation.test, self.annotation.label
-        return test is not None and found is not None and _EXPECTED.get(test.status, found) != found
 
 
 def as_one(rounds: Sequence[Seen]) -> Seen:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from agent.report.charts import Block, Segment, bars, block, stacked, table
-from agent.report.figures.base import LABEL_COLOURS, STATUS_COLOURS, Seen, share
+from agent.report.figures.base import LABEL_COLOURS, OUTCOME_COLOURS, Seen, share
 
 _VERDICTS = {"match": "good", "non_match": "bad", "unclear": "accent"}
 _Stage = tuple[str, list[Segment]]
@@ -34,7 +34,7 @@ class Funnel:
             self._counts["programs"]["none, for the snippet does not parse"] += 1
         if test is not None and seen.generated:
             self._counts["executed"]["ran" if test.executed else "did not run"] += 1
-            self._counts["tests"][test.status.value] += 1
+            self._counts["tests"][test.outcome] += 1
         self._counts["labels"][seen.label] += 1
 
     @property
@@ -74,7 +74,7 @@ class Funnel:
             ("screened", _segments(counts["screened"], _VERDICTS)),
             ("programs", _segments(counts["programs"], {"written": "accent"})),
             ("executed", _segments(counts["executed"], {"ran": "accent", "did not run": "warn"})),
-            ("tests", _segments(counts["tests"], STATUS_COLOURS)),
+            ("tests", _segments(counts["tests"], OUTCOME_COLOURS)),
             ("labels", _segments(counts["labels"], LABEL_COLOURS)),
         ]
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from agent.report.charts import Block, Segment, bars, block, stacked, table
 from agent.report.figures.base import LABEL_COLOURS, Seen, share
 from agent.types import CommandRun
+from agent.wording import counted
 
 _MOST_NAMES = 15
 _OUTCOME_COLOURS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
@@ -49,7 +50,7 @@ class Repairs:
         return [
             block(
                 "Repairs by kind",
-                f"{self.repairs:,} repairs on {len(self._pairs):,} pairs led to another execution. "
+                f"{counted(self.repairs, 'repair')} on {counted(len(self._pairs), 'pair')} led to another execution. "
                 "A refused command was answered, not run.",
                 stacked(rows, alt="Repairs by kind and outcome.", unit="repairs tried", legend=True),
                 [table({"kind": False, **dict.fromkeys(outcomes, True)}, cells)],

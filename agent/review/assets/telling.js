@@ -106,7 +106,7 @@ function test(evidence) {
     cases.append(row);
   }
   const cause = report.cause ? ` (cause: ${report.cause})` : "";
-  return part(`Test: ${report.status.replace("_", " ")}${cause}`, report.message && make("p", report.message), cases);
+  return part(`Test: ${report.outcome.replace("_", " ")}${cause}`, report.message && make("p", report.message), cases);
 }
 
 function program(evidence) {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
 
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
@@ -34,7 +34,10 @@ def parse_requirement(text: str) -> Requirement:
         raise MalformedRequirement(f"{shown} is a URL or a path: only distributions of the package index are installed")
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+        # names may end in "_" for the parser, and then have no canonical spelling that it reads
+        for name in (requirement.name, *requirement.extras):
+            canonicalize_name(name, validate=True)
+    except (InvalidRequirement, InvalidName):
         raise MalformedRequirement(
             f"{shown} is no requirement: expected a name, such as 'six' or 'six>=1.16'"
         ) from None
