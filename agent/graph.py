@@ -16,6 +16,7 @@ from agent.state import Node, State, Tools
 
 END = "end"
 _FIRST = frozenset({"pair"})
+_OF_SANDBOXES = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
 
 
 class Variant(BaseModel):
@@ -107,7 +108,7 @@ class Pipeline:
     def __init__(self, variant: Variant, nodes: Mapping[str, Node]) -> None:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
-        self.roles = tuple(dict.fromkeys(role for name in variant.nodes for role in _roles(nodes[name])))
+        self.roles = roles(variant, nodes)
         self._compiled = _compile(variant, nodes)
 
     async def run(self, state: State, tools: Tools) -> State:
@@ -173,6 +174,20 @@ def check(variant: Variant, nodes: Mapping[str, Node]) -> None:
         raise GraphError(f"variant {variant.name!r} can end without a label")
 
 
+def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, Node] = BUILT_IN) -> list[str] | None:
+    """Return the nodes, of a variant or all there are, that a setting as `pipeline.votes` matters to; None: to any."""
+    group, _, name = setting.partition(".")
+    of_sandboxes = group == "sandbox" or setting in _OF_SANDBOXES
+
+    def reads(node: Node) -> bool:
+        return node.uses_sandbox if of_sandboxes else name in getattr(node, "settings", ())
+
+    found = [each for each, node in nodes.items() if reads(node)]
+    if (group != "pipeline" and not of_sandboxes) or not found:
+        return None
+    return found if variant is None else [each for each in found if each in variant.nodes]
+
+
 def mermaid(variant: Variant) -> str:
     """Return the variant as a Mermaid flowchart."""
     lines = ["flowchart LR", f"    pair([pair]) --> {variant.start}"]
@@ -182,6 +197,11 @@ def mermaid(variant: Variant) -> str:
             f"    {name} -- {outcome} --> {'label([label])' if to == END else to}" for outcome, to in edges.items()
         ]
     return "\n".join(lines) + "\n"
+
+
+def roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
+    """Return the roles that a variant's nodes ask models in."""
+    return tuple(dict.fromkeys(role for name in variant.nodes for role in _roles(nodes[name])))
 
 
 def _roles(node: Node) -> tuple[str, ...]:

@@ -16,12 +16,12 @@ from agent.languages.plain import PlainLanguage
 from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
-from agent.sandbox.base import SandboxBackend
+from agent.sandbox.base import RunResult, SandboxBackend
 from agent.sandbox.eras import Eras
 from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
-from agent.types import Annotation, ErrorInfo, Evidence, NodeVisit, Pair, Usage
+from agent.types import Annotation, ErrorInfo, Evidence, NodeVisit, Pair, ProgramRun, Usage
 
 Listener = Callable[[Event], None]
 
@@ -79,7 +79,7 @@ class PairRunner:
             sample=round_number,
             reasks=self._config.pipeline.reasks,
         )
-        progress = _Progress(pair, round_number, self._listener)
+        progress = _Progress(pair, round_number, asker, self._listener)
         error: ErrorInfo | None = None
         try:
             await self._run(pair, asker, progress)
@@ -114,6 +114,7 @@ class PairRunner:
                 attempts=self._config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),
                 executions=self._executions,
+                on_run=progress.ran,
             )
         tools = Tools(
             asker=asker,
@@ -136,18 +137,31 @@ class PairRunner:
 
 
 class _Progress:
-    """Keeps what a pair's nodes concluded, so that an error in a later one loses none of it."""
+    """Keeps what a pair's nodes did and concluded, so that an error in a later one loses none of it."""
 
-    def __init__(self, pair: Pair, round_number: int, listener: Listener) -> None:
+    def __init__(self, pair: Pair, round_number: int, asker: Asker, listener: Listener) -> None:
         self.state = State(pair=pair)
         self.visits: list[NodeVisit] = []
+        self.runs: list[ProgramRun] = []
+        self._asker = asker
         self._round = round_number
         self._listener = listener
         self._since = time.monotonic()
 
+    def ran(self, result: RunResult) -> None:
+        self.runs.append(ProgramRun(seconds=result.seconds, shared=result.shared))
+
     def add(self, node: str, step: Step) -> None:
         now = time.monotonic()
-        self.visits.append(NodeVisit(node=node, outcome=step.outcome, seconds=round(now - self._since, 4)))
+        self.visits.append(
+            NodeVisit(
+                node=node,
+                outcome=step.outcome,
+                seconds=round(now - self._since, 4),
+                exchanges=len(self._asker.exchanges),
+                runs=len(self.runs),
+            )
+        )
         self._since = now
         self.state = {**self.state, **step.update}
         self._listener(StepDone(self.state["pair"].id, node, step.outcome, self._round))
@@ -204,4 +218,5 @@ def _evidence(pair: Pair, progress: _Progress, asker: Asker) -> Evidence:
         executions=state.get("executions", ()),
         commands=state.get("commands", ()),
         visits=tuple(progress.visits),
+        runs=tuple(progress.runs),
     )

@@ -98,7 +98,9 @@ class Node(Protocol):
     toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything. A node that asks a model may
     name its role, or a tuple of them, in an attribute `role`: a run without a model for it is then refused before
     anything is spent. A node that does more than a plain one in the same place may name that one in an attribute
-    `plain`: toggled off, it gives way to it. Both then have the same outcomes.
+    `plain`: toggled off, it gives way to it. Both then have the same outcomes. Settings of `PipelineConfig` that matter
+    to it and not to every node may be named in an attribute `settings`: whoever sets one is told where no node of a
+    variant reads it.
     """
 
     @property

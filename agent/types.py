@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 SCHEMA_VERSION = 1
+PROVES_NOTHING = "passed, but proves nothing"
+"""What readers are told of a test that is vacuous."""
 
 # What a record may say at most: sums of a million of them are still numbers that can be computed with and printed.
 MOST_ROUNDS = 10**6
@@ -97,7 +99,11 @@ class CaseResult(Frozen):
 
 
 class TestReport(Frozen):
-    """What running a test program showed. `message` tells what went wrong outside of any one case."""
+    """What running a test program showed. `message` tells what went wrong outside of any one case.
+
+    `vacuous`: it passed, and the validity check found that it proves nothing. False where the check found otherwise or
+    did not look, and in runs of versions that did not keep it.
+    """
 
     __test__ = False
 
@@ -105,6 +111,7 @@ class TestReport(Frozen):
     cause: Cause | None = None
     cases: tuple[CaseResult, ...] = ()
     message: str = ""
+    vacuous: bool = False
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -134,6 +141,23 @@ class TestReport(Frozen):
             return True
         started = any(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
         return self.cause is Cause.SNIPPET and started
+
+    @property
+    def says(self) -> Literal[0, 1] | None:
+        """The label that the test speaks for: 1 when it passed, 0 when an assertion failed, None when it says neither.
+
+        None for a pass that proves nothing, and for every other status, whoever caused it. A snippet that raises, hangs
+        or does not parse is evidence to weigh, and no verdict: what it was given may have been wrong (arguments that
+        were guesses, another Python, no network). The paper leaves that to the arbiter, and our rule to nobody.
+        """
+        if self.status is Status.PASSED:
+            return None if self.vacuous else 1
+        return 0 if self.status is Status.FAILED else None
+
+    @property
+    def outcome(self) -> str:
+        """The status for readers, who are told of a pass that proves nothing."""
+        return PROVES_NOTHING if self.vacuous else self.status.value
 
 
 class Usage(Frozen):
@@ -235,6 +259,12 @@ class Annotation(Frozen):
     error: ErrorInfo | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def against_test(self) -> bool:
+        """Whether the label is another than what the test says; a predicted outcome (`simulated`) says nothing."""
+        says = None if self.test is None else self.test.says
+        return None not in (self.label, says) and self.label != says
+
 
 @dataclass(frozen=True)
 class Message:
@@ -306,18 +336,32 @@ class CommandRun(Frozen):
     output: str = ""
 
 
+class ProgramRun(Frozen):
+    """One run of a program in a sandbox, whatever for; `shared` as in `Execution`: its seconds are those of then."""
+
+    seconds: Seconds
+    shared: bool = False
+
+
 class NodeVisit(Frozen):
-    """One node that a pair came through: what it concluded, and the seconds since the one before."""
+    """One node that a pair came through: what it concluded, and the seconds since the one before.
+
+    `exchanges` and `runs` count what of the evidence had happened by its end; None in runs of versions that did not
+    keep them.
+    """
 
     node: str
     outcome: str
     seconds: Seconds
+    exchanges: Count | None = None
+    runs: Count | None = None
 
 
 class Evidence(Frozen):
     """Everything that led to a pair's label: enough to show it and to run its test again.
 
-    `visits` is the way through the graph; empty in runs that did not note it.
+    `visits` is the way through the graph; empty in runs that did not note it. `runs` are all runs of programs, those on
+    wrong ones and repeats among them; None in runs of versions that did not keep them.
     """
 
     pair: Pair
@@ -329,3 +373,4 @@ class Evidence(Frozen):
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()
     visits: tuple[NodeVisit, ...] = ()
+    runs: tuple[ProgramRun, ...] | None = None

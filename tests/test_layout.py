@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
-    ("errors", "types", "resources", "workers"),
+    ("errors", "types", "resources", "wording", "workers"),
     ("config", "events", "rounds", "stats"),
     ("prompt_text",),
     ("prompts",),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent.ablation.table import AblationTable, McNemar, Row
+from agent.ablation.variants import REFERENCE
+from agent.wording import counted
 
 _NOTHING = "–"
 
@@ -30,34 +32,55 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
     """Return the parts of a table; what no row has is left out."""
     agree = (Column("rounds agree", lambda row: _share(row.agreement)),) if table.rounds > 1 else ()
     found = [Section("Labels against gold", (*_LABELS, *agree))]
-    if any(row.mcnemar for row in table.rows):
-        found.append(Section("Pairs that one of two has right alone (exact McNemar test against full)", _TEST))
+    if table.against is not None and any(row.mcnemar for row in table.rows):
+        title = f"Pairs that one of two has right alone (exact McNemar test against {table.against})"
+        found.append(Section(title, _tested_against(table.against)))
     found.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
     return tuple(found)
 
 
 def remarks(table: AblationTable) -> list[str]:
     """Return what has to be said of the table: what its figures are, and what they are not."""
-    calls, executions = table.calls, table.executions
     told = [table.note] if table.note else []
-    gold = f"{table.gold['1']} are a match, {table.gold['0']} are not"
-    missing = f"; {table.unlabelled} without gold are left out of the measures" if table.unlabelled else ""
-    told.append(f"{table.pairs} pairs, of which by gold {gold}{missing}. Criterion: {table.criterion}.")
+    gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
+    missing = f"; the measures leave out {table.unlabelled:,} without gold" if table.unlabelled else ""
+    told.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
         told.append(f"Labels are the majority of {table.rounds} rounds.")
     told.append(
         "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
         "of the pairs with a label."
     )
-    tested = any(row.mcnemar for row in table.rows)
-    told.append("p (Holm) is adjusted for all rows." if tested else "No test is made: full is not among the variants.")
+    told.append(_of_tests(table))
+    runs, made = counted(table.executions["asked"], "run"), table.executions["made"]
     told.append(
-        f"{calls['made']} calls were made, beside the replies that the cache had from before; separate runs, each with "
-        f"an empty cache, make {calls['separate']}. {executions['made']} of {executions['asked']} executions were "
-        "made. Seconds are those of models and executions: waiting, runs on wrong code and repeats are not in them."
+        f"{of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
+        "add up model calls and all runs of programs, those on wrong code and repeats among them; waiting and "
+        "installing are not in them."
     )
+    if any(row.seconds_per_pair is None for row in table.rows):
+        told.append("Where seconds are missing, a cached reply or an older version's folder does not tell how long.")
     told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
     return told
+
+
+def of_calls(calls: Mapping[str, int]) -> str:
+    """Return what became of the questions, in a sentence; nothing where it was not counted (an older table)."""
+    if not {"asked", "made", "shared", "earlier", "separate"} <= calls.keys():
+        return ""
+    return (
+        f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
+        f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
+        f"empty cache, make {counted(calls['separate'], 'call')}."
+    )
+
+
+def _of_tests(table: AblationTable) -> str:
+    if table.against is None:
+        return f"No test is made: {REFERENCE} is not among the variants; --against NAME takes another in its place."
+    if len(table.rows) == 1:
+        return f"No test is made: there is no variant beside {table.against}."
+    return "p (Holm) is adjusted for all rows."
 
 
 def _share(value: float | None) -> str:
@@ -93,14 +116,19 @@ _LABELS = (
     Column("kappa", lambda row: _share(row.kappa)),
     Column("alpha", lambda row: _share(row.alpha)),
 )
-_TEST = (
-    _VARIANT,
-    Column("only this", _of_test(lambda test: str(test.only_this_right))),
-    Column("only full", _of_test(lambda test: str(test.only_full_right))),
-    Column("p", _of_test(lambda test: f"{test.p:.4f}")),
-    Column("p (Holm)", _of_test(lambda test: f"{test.p_holm:.4f}")),
-    Column("remark", _of_test(lambda test: test.note or "")),
-)
+
+
+def _tested_against(name: str) -> tuple[Column, ...]:
+    return (
+        _VARIANT,
+        Column("only this", _of_test(lambda test: str(test.only_this_right))),
+        Column(f"only {name}", _of_test(lambda test: str(test.only_other_right))),
+        Column("p", _of_test(lambda test: f"{test.p:.4f}")),
+        Column("p (Holm)", _of_test(lambda test: f"{test.p_holm:.4f}")),
+        Column("remark", _of_test(lambda test: test.note or "")),
+    )
+
+
 _WORK = (
     _VARIANT,
     Column("executed", lambda row: _NOTHING if row.executed_share is None else f"{row.executed_share:.1%}"),

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.ablation.runs import VariantRun
-from agent.ablation.variants import REFERENCE
 from agent.ablation.work import Work
 from agent.scoring.measures import Confusion, cell, measures, wilson_intervals
 from agent.stats.paired import holm, least_discordant, mcnemar_exact
 from agent.store.majority import Label
 from agent.types import Frozen, Pair, Usage
+from agent.wording import counted
 
 SCHEMA = 1
 
@@ -35,7 +35,7 @@ class McNemar(Frozen):
 
     against: str
     only_this_right: int
-    only_full_right: int
+    only_other_right: int
     p: float
     p_holm: float
     note: str | None
@@ -77,8 +77,10 @@ class Row(Frozen):
 class AblationTable(Frozen):
     """All variants on the same pairs. `gold` counts labels by class, `unlabelled` pairs have none.
 
-    `calls`: `asked` questions in all, `made` to a model (the others came from the cache), and those that `separate`
-    runs, each with a cache of its own, would have made. `paid` is what was really paid.
+    `against` is the variant that the others are tested against, None when it is not among them. `calls`: `asked`
+    questions in all, `made` to a model, `shared` answered by one of those replies, `earlier` by what the cache had
+    from before, and the calls that `separate` runs, each with a cache of its own, would have made. `executions`:
+    `asked` runs of programs in all, `made` in a sandbox. `paid` is what was really paid.
     """
 
     pairs: int
@@ -88,6 +90,7 @@ class AblationTable(Frozen):
     criterion: str
     model: str
     note: str | None
+    against: str | None
     calls: dict[str, int]
     executions: dict[str, int]
     paid: Usage
@@ -111,6 +114,7 @@ class Setting:
     model: str
     rounds: int
     note: str | None
+    against: str | None
 
 
 def make_table(
@@ -129,7 +133,7 @@ def make_table(
     """
     ids = {pair.id for pair in pairs}
     known = {pair_id: label for pair_id, label in gold.items() if pair_id in ids}
-    tests = _tests(runs, works, known)
+    tests = _tests(runs, works, known, setting.against)
     return AblationTable(
         pairs=len(ids),
         rounds=setting.rounds,
@@ -138,11 +142,8 @@ def make_table(
         criterion=setting.criterion,
         model=setting.model,
         note=setting.note,
-        calls={
-            "asked": sum(work.calls for work in works),
-            "made": sum(work.made for work in works),
-            "separate": sum(len(work.asked) for work in works),
-        },
+        against=setting.against,
+        calls=_calls(works),
         executions={
             "asked": sum(work.executions for work in works),
             "made": sum(work.executions_made for work in works),
@@ -153,6 +154,19 @@ def make_table(
             for run, work in zip(runs, works, strict=True)
         ),
     )
+
+
+def _calls(works: Sequence[Work]) -> dict[str, int]:
+    made = sum((work.made for work in works), Counter[str]())
+    answered = sum((work.answered for work in works), Counter[str]())
+    shared = sum(count for key, count in answered.items() if key in made)
+    return {
+        "asked": made.total() + answered.total(),
+        "made": made.total(),
+        "shared": shared,
+        "earlier": answered.total() - shared,
+        "separate": sum(len(work.asked) for work in works),
+    }
 
 
 def _row(
@@ -188,19 +202,21 @@ def _row(
     )
 
 
-def _tests(runs: Sequence[VariantRun], works: Sequence[Work], gold: Mapping[str, int]) -> dict[str, McNemar]:
-    """Return each variant's test against the reference, none where that is not among them."""
-    right = {run.variant.name: _right(work.labels, gold) for run, work in zip(runs, works, strict=True)}
-    reference = right.pop(REFERENCE, None)
-    if reference is None:
+def _tests(
+    runs: Sequence[VariantRun], works: Sequence[Work], gold: Mapping[str, int], against: str | None
+) -> dict[str, McNemar]:
+    """Return each other variant's test against this one, none where there is no such variant."""
+    if against is None:
         return {}
+    right = {run.variant.name: _right(work.labels, gold) for run, work in zip(runs, works, strict=True)}
+    reference = right.pop(against)
     counts = {name: (len(ours - reference), len(reference - ours)) for name, ours in right.items()}
     p_values = [mcnemar_exact(*each) for each in counts.values()]
     return {
         name: McNemar(
-            against=REFERENCE,
+            against=against,
             only_this_right=each[0],
-            only_full_right=each[1],
+            only_other_right=each[1],
             p=p,
             p_holm=adjusted,
             note=_too_few(sum(each)),
@@ -217,5 +233,4 @@ def _too_few(discordant: int) -> str | None:
     needed = least_discordant()
     if discordant >= needed:
         return None
-    pairs = "pair" if discordant == 1 else "pairs"
-    return f"{discordant} discordant {pairs}: fewer than {needed} cannot reach p < .05"
+    return f"{counted(discordant, 'discordant pair')}: fewer than {needed} cannot reach p < .05"

@@ -9,7 +9,7 @@ from agent.errors import ConfigError
 from agent.graph import Variant, load_variant, variant_names
 
 REFERENCE = "full"
-"""The variant that all others are compared with (paper, Table VI)."""
+"""The variant that all others are compared with where none is named (paper, Table VI)."""
 
 _WITHOUT = "-without-"
 
@@ -32,6 +32,23 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
             raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
         chosen[variant.name] = variant
     return list(chosen.values())
+
+
+def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
+    """Return the name of the variant that the others are tested against; None when `full` would be, and is not there.
+
+    Raises:
+        ConfigError: the one that was named is not among the variants.
+    """
+    names = [variant.name for variant in variants]
+    if name is None:
+        return REFERENCE if REFERENCE in names else None
+    if name not in names:
+        raise ConfigError(
+            f"--against {name}: is not among the variants that are compared ({', '.join(names)}); "
+            "name one of these, or add it to --variants"
+        )
+    return name
 
 
 def folder_name(variant: Variant) -> str:

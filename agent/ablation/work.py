@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,13 +13,40 @@ from agent.types import Annotation, Evidence, Exchange, Usage
 
 
 @dataclass
+class Asked:
+    """What a variant takes for one question by itself: the calls it made, or else its reply from the cache, once."""
+
+    made: list[Exchange] = field(default_factory=list)
+    cached: Exchange | None = None
+
+    def add(self, exchange: Exchange) -> None:
+        """Take in another time that the question was put."""
+        # a prompt and a reply for each of many thousand questions would not stay in memory
+        exchange = exchange.model_copy(update={"messages": (), "reply": None})
+        if not exchange.cached:
+            self.made.append(exchange)
+        elif self.cached is None:
+            self.cached = exchange
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Yield what counts."""
+        if self.made or self.cached is None:
+            yield from self.made
+        else:
+            yield self.cached
+
+
+@dataclass
 class Work:
     """A variant's work on all pairs and rounds.
 
-    `calls`, `usage` and `seconds` are what the variant takes by itself: a reply from the cache counts with what it cost
-    and how long it took when it was paid for, a shared execution likewise. `seconds` adds up models and executions,
-    without waiting for a turn; None when a cached reply does not tell. `asked` are the different questions: what a run
-    with a cache of its own would have asked. `made` and `paid` are what was really asked and paid for.
+    `calls`, `usage` and `seconds` are what the variant takes by itself: a reply that another variant or an earlier run
+    paid for counts with what it cost and how long it took then, once for all candidates of a query that share it; a
+    shared execution likewise, each time. `seconds` adds up models and executions, without waiting for a turn; None when
+    a cached reply or a folder of an older version does not tell. `asked` are the different questions: what a run with a
+    cache of its own would have asked. `made` counts by question what went to a model, `answered` what the cache
+    answered, `paid` is what was really paid. Executions are all runs of programs, those on wrong code and repeats
+    among them.
     """
 
     annotations: int = 0
@@ -28,16 +56,32 @@ class Work:
     programs_with_cases: int = 0
     cases: int = 0
     repairs: int = 0
-    calls: int = 0
-    made: int = 0
-    asked: set[str] = field(default_factory=set)
-    usage: Usage = field(default_factory=Usage)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    made: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
     paid: Usage = field(default_factory=Usage)
-    seconds: float | None = 0.0
+    running: float | None = 0.0
     executions: int = 0
     executions_made: int = 0
     labels: dict[str, Label] = field(default_factory=dict)
     agreement: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many calls the variant takes."""
+        return sum(1 for _exchange in self._exchanges())
+
+    @property
+    def usage(self) -> Usage:
+        """Return the tokens and the cost of these calls."""
+        return sum((exchange.usage + exchange.saved for exchange in self._exchanges()), Usage())
+
+    @property
+    def seconds(self) -> float | None:
+        """How long these calls and all runs of programs took, None where that is not known."""
+        # a call that failed was not measured; a reply from the cache of an older version neither, and that is told
+        times = [0.0 if each.seconds is None and not each.cached else each.seconds for each in self._exchanges()]
+        return _added((self.running, *times))
 
     def add(self, annotation: Annotation, evidence: Evidence | None) -> None:
         """Count a pair in one round."""
@@ -55,22 +99,31 @@ class Work:
             self.executed += test is not None and test.executed
         for exchange in evidence.exchanges:
             self._add_call(exchange)
-        for execution in evidence.executions:
+        # an older version kept neither runs on wrong code nor repeats: what it all took is then not known
+        known = evidence.runs is not None
+        for run in evidence.executions if evidence.runs is None else evidence.runs:
             self.executions += 1
-            self.executions_made += not execution.shared
-            self._add_seconds(execution.seconds)
+            self.executions_made += not run.shared
+            self.running = _added((self.running, run.seconds if known else None))
 
     def _add_call(self, exchange: Exchange) -> None:
-        self.calls += 1
-        self.made += not exchange.cached
-        self.asked.add(exchange.key)
-        self.usage += exchange.usage + exchange.saved
+        self.asked.setdefault(exchange.key, Asked()).add(exchange)
+        (self.answered if exchange.cached else self.made)[exchange.key] += 1
         self.paid += exchange.usage
-        # a call that failed was not measured; a reply from the cache of an older version neither, and that is told
-        self._add_seconds(exchange.seconds if exchange.seconds is not None or exchange.cached else 0.0)
 
-    def _add_seconds(self, seconds: float | None) -> None:
-        self.seconds = None if self.seconds is None or seconds is None else self.seconds + seconds
+    def _exchanges(self) -> Iterator[Exchange]:
+        for asked in self.asked.values():
+            yield from asked.exchanges()
+
+
+def _added(times: Iterable[float | None]) -> float | None:
+    """Return the sum of times in seconds, None when one of them is not known."""
+    total = 0.0
+    for seconds in times:
+        if seconds is None:
+            return None
+        total += seconds
+    return total
 
 
 def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:

@@ -65,7 +65,7 @@ def _harmless(text: str) -> str:
 
 
 def _markdown(section: Section, table: AblationTable) -> Iterator[str]:
-    yield f"## {section.title}\n"
+    yield f"## {_one_line(section.title)}\n"
     yield _line(column.heading for column in section.columns)
     yield _line("---" for _ in section.columns)
     for row in table.rows:

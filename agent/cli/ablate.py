@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -11,20 +11,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agent.ablation.reading import read_ablation
 from agent.ablation.runs import AblationRuns
 from agent.ablation.sections import Section, remarks, sections
 from agent.ablation.table import AblationTable, Setting, make_table
-from agent.ablation.variants import choose_variants
+from agent.ablation.variants import choose_reference, choose_variants
 from agent.ablation.work import work_of
 from agent.ablation.writing import CSV, JSON, MARKDOWN, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.effects import tell_without_effect
 from agent.cli.progress import Displays
 from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
 from agent.cli.text import plain, print_json, say
-from agent.config import Config
 from agent.errors import InputError, RunStopped, UsageError
 from agent.llm.models import Models
 from agent.llm.nature import scripted
@@ -32,11 +33,12 @@ from agent.scoring.gold import read_gold
 from agent.scoring.measures import Confusion, measures
 from agent.store import files
 from agent.types import Pair
+from agent.wording import counted
 
 _PIPED_WIDTH = 120
 
 
-def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOptions) -> None:
+def run(pairs: Path, gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
     """Run the variants, and print and write the table.
 
     Raises:
@@ -46,15 +48,18 @@ def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOption
     console = Console(stderr=True)
     config = read_config(options.configured(), options.settings or ())
     chosen = choose_variants(variants.split(",") if variants else ())
+    reference = choose_reference(chosen, against)
     dataset = read_input(pairs, options, console)
     wanted = dataset.all_pairs[: options.limit]
     labels = _gold(gold, pairs, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent
     models = Models.from_options(options.model or (), **options.model_options())
     out = options.out or default_folder(pairs, "ablation", models.label())
-    if (out / files.MANIFEST).exists():
-        raise UsageError(f"{out}: is the folder of a single run; give another one (-o)")
+    _check_folder(out, [variant.name for variant in chosen], len(wanted), config.runner.rounds)
     check_writable(out, options.cache)
+    tell_without_effect(console, options, chosen, models)
+    if "variant" in options.setting_flags():
+        say(console, "note: -c variant has no effect: --variants names what is compared")
     with Displays(console) as display:
         runs = AblationRuns(
             chosen,
@@ -67,17 +72,24 @@ def run(pairs: Path, gold: Path | None, variants: str | None, options: RunOption
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        try:
-            to_its_end(runs.run(dataset.all_pairs, options.limit))
-        except KeyboardInterrupt:
-            tell_how_to_go_on(console, "Interrupted.", f"What is finished is kept in {out}.")
-            raise typer.Exit(STOPPED) from None
-        except RunStopped as error:
-            tell_how_to_go_on(console, f"Stopped: {error}", f"What is finished is kept in {out}.")
-            raise typer.Exit(STOPPED) from error
-    table = _table(runs, wanted, labels, config, models, out)
+        _to_its_end(runs.run(dataset.all_pairs, options.limit), out, console)
+    rounds = config.runner.rounds
+    setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
+    works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
+    table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
     write_table(out, table)
     _close(options.as_json, console, table, out)
+
+
+def _to_its_end(work: Coroutine[None, None, None], out: Path, console: Console) -> None:
+    try:
+        to_its_end(work)
+    except KeyboardInterrupt:
+        tell_how_to_go_on(console, "Interrupted.", f"What is finished is kept in {out}.")
+        raise typer.Exit(STOPPED) from None
+    except RunStopped as error:
+        tell_how_to_go_on(console, f"Stopped: {error}", f"What is finished is kept in {out}.")
+        raise typer.Exit(STOPPED) from error
 
 
 def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) -> Mapping[str, int]:
@@ -93,17 +105,30 @@ def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) 
     if known == 0:
         raise UsageError(f"{pairs if gold is None else gold}: has gold for none of the pairs; are the ids the same?")
     if known < len(wanted):
-        say(console, f"note: {len(wanted) - known} of {len(wanted)} pairs have no gold; the measures leave them out")
+        say(console, f"note: the measures leave out {len(wanted) - known} of {len(wanted):,} pairs, for lack of gold")
     return labels
 
 
-def _table(
-    runs: AblationRuns, pairs: list[Pair], gold: Mapping[str, int], config: Config, models: Models, out: Path
-) -> AblationTable:
-    ids, rounds = {pair.id for pair in pairs}, config.runner.rounds
-    works = [work_of(each.folder, ids, rounds) for each in runs.runs]
-    setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()))
-    return make_table(runs.runs, works, pairs, gold, setting, beside=out)
+def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -> None:
+    """Refuse a run's folder, and to put the table of less in the place of one of more."""
+    if (out / files.MANIFEST).exists():
+        raise UsageError(f"{out}: is the folder of a single run; give another one (-o)")
+    if not (out / files.ABLATION).is_file():
+        return
+    earlier = read_ablation(out / files.ABLATION)
+    names = [row.variant for row in earlier.rows]
+    missing = [name for name in names if name not in variants]
+    less = [f"lacks {', '.join(missing)}"] if missing else []
+    if pairs < earlier.pairs:
+        less.append(f"has {counted(pairs, 'pair')} of {earlier.pairs:,} (--limit)")
+    if rounds < earlier.rounds:
+        less.append(f"has {counted(rounds, 'round')} of {earlier.rounds:,} (--rounds)")
+    if less:
+        everything = f": --variants {','.join(dict.fromkeys([*names, *variants]))}" if missing else ""
+        raise UsageError(
+            f"{out}: holds the table of a larger ablation, which this one would replace: it {'; it '.join(less)}. "
+            f"Give another folder (-o NEW), or ask for all of it, as what is finished costs nothing{everything}"
+        )
 
 
 def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> None:
@@ -123,11 +148,12 @@ def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> 
 
 
 def _shown(section: Section, table: AblationTable) -> Table:
-    found = Table(title=section.title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    title = Text(plain(section.title), style="bold")
+    found = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     first, *others = section.columns
     found.add_column(first.heading, no_wrap=True)
     for column in others:
-        found.add_column(column.heading, justify="left" if column.heading == "remark" else "right")
+        found.add_column(Text(plain(column.heading)), justify="left" if column.heading == "remark" else "right")
     for row in table.rows:
         found.add_row(*(Text(plain(column.text(row))) for column in section.columns))
     return found

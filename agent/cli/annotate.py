@@ -10,6 +10,7 @@ from rich.console import Console
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
+from agent.cli.effects import tell_without_effect
 from agent.cli.progress import Display
 from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
@@ -23,6 +24,7 @@ from agent.graph import load_variant
 from agent.llm.models import Models
 from agent.store import files
 from agent.store.run_view import load_run
+from agent.wording import counted
 
 _PIPED_WIDTH = 120
 
@@ -39,13 +41,16 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
     config = read_config({"variant": variant, **options.configured()}, options.settings or ())
     dataset = read_input(pairs, options, console)
     models = Models.from_options(options.model or (), **options.model_options())
-    name = "-without-".join([load_variant(config.variant).name, *without])
-    out = options.out or default_folder(pairs, name, models.label())
+    chosen = load_variant(config.variant)
+    for node in without:
+        chosen = chosen.without(node)
+    out = options.out or default_folder(pairs, chosen.name, models.label())
     check_writable(out, options.cache)
+    tell_without_effect(console, options, [chosen], models)
     with Display(console) as display:
         annotator = Annotator(
             model=models,
-            without=without,
+            variant=chosen,
             prompts=options.prompts,
             unsupported=options.unsupported,
             run_dir=out,
@@ -79,7 +84,7 @@ def _finished(out: Path) -> str:
             count = len({pair_id for pair_id, _ in view.index.done()})
     except RunFolderError:
         return ""
-    return f"{count} pairs are finished and kept in {out}." if count else ""
+    return f"{counted(count, 'pair')} {'is' if count == 1 else 'are'} finished and kept in {out}." if count else ""
 
 
 def _close(machine: bool, console: Console, summary: Summary, display: Display, out: Path) -> None:

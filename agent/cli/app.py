@@ -77,13 +77,16 @@ def ablate(
         str | None,
         typer.Option(metavar="A,B,…", help="Names, YAML files, NAME-without-NODE [default: all of `agent graph`]."),
     ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The variant that the others are tested against [default: full].")
+    ] = None,
     *,
     options: RunOptions,
 ) -> None:
     """Compare variants on the same pairs against gold, each question asked and each program run once for all."""
     from agent.cli.ablate import run
 
-    run(pairs, gold, variants, options)
+    run(pairs, gold, variants, against, options)
 
 
 @app.command("exec")

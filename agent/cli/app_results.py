@@ -16,7 +16,9 @@ results = typer.Typer()
 def show(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary.")] = None,
-    prompts: Annotated[bool, typer.Option(help="Print the prompts too.")] = False,
+    prompts: Annotated[
+        bool, typer.Option(help="Print the prompts too, and replies with the programs in them.")
+    ] = False,
     number: Annotated[
         int | None, typer.Option("--round", min=0, metavar="N", help="Only this round, of a run with several.")
     ] = None,
@@ -36,7 +38,9 @@ def replay(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: with --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False,
-    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The sample's seed.")] = 0,
     execution: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Which of the pair's executions [default: the last].")
@@ -99,6 +103,10 @@ def score(
     round: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="One round of a run of several [default: their majority].")
     ] = None,
+    reviews: Annotated[
+        Literal["blind", "last"],
+        typer.Option(help="Of each reviewer's reviews of a pair: the last blind one, or the last word."),
+    ] = "blind",
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws.")] = 2000,
     as_json: AsJson = False,
@@ -106,7 +114,7 @@ def score(
     """Score labels against gold, and annotators against each other, with intervals."""
     from agent.cli.score import run
 
-    run(labels, gold, round=round, seed=seed, resamples=resamples, as_json=as_json)
+    run(labels, gold, round=round, reviews=reviews, seed=seed, resamples=resamples, as_json=as_json)
 
 
 @results.command()

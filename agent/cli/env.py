@@ -20,6 +20,7 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.upkeep import HasShelf, Shelf, Stored, discard, shrink
 from agent.sandbox.dependencies.wheel_cache import WheelCache, default_cache
 from agent.sandbox.select import BACKENDS, Make, choose, none_works
+from agent.wording import counted
 
 _DAY = 24 * 3600.0
 _NAMED = 4
@@ -151,7 +152,7 @@ def _line(backend: str, stored: Stored) -> str:
 
 
 def _count(found: Sequence[Found]) -> str:
-    return "1 environment" if len(found) == 1 else f"{len(found)} environments"
+    return counted(len(found), "environment")
 
 
 def _size(found: Sequence[Found]) -> str:

@@ -21,6 +21,7 @@ from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
+from agent.wording import counted
 
 Ran = tuple[RunResult, TestReport, Environment | None]
 """What the sandbox saw, what it means for the program, and the packages it had."""
@@ -109,7 +110,8 @@ def _as_json(
     report: TestReport, result: RunResult, environment: Environment | None, sandbox: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
-        **report.model_dump(mode="json"),
+        # whether it proves anything was not looked into
+        **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
         "exit_code": result.exit_code,
         "signal": result.signal,
@@ -140,5 +142,6 @@ def _print(report: TestReport, result: RunResult) -> None:
         if text.strip():
             console.print(f"--- {name}\n{plain(text.rstrip())}", markup=False, highlight=False)
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    counts = f"{report.passed} passed, {report.failed} failed, {report.errors} errors of {len(report.cases)} cases"
+    cases = counted(len(report.cases), "case")
+    counts = f"{report.passed} passed, {report.failed} failed, {counted(report.errors, 'error')} of {cases}"
     console.print(f"{report.status.value}{cause}: {counts} in {result.seconds:.2f} s", markup=False, highlight=False)

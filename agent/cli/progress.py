@@ -14,6 +14,7 @@ from agent.cli.summary import money
 from agent.cli.text import one_line, say
 from agent.events import Event, Note, PairFinished, RunStarted
 from agent.types import Annotation, Usage
+from agent.wording import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -61,7 +62,7 @@ class Display:
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         found = f", {event.finished} finished before" if event.finished else ""
         self._what = "pairs" if event.rounds == 1 else "annotations"
-        pairs = "pairs" if event.total is None else f"{event.total // event.rounds} pairs"
+        pairs = "pairs" if event.total is None else counted(event.total // event.rounds, "pair")
         rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
         say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")
         if self._console.is_terminal:
@@ -106,10 +107,11 @@ class Display:
 
 
 class Displays:
-    """Listens to runs that come one after another; each has a display of its own."""
+    """Listens to runs that come one after another; each has a display of its own. What each notes is said once."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._noted: set[str] = set()
         self._current = Display(console)
 
     def __enter__(self) -> Self:
@@ -120,6 +122,10 @@ class Displays:
 
     def __call__(self, event: Event) -> None:
         """Take in one event."""
+        if isinstance(event, Note):
+            if event.message in self._noted:
+                return
+            self._noted.add(event.message)
         if isinstance(event, RunStarted):
             self._current.__exit__()
             self._current = Display(self._console)

@@ -25,6 +25,7 @@ from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, e
 from agent.replay.records import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
+from agent.wording import counted
 
 _LISTED = 50
 _SECONDS_BETWEEN_LINES = 10.0
@@ -69,7 +70,12 @@ def run(request: Request) -> None:
 
 
 def _check(request: Request) -> None:
-    if request.everything == (request.pair_id is not None):
+    if request.everything and request.pair_id is not None:
+        raise UsageError(
+            f"the pair {request.pair_id!r} and every pair (--all) were asked for: give one of them "
+            f"(a pair's id replays it, --all --sample N a random sample)"
+        )
+    if not request.everything and request.pair_id is None:
         raise UsageError("say which pair to replay by its id, or replay every one (--all)")
     if request.everything and (request.execution is not None or request.round is not None):
         raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
@@ -115,10 +121,20 @@ class _Course:
     """How far replaying a run has come."""
 
     tally: Tally = field(default_factory=Tally)
-    executions: int = 0
+    executed: Sequence[Key] = ()
     chosen: Sequence[Key] = ()
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs were executed in the run."""
+        return len({pair_id for pair_id, _ in self.executed})
+
+    @property
+    def rounds(self) -> bool:
+        """Whether some were in several rounds."""
+        return self.pairs < len(self.executed)
 
     @property
     def seconds(self) -> float:
@@ -133,9 +149,9 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
             view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
         ) as replayer:
             course.notes = replayer.notes
-            everything = executed(view)
-            course.executions = len(everything)
-            course.chosen = everything if request.sample is None else sampled(everything, request.sample, request.seed)
+            course.executed = course.chosen = executed(view)
+            if request.sample is not None:
+                course.chosen = sampled(course.executed, request.sample, request.seed)
             course.started = time.monotonic()
             with _Bar(console, len(course.chosen)) as bar:
                 async with aclosing(replayer.replay_all(course.chosen)) as found:
@@ -211,14 +227,22 @@ def _tell(found: Replayed) -> None:
 
 def _outcome(report: TestReport) -> str:
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {len(report.cases)} cases passed"
+    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
 
 
 def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
     out = partial(say, Console())
-    of = f"{summary.replayed + len(course.tally.not_run)} of {course.executions} pairs that were executed"
-    out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
-    out(f"same        {summary.same}{_share(summary)}")
+    done = summary.replayed + len(course.tally.not_run)
+    drawn = "" if request.sample is None else f" (a random sample, seed {request.seed})"
+    executed = counted(course.pairs, "pair that was executed", "pairs that were executed")
+    if course.rounds:
+        chosen = len({pair_id for pair_id, _ in course.chosen})
+        of = f"{counted(done, 'round')} of {chosen:,} of {executed}"
+        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
+    else:
+        of, alike = f"{done:,} of {executed}", f"{summary.same:,}"
+    out(f"replayed    {of}{drawn}")
+    out(f"same        {alike}{_share(summary, ' over pairs' * course.rounds)}")
     more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
     out(f"different   {summary.different}{more}")
     if summary.not_run:
@@ -232,12 +256,12 @@ def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> No
         out(f"and {len(lines) - _LISTED} more: --json lists them all")
 
 
-def _share(summary: Reproducibility) -> str:
+def _share(summary: Reproducibility, over: str) -> str:
     if summary.share is None:
         return ""
     if summary.low is None or summary.high is None:
         return f" ({summary.share:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
-    return f" ({summary.share:.1%} of those that ran; 95% interval {summary.low:.1%} to {summary.high:.1%})"
+    return f" ({summary.share:.1%} of those that ran; 95% interval{over} {summary.low:.1%} to {summary.high:.1%})"
 
 
 def _line(found: Replayed | NotRun) -> str:
@@ -268,7 +292,7 @@ def _as_json(found: Replayed) -> dict[str, Any]:
 def _all_as_json(request: Request, course: _Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
     return {
         "run": str(request.folder),
-        "executions": course.executions,
+        "executions": len(course.executed),
         "chosen": len(course.chosen),
         "sample": request.sample,
         "seed": request.seed,

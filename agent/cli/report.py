@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent.cli.text import print_json, say
 from agent.report import Report, Written
-from agent.report.ablation import Ablation
 from agent.report.collect import Kept
-from agent.report.places import find_run
+from agent.report.places import Place, find_run
 from agent.report.write import MEGABYTE
 from agent.store.run_view import load_run
+from agent.wording import counted
 
 
 def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb: float, as_json: bool) -> None:
@@ -27,17 +27,19 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         StorageError: the file cannot be written.
     """
     notes = Console(stderr=True)
-    place, ablation = find_run(folder)
-    with load_run(place) as view, _progress(notes) as progress:
-        known = {"ablation": ablation, **_compared(place, gold)}
+    place = find_run(folder)
+    with load_run(place.run) as view, _progress(notes) as progress:
+        known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
-        written = report.write(out or place / "report.html", progress)
+        written = report.write(out or folder / "report.html", progress)
     if as_json:
-        print_json(_as_json(written, ablation))
+        print_json(_as_json(written, place))
         return
+    if place.run != folder:
+        say(notes, f"note: the page lists the pairs of {place.run}; give another run's folder for those of that one")
     for note in written.notes:
         say(notes, note)
-    say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {written.annotations:,} annotations)")
+    say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {counted(written.annotations, 'annotation')})")
 
 
 def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
@@ -64,13 +66,14 @@ def _progress(console: Console) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _as_json(written: Written, ablation: Ablation | None) -> dict[str, object]:
+def _as_json(written: Written, place: Place) -> dict[str, object]:
     return {
         "path": str(written.path),
+        "run": str(place.run),
         "bytes": written.bytes,
         "annotations": written.annotations,
         "listed": written.listed,
         "with_evidence": written.with_evidence,
-        "ablation": ablation is not None,
+        "ablation": place.ablation is not None,
         "notes": list(written.notes),
     }

@@ -27,6 +27,7 @@ from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
+from agent.wording import counted
 
 _LONGEST_NAME = 100
 
@@ -95,7 +96,8 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
     if lone := lone_strata(sample):
         say(
             console,
-            f"note: {lone} strata have one pair in the sample; a larger one says more of how sure estimates are",
+            f"note: {counted(lone, 'stratum', 'strata')} with one pair in the sample; a larger one says more of how "
+            "sure estimates are",
         )
     return queue_from(sample, view)
 
@@ -153,8 +155,8 @@ def _on_a_desktop() -> bool:
 
 
 def _close(request: Request, console: Console, log: ReviewLog, desk: Desk, reviewer: str) -> None:
-    written = f"{log.written} review{'' if log.written == 1 else 's'} written to {log.path}"
-    say(console, f"\n{written}; {desk.reviewed} of {len(desk)} pairs are reviewed by {reviewer}.")
+    written = f"{counted(log.written, 'review')} written to {log.path}"
+    say(console, f"\n{written}; {desk.reviewed:,} of {counted(len(desk), 'pair')} reviewed by {reviewer}.")
     if desk.reviewed < len(desk):
         say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
     if desk.reviewed:

@@ -92,30 +92,51 @@ class RunOptions:
 
     def model_options(self) -> dict[str, Any]:
         """Return how models are reached, as `Models.from_options` takes it."""
-        names = ("base_url", "prices", "reply_format", "thinking", "temperature", "max_tokens", "extra_body")
-        return _given({name: getattr(self, name) for name in (*names, "deadline", "attempts")})
+        return _given({name: getattr(self, name) for name in _OF_MODELS})
+
+    def model_flags(self) -> list[str]:
+        """Return the options for reaching models that were given."""
+        return [_flag(name) for name in _OF_MODELS if self._chosen(name)]
+
+    def setting_flags(self) -> dict[str, str]:
+        """Return by the name of its setting how each was given: as an option of its own, or by `-c`."""
+        flags = {setting: _flag(name) for setting, name in _SETTINGS.items() if self._chosen(name)}
+        named = [each.partition("=")[0].strip() for each in self.settings or ()]
+        return {**flags, **{setting: f"-c {setting}" for setting in named}}
+
+    def _chosen(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
 
     def configured(self) -> Mapping[str, Any]:
         """Return the options that are settings, by the settings' names."""
-        return _given(
-            {
-                "sandbox.backend": self.sandbox,
-                "sandbox.image": self.image,
-                "sandbox.memory_mb": self.memory,
-                "sandbox.mount_ro": self.mount_ro,
-                "sandbox.requirements": self.requirements and str(self.requirements),
-                "sandbox.exclude_newer": self.exclude_newer,
-                "sandbox.python": self.python,
-                "sandbox.era": self.era,
-                "runner.concurrency": self.concurrency,
-                "runner.rounds": self.rounds,
-                "runner.budget_usd": self.budget,
-                "pipeline.test_timeout": self.timeout,
-                "pipeline.pair_timeout": self.pair_timeout,
-                "pipeline.criterion": self.criterion,
-                "pipeline.abstain": self.abstain,
-            }
-        )
+        given = _given({setting: getattr(self, name) for setting, name in _SETTINGS.items()})
+        if self.requirements is not None:
+            given["sandbox.requirements"] = str(self.requirements)
+        return given
+
+
+_SETTINGS = {
+    "sandbox.backend": "sandbox",
+    "sandbox.image": "image",
+    "sandbox.memory_mb": "memory",
+    "sandbox.mount_ro": "mount_ro",
+    "sandbox.requirements": "requirements",
+    "sandbox.exclude_newer": "exclude_newer",
+    "sandbox.python": "python",
+    "sandbox.era": "era",
+    "runner.concurrency": "concurrency",
+    "runner.rounds": "rounds",
+    "runner.budget_usd": "budget",
+    "pipeline.test_timeout": "timeout",
+    "pipeline.pair_timeout": "pair_timeout",
+    "pipeline.criterion": "criterion",
+    "pipeline.abstain": "abstain",
+}
+"""The options that are settings too."""
+_OF_MODELS = (
+    *("base_url", "prices", "reply_format", "thinking", "temperature", "max_tokens", "extra_body"),
+    *("deadline", "attempts"),
+)
 
 
 def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -144,6 +165,10 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
     taking.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, *added)}
     del taking.__wrapped__
     return taking
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

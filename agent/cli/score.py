@@ -10,11 +10,19 @@ from rich.console import Console
 
 from agent.cli.score_tables import LEGEND, tables
 from agent.cli.text import say
+from agent.scoring.estimates import Words
 from agent.scoring.report import Settings, report
 
 
 def run(
-    labels: Sequence[Path], gold: Path | None, *, round: int | None, seed: int, resamples: int, as_json: bool
+    labels: Sequence[Path],
+    gold: Path | None,
+    *,
+    round: int | None,
+    reviews: Words,
+    seed: int,
+    resamples: int,
+    as_json: bool,
 ) -> None:
     """Print scores, agreement and breakdowns.
 
@@ -23,7 +31,7 @@ def run(
     """
     settings = Settings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
-        found = report(labels, gold, round=round, settings=settings)
+        found = report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
         typer.echo(found.model_dump_json(by_alias=True))
         return

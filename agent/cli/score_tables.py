@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.table import Table
 from rich.text import Text
@@ -11,14 +12,15 @@ from agent.cli.text import one_line
 from agent.scoring.annotators import Agreement
 from agent.scoring.breakdown import Breakdown, Group
 from agent.scoring.confidence import Calibration
-from agent.scoring.estimates import RunEstimates
+from agent.scoring.estimates import RunEstimates, Words
 from agent.scoring.measures import FORMULAS, Confusion
 from agent.scoring.results import AnnotatorReport, RunReport, ScoreReport
 from agent.scoring.scores import Scores
 from agent.stats.intervals import Interval
+from agent.wording import counted
 
 Titled = tuple[str, Table]
-LEGEND = "–: undefined, or the same in every resample of the queries"
+LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
 _SHARES = frozenset(Confusion().shares())
 
 
@@ -37,7 +39,7 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
     c = scores.confusion
     kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
     title = (
-        f"{kind}{annotator.name}: {scores.pairs} pairs of {scores.queries} queries · "
+        f"{kind}{annotator.name}: {counted(scores.pairs, 'pair')} of {counted(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
     table = _table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
@@ -50,12 +52,15 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
 def _agreement(agreement: Agreement) -> Titled:
     title = (
         f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
-        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable} of {agreement.pairs} pairs"
+        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
     )
-    table = _table("", "both labelled", "alike", "Cohen's kappa", "over queries")
-    for pair in agreement.pairwise:
-        names = f"{one_line(pair.first, 30)} – {one_line(pair.second, 30)}"
-        _add(table, names, f"{pair.both}", _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval))
+    table = _table("", "both", "alike", "Cohen's κ", "over queries")
+    for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
+        # each name on a line of its own: two beside each other do not fit on a terminal
+        table.add_row(Text(one_line(first)))
+        for pair in pairs:
+            shares = _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval)
+            _add(table, f"– {pair.second}", f"{pair.both}", *shares)
     return title, table
 
 
@@ -65,7 +70,7 @@ def _run(run: RunReport) -> Iterator[Titled]:
     if run.calibration is not None:
         yield _calibration(run.name, run.calibration)
     if run.estimates is not None:
-        yield _estimates(run.name, run.estimates)
+        yield _estimates(run.name, run.estimates, run.reviews)
 
 
 def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
@@ -73,7 +78,7 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
         ("by what decided", breakdown.decided_by),
         ("by test and cause", breakdown.tests),
         ("by stand-ins", breakdown.stand_ins),
-        ("labels beside a test that passed or failed", breakdown.overrides),
+        ("labels beside a test that says 0 or 1", breakdown.overrides),
     ):
         if groups:
             yield f"{run}: {title}", _groups(groups)
@@ -91,40 +96,37 @@ def _groups(groups: Sequence[Group]) -> Table:
 
 def _calibration(run: str, calibration: Calibration) -> Titled:
     title = (
-        f"{run}: confidence of {calibration.labels} labels · Brier score {_number(calibration.brier)} "
+        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {_number(calibration.brier)} "
         f"({_interval(calibration.brier_interval)} over queries) · "
-        f"expected calibration error {_number(calibration.ece)} ({len(calibration.table)} bins)"
+        f"expected calibration error {_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
     )
     table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
         if each.count:
-            bounds = f"{each.low:.1f} to {each.high:.1f}"
-            _add(
-                table,
-                bounds,
-                f"{each.count}",
-                *map(_number, (each.confidence, each.accuracy)),
-                _interval(each.interval),
-            )
+            shares = map(_number, (each.confidence, each.accuracy))
+            _add(table, each.name, f"{each.count}", *shares, _interval(each.interval))
     return title, table
 
 
-def _estimates(run: str, estimates: RunEstimates) -> Titled:
+def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     e = estimates
-    states = [f"{e.reviewed} reviewed", f"{e.pending} not yet reviewed"] + [f"{e.tied} without a majority"] * bool(
-        e.tied
-    )
-    title = f"{run}: estimates for all {e.pairs} pairs, from {e.sampled} sampled ({', '.join(states)})"
+    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
+    if e.tied:
+        states.append(f"{e.tied:,} on which reviewers are divided")
+    if e.undecided:
+        whose = "its" if e.undecided == 1 else "their"
+        states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
+    title = f"{run}: estimates for all {counted(e.pairs, 'pair')}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = _table("", "estimate", "interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():
-        _add(table, f"no review yet of the {size} pairs with {name}", "", "")
+        _add(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
     return title, table
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="")
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left")
     return table

@@ -10,13 +10,16 @@ from typing import Any
 from rich.console import Console
 
 from agent.cli.highlighting import Page
+from agent.cli.shortening import shortened
 from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money
 from agent.cli.text import print_json, say
 from agent.errors import UsageError
+from agent.languages import built_in_languages
 from agent.store import files
+from agent.store.majority import Ended, Votes, ended
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, CommandRun, Evidence, Exchange, Execution, QuerySpec, TestReport, WrongOne
+from agent.types import Annotation, CommandRun, Evidence, Exchange, Execution, Pair, QuerySpec, TestReport, WrongOne
 
 _NEAR = 3
 _MOST_COMPARED = 50_000
@@ -49,6 +52,8 @@ def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts:
     story = _Story(Page(Console(soft_wrap=True)))
     for annotation, evidence in found:
         story.tell(annotation, evidence, prompts=prompts, round=len(found) > 1)
+    if len(found) > 1:
+        story.close([annotation for annotation, _ in found])
 
 
 def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
@@ -104,30 +109,53 @@ def _as_json(annotation: Annotation, evidence: Evidence | None) -> dict[str, Any
 
 
 class _Story:
+    """Tells a pair, in one or more rounds; each program is printed once, however often it came up."""
+
     def __init__(self, page: Page) -> None:
         self._page = page
+        self._pair: Pair | None = None
         self._language = "python"
-        self._program: str | None = None
+        self._marker: str | None = None
+        self._round = ""
+        self._programs: dict[str, str] = {}
 
     def tell(self, annotation: Annotation, evidence: Evidence | None, *, prompts: bool, round: bool) -> None:
         """Print a pair from query to label, in the order in which things happened."""
+        if evidence is not None and evidence.pair != self._pair:
+            self._show(evidence.pair)
         if round:
+            self._round = f" of round {annotation.round}"
             self._section(f"round {annotation.round}", "")
         if evidence is not None:
-            pair, self._language, self._program = evidence.pair, evidence.pair.language, None
-            self._section("query", pair.query, style="cyan")
-            if pair.context:
-                self._section("context", pair.context)
-            self._code("code", pair.code)
-            for happening in happenings(evidence):
-                self._happening(happening, prompts)
+            told = happenings(evidence)
+            for at, happening in enumerate(told, 1):
+                following = next((each for each in told[at:] if isinstance(each, Ran)), None)
+                self._happening(happening, following, prompts)
         self._test(annotation, evidence)
         self._label(annotation)
 
-    def _happening(self, happening: object, prompts: bool) -> None:
+    def _show(self, pair: Pair) -> None:
+        self._pair, self._language = pair, pair.language
+        language = built_in_languages().get(pair.language)
+        self._marker = None if language is None else language.marker
+        self._section("query", pair.query, style="cyan")
+        if pair.context:
+            self._section("context", pair.context)
+        self._code("code", pair.code)
+
+    def close(self, rounds: Sequence[Annotation]) -> None:
+        """Print what the rounds amount to."""
+        votes = Votes()
+        for annotation in rounds:
+            votes.add_annotation(annotation)
+        (label,) = votes.labels()
+        listed = " ".join(ended(each.label, failed=each.error is not None) for each in rounds)
+        self._section(f"all {len(rounds)} rounds: {_named(label.ended)} by majority", f"rounds: {listed}")
+
+    def _happening(self, happening: object, following: Ran | None, prompts: bool) -> None:
         match happening:
             case Exchange():
-                self._exchange(happening, prompts)
+                self._exchange(happening, following, prompts)
             case QuerySpec():
                 self._section("readings of the query", _readings(happening))
             case Ran(number, execution):
@@ -138,23 +166,31 @@ class _Story:
             case tuple():
                 self._wrong_ones(happening)
 
-    def _exchange(self, exchange: Exchange, prompts: bool) -> None:
+    def _exchange(self, exchange: Exchange, following: Ran | None, prompts: bool) -> None:
         paid = "from the cache" if exchange.cached else money(exchange.usage.cost_usd)
         if prompts:
             for message in exchange.messages:
                 self._section(f"{exchange.role}: {message['role']}", message["content"])
         self._page.title(f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}")
-        is_json = exchange.reply.lstrip().startswith("{")
-        self._page.code(exchange.reply, "json" if is_json else "markdown")
+        reply = exchange.reply
+        if following is not None and exchange.problem is None and not prompts:
+            reply = self._shortened(reply, following)
+        self._page.code(reply, "json" if reply.lstrip().startswith("{") else "markdown")
         if exchange.problem:
             self._section(f"{exchange.role}: asked again, because", exchange.problem)
 
+    def _shortened(self, reply: str, following: Ran) -> str:
+        program = following.execution.source
+        known = self._programs.get(program)
+        place = f"execution {following.number}, below" if known is None else f"{known}, above"
+        return shortened(reply, program, f"the program of {place}", self._marker)
+
     def _execution(self, number: int, execution: Execution) -> None:
-        if execution.source == self._program:
-            self._section(f"program of execution {number}: the same", "")
+        known = self._programs.setdefault(execution.source, f"execution {number}{self._round}")
+        if known != f"execution {number}{self._round}":
+            self._section(f"program of execution {number}: that of {known}", "")
         else:
             self._code(f"program of execution {number}", execution.source)
-        self._program = execution.source
         self._page.title(f"execution {number}, {execution.seconds:.2f} s")
         lines = _cases(execution.report)
         if execution.installed:
@@ -183,9 +219,8 @@ class _Story:
         if annotation.error is not None:
             self._section("no label", f"{annotation.error.type}: {annotation.error.message}")
             return
-        label = "undecided" if annotation.label is None else str(annotation.label)
         by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
-        self._page.title(f"label {label}{by}")
+        self._page.title(f"{_named(ended(annotation.label, failed=False))}{by}")
         told = "\n".join((annotation.reason, *_grounds(annotation)))
         self._page.text(told)
 
@@ -198,13 +233,18 @@ class _Story:
         self._page.code(text, self._language)
 
 
+def _named(how: Ended) -> str:
+    return "no label" if how == "error" else f"label {how}"
+
+
 def _grounds(annotation: Annotation) -> list[str]:
     """Return what a label rests on, as far as it is known, a line each."""
     votes = ["-" if vote is None else str(vote) for vote in annotation.votes]
+    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
     told = {
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
-        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed",
+        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed{how}",
         "votes": " ".join(votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
         "abstained": "the evidence does not decide" if annotation.abstained else "",
@@ -222,7 +262,7 @@ def _readings(spec: QuerySpec) -> str:
 def _cases(report: TestReport) -> list[tuple[str, str]]:
     """Return lines, each with the outcome it tells of."""
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    lines = [(report.status.value, f"{report.status.value}{cause}")]
+    lines = [(report.outcome, f"{report.outcome}{cause}")]
     if report.message:
         lines.append(("", report.message))
     for case in report.cases:

@@ -13,6 +13,7 @@ from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs
 from agent.errors import UsageError
+from agent.wording import counted
 
 
 def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
@@ -27,7 +28,10 @@ def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
         say(console, f"note: {note}")
     if dataset.bad_lines:
         first = dataset.bad_lines[0]
-        say(console, f"skipped {len(dataset.bad_lines)} bad lines, the first: line {first.line}: {first.cause}")
+        say(
+            console,
+            f"skipped {counted(len(dataset.bad_lines), 'bad line')}, the first: line {first.line}: {first.cause}",
+        )
     return dataset
 
 

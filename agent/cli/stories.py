@@ -8,6 +8,7 @@ from rich.text import Text
 from agent.cli.text import one_line, plain
 from agent.store.run_view import RunView
 from agent.types import Annotation, Cause, Evidence, Status
+from agent.wording import counted
 
 MOST_PAIRS = 40
 
@@ -60,9 +61,12 @@ def _test(annotation: Annotation) -> str:
     assert test is not None
     if not test.cases and test.cause is Cause.SNIPPET:
         return "does not parse"
-    cases = f"{test.passed} of {len(test.cases)} cases passed"
+    of = counted(len(test.cases), "case")
+    cases = f"{test.passed} of {of} passed"
+    if test.vacuous:
+        return f"test {test.outcome}"
     if test.status is Status.PASSED:
-        return f"test passed, {len(test.cases)} cases"
+        return f"test passed, {of}"
     if test.cause is Cause.FLAKY:
         return f"test flaky, {cases}"
     cause = "" if test.cause is None else f" by the {test.cause.value}"

@@ -12,14 +12,17 @@ from rich.text import Text
 
 from agent.cli.text import one_line
 from agent.store.majority import Votes, mean_agreement
-from agent.types import Annotation, TestReport, Usage
+from agent.types import Annotation, Status, TestReport, Usage
+from agent.wording import counted
 
 
 class Summary(BaseModel):
     """What a run amounts to. Shares are of 1; `seconds` adds up the pairs' own times.
 
-    `labels` counts pairs by the majority of their rounds; whatever follows counts annotations, one per pair and round.
-    `agreement` between rounds is None where no pair has two.
+    `labels` counts pairs by the majority of their rounds; `pairs_repaired` and `pairs_with_stand_ins` those of which
+    any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` between rounds is
+    None where no pair has two. Of the tests that passed, `tests_checked` were tried on wrong code, with a mean
+    `strength`, and `tests_vacuous` prove nothing.
     """
 
     pairs: int = 0
@@ -32,6 +35,9 @@ class Summary(BaseModel):
     decided_by: dict[str, int] = {}
     statuses: dict[str, int] = {}
     causes: dict[str, int] = {}
+    tests_checked: int = 0
+    tests_vacuous: int = 0
+    mean_strength: float | None = None
     programs: int = 0
     programs_executed: int = 0
     cases_per_program: float | None = None
@@ -57,6 +63,8 @@ class Tally:
             name: Counter() for name in ("errors", "decided_by", "statuses", "causes")
         }
         self._numbers: Counter[str] = Counter()
+        self._pairs: dict[str, set[str]] = {"pairs_repaired": set(), "pairs_with_stand_ins": set()}
+        self._strength = 0.0
         self._usage = Usage()
         self._seconds = 0.0
 
@@ -70,16 +78,22 @@ class Tally:
             self._names["decided_by"][annotation.decided_by] += 1
         if annotation.test is not None:
             self._add_test(annotation.test)
+        if annotation.strength is not None:
+            numbers["tests_checked"] += 1
+            self._strength += annotation.strength
         numbers["annotations"] += 1
         numbers["repairs"] += annotation.repairs
-        numbers["pairs_repaired"] += annotation.repairs > 0
         numbers["stand_ins"] += len(annotation.stand_ins)
-        numbers["pairs_with_stand_ins"] += bool(annotation.stand_ins)
+        if annotation.repairs:
+            self._pairs["pairs_repaired"].add(annotation.id)
+        if annotation.stand_ins:
+            self._pairs["pairs_with_stand_ins"].add(annotation.id)
         self._usage += annotation.usage
         self._seconds += annotation.seconds
 
     def _add_test(self, test: TestReport) -> None:
         self._names["statuses"][test.status.value] += 1
+        self._numbers["tests_vacuous"] += test.vacuous
         if test.cause is not None:
             self._names["causes"][f"{test.status.value}: {test.cause.value}"] += 1
         if test.cases:
@@ -89,7 +103,7 @@ class Tally:
 
     def summary(self) -> Summary:
         """Return the counts so far."""
-        programs = self._numbers["programs"]
+        programs, checked = self._numbers["programs"], self._numbers["tests_checked"]
         pairs = self._votes.labels()
         labels = Counter({"1": 0, "0": 0, "null": 0})
         labels.update("null" if pair.label is None else str(pair.label) for pair in pairs)
@@ -99,11 +113,13 @@ class Tally:
             {
                 **counted,
                 **named,
+                **{name: len(ids) for name, ids in self._pairs.items()},
                 "pairs": len(pairs),
                 "rounds": max(self._votes.rounds, 1),
                 "agreement": mean_agreement(pairs),
                 "labels": dict(labels),
                 "undecided": sum(pair.undecided for pair in pairs),
+                "mean_strength": round(self._strength / checked, 4) if checked else None,
                 "cases_per_program": round(self._numbers["cases"] / programs, 2) if programs else None,
                 "usage": self._usage,
                 "seconds": round(self._seconds, 1),
@@ -118,7 +134,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     labels, several = summary.labels, summary.rounds > 1
-    row("pairs", f"{summary.pairs}" + (f", {summary.rounds} rounds: {summary.annotations} annotations" * several))
+    annotations = f", {summary.rounds} rounds: {counted(summary.annotations, 'annotation')}" * several
+    row("pairs", f"{summary.pairs}{annotations}")
     by_majority = " by majority" * several
     row("labels", f"{labels['1']} match · {labels['0']} no match · {summary.undecided} undecided{by_majority}")
     if summary.agreement is not None:
@@ -127,7 +144,9 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
         row("errors", _listed(summary.errors))
     row("decided by", _listed(summary.decided_by) or "nobody")
     if summary.statuses:
-        row("tests", _listed(summary.statuses))
+        row("tests", _tests(summary))
+    if summary.mean_strength is not None:
+        row("strength", f"{summary.mean_strength:.2f} on average, of {summary.tests_checked} tests tried on wrong code")
     if summary.causes:
         row("causes", _listed(summary.causes))
     if summary.programs:
@@ -136,8 +155,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
             f"{summary.programs_executed} of {summary.programs} ran ({summary.executed_share:.1%}), "
             f"{summary.cases_per_program} cases each",
         )
-        row("repairs", f"{summary.repairs} on {summary.pairs_repaired} pairs")
-        row("stand-ins", f"{summary.stand_ins} on {summary.pairs_with_stand_ins} pairs")
+        row("repairs", f"{summary.repairs} on {counted(summary.pairs_repaired, 'pair')}")
+        row("stand-ins", f"{summary.stand_ins} on {counted(summary.pairs_with_stand_ins, 'pair')}")
     row("model", _spent(summary.usage))
     if wall_seconds is not None and wall_seconds > 0:
         row("time", f"{wall_seconds:.1f} s")
@@ -160,7 +179,14 @@ def money(cost: float | None) -> str:
 
 def _spent(usage: Usage) -> str:
     tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    return f"{usage.calls} calls paid · {tokens} · {money(usage.cost_usd)}"
+    return f"{counted(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
+
+
+def _tests(summary: Summary) -> str:
+    vacuous = summary.tests_vacuous
+    passed = f"passed, of these {vacuous} {'proves' if vacuous == 1 else 'prove'} nothing"
+    told = {Status.PASSED.value: passed} if vacuous else {}
+    return _listed({told.get(name, name): count for name, count in summary.statuses.items()})
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -172,6 +172,11 @@ class Models:
         found += self._by_role.values()
         return list({id(model): model for model in found}.values())
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have a model of their own."""
+        return tuple(self._by_role)
+
     def identity(self) -> dict[str, Any]:
         """Return what decides the replies: the default's identity, and those of roles with another."""
         default = None if self._default is None else dict(self._default.identity())

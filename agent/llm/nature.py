@@ -25,6 +25,11 @@ def scripted(models: Iterable[LLM]) -> str | None:
     )
 
 
+def unreached(models: Iterable[LLM]) -> bool:
+    """Say whether none of the models is reached in a way that can be set."""
+    return all(_is_scripted(each.identity()) for each in models)
+
+
 def independence(models: Iterable[LLM]) -> str | None:
     """Return why rounds of these models are hardly independent samples, None when nothing speaks against it."""
     for model in models:

@@ -10,6 +10,7 @@ from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair, chosen, readings
 from agent.state import State, Step, Tools
 from agent.types import Status
+from agent.wording import counted
 
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
 """The label of a pair that the evidence does not decide, by the setting `abstain`."""
@@ -58,11 +59,12 @@ class ArbitrateOrAbstain(Arbitrate):
 
     name = "arbitrate_or_abstain"
     plain = "arbitrate"
+    settings = frozenset({"abstain"})
     may_abstain = True
 
 
 class ArbitrateByRule:
-    """Label by the test alone: passed is 1, failed is 0, anything else is undecided (null).
+    """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
 
     By the criterion `half`, a failed test is 1 when at least half of its cases passed.
     """
@@ -79,7 +81,7 @@ class ArbitrateByRule:
         enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
         labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
         label = labels.get(report.status)
-        cases = f"{report.passed} of {len(report.cases)} cases passed"
+        cases = f"{report.passed} of {counted(len(report.cases), 'case')} passed"
         cause = "" if report.cause is None else f", cause {report.cause.value}"
         return Step(
             "decided",

@@ -28,6 +28,7 @@ class CheckFlakiness:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"steady": frozenset(), "flaky": frozenset({"report"})}
     bypass = "steady"
     uses_sandbox = True
+    settings = frozenset({"flakiness_runs", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `flaky` with a report of cause `flaky` when two runs ended differently."""

@@ -32,6 +32,7 @@ class CheckValidity:
     mutant fails an assertion. Whether it notices the stand-in that raises makes no difference, nor do mutants that
     raise or hang: to notice those it is enough to call the snippet. Code that works by its effects alone is no
     exception, as a stand-in that does nothing has none. It is written again, once, told by `weakness` what it passed.
+    The report keeps that it is vacuous, until another program's takes its place.
     """
 
     name = "check_validity"
@@ -39,6 +40,7 @@ class CheckValidity:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"checked": frozenset(), "vacuous": frozenset({"weakness"})}
     bypass = "checked"
     uses_sandbox = True
+    settings = frozenset({"wrong_ones", "wrong_one_timeout", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `vacuous` when another program should be written, else `checked` with the program's strength."""
@@ -53,11 +55,12 @@ class CheckValidity:
         if not is_vacuous(found):
             return Step("checked", checked)
         weakness = describe(found)
+        # the arbiter reads the message with the report
+        found_out = {"vacuous": True, "message": f"the program proves nothing. {weakness}"}
+        report = state["report"].model_copy(update=found_out)
         if "weakness" in state:
-            # the arbiter reads it with the report: this is as good as the program gets
-            report = state["report"].model_copy(update={"message": f"the program proves nothing. {weakness}"})
             return Step("checked", {**checked, "report": report})
-        return Step("vacuous", {**unknown, "weakness": weakness})
+        return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
     async def _tried(self, state: State, tools: Tools) -> tuple[WrongOne, ...]:
         language = tools.language

@@ -22,6 +22,7 @@ class Execute:
     }
     bypass = None
     uses_sandbox = True
+    settings = frozenset({"test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the execution report."""

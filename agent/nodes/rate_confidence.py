@@ -10,9 +10,7 @@ from typing import ClassVar, Literal
 from agent.llm.parsing import LabelReply
 from agent.nodes.arbitrate import UNDECIDED
 from agent.nodes.asking import chosen
-from agent.nodes.check_validity import is_vacuous
 from agent.state import State, Step, Tools
-from agent.types import Status
 
 Vote = Literal[0, 1] | None
 
@@ -39,6 +37,7 @@ class RateConfidence:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"rated": frozenset({"confidence"})}
     bypass = "rated"
     uses_sandbox = False
+    settings = frozenset({"votes", "abstain"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label with its confidence."""
@@ -81,14 +80,13 @@ def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:
 def support_of(label: int, state: State) -> float:
     """Return how far the test speaks for a label: from 1 by -1, 0 where it says nothing.
 
-    A test that passed speaks for 1 and one that failed for 0, each by its strength; one that proves nothing for none.
+    It speaks by its strength.
     """
     report, strength = state.get("report"), state.get("strength")
-    spoken = {Status.PASSED: 1, Status.FAILED: 0}.get(report.status) if report is not None else None
-    if spoken is None or is_vacuous(state.get("wrong_ones", ())):
+    if report is None or report.says is None:
         return 0.0
     worth = UNKNOWN_STRENGTH if strength is None else strength
-    return worth if spoken == label else -worth
+    return worth if report.says == label else -worth
 
 
 def confidence(label: int, votes: Sequence[Vote], support: float) -> float:

@@ -33,6 +33,7 @@ class Repair:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"repaired": frozenset(), "given_up": frozenset()}
     bypass = "given_up"
     uses_sandbox = True
+    settings = frozenset({"max_try_time", "command_timeout"})
     role = "repair"
 
     async def __call__(self, state: State, tools: Tools) -> Step:

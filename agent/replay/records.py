@@ -105,8 +105,10 @@ def executed(view: RunView) -> list[Key]:
 
 
 def sampled(keys: Sequence[Key], size: int, seed: int) -> list[Key]:
-    """Return a random sample without repetition, in the order of the keys; all of them where there are no more."""
-    return sorted(random.Random(seed).sample(keys, min(size, len(keys))))
+    """Return a random sample of so many pairs, each with all of its rounds, in the order of the keys."""
+    pairs = list(dict.fromkeys(pair_id for pair_id, _ in keys))
+    drawn = frozenset(random.Random(seed).sample(pairs, min(size, len(pairs))))
+    return [key for key in keys if key[0] in drawn]
 
 
 def _commands(evidence: Evidence, execution: Execution) -> Iterator[tuple[str, ...]]:

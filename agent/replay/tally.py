@@ -12,12 +12,15 @@ from agent.stats.intervals import wilson
 
 @dataclass(frozen=True)
 class Reproducibility:
-    """What came of replaying executions. `share` is `same` of those that could be run; None when none could.
+    """What came of replaying executions: `same` and `different` count those that could be run.
 
-    `low` and `high` are Wilson's 95% interval of the share, None without the extra `stats`. `flaky` and
-    `only_messages` count among the `different`.
+    `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that could
+    be run must have ended as it did. `low` and `high` are its Wilson 95% interval, None without the extra `stats`:
+    over pairs, since the rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
     """
 
+    pairs_replayed: int
+    pairs_same: int
     same: int
     different: int
     flaky: int
@@ -40,27 +43,32 @@ class Tally:
         self.different: list[Replayed] = []
         self.not_run: list[NotRun] = []
         self.same = 0
+        self._pairs: dict[str, bool] = {}
 
     def add(self, found: Replayed | NotRun) -> None:
         """Count one."""
         if isinstance(found, NotRun):
             self.not_run.append(found)
-        elif found.same:
+            return
+        self._pairs[found.id] = found.same and self._pairs.get(found.id, True)
+        if found.same:
             self.same += 1
         else:
             self.different.append(found)
 
     def summary(self) -> Reproducibility:
         """Return the counts so far."""
-        total = self.same + len(self.different)
-        low, high = _interval(self.same, total)
+        pairs, alike = len(self._pairs), sum(self._pairs.values())
+        low, high = _interval(alike, pairs)
         return Reproducibility(
+            pairs_replayed=pairs,
+            pairs_same=alike,
             same=self.same,
             different=len(self.different),
             flaky=sum(each.cause == "flaky" for each in self.different),
             only_messages=sum({one.kind for one in each.differences} == {"message"} for each in self.different),
             not_run=dict(Counter(each.error.type for each in self.not_run).most_common()),
-            share=self.same / total if total else None,
+            share=alike / pairs if pairs else None,
             low=low,
             high=high,
         )

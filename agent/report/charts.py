@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, TypedDict
 
 LABEL_LENGTH = 26
@@ -80,10 +81,20 @@ def table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
 
 def label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
-    line = "".join(
+    line = _line(text)
+    return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
+
+
+def row_label(text: str) -> str:
+    """Return a text as `label` does, on up to two lines, which is what fits beside a bar."""
+    lines = wrap(_line(text), LABEL_LENGTH, max_lines=2, placeholder="…")
+    return "<br>".join(line.translate(_MARKUP) for line in lines)
+
+
+def _line(text: str) -> str:
+    return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in " ".join(text.split())
     )
-    return (line if len(line) <= limit else line[: limit - 1] + "…").translate(_MARKUP)
 
 
 def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False) -> Chart:
@@ -200,7 +211,7 @@ def _rows_axis(names: Sequence[str]) -> dict[str, Any]:
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),
-        "ticktext": [label(name) for name in names],
+        "ticktext": [row_label(name) for name in names],
         "range": [len(names) - 0.5, -0.5],
         "automargin": True,
         "fixedrange": True,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Literal
 
 from agent.report.archive import Shelf
-from agent.report.figures.base import Figure, Seen
+from agent.report.document import Figures
+from agent.report.figures.base import Seen, as_one
 from agent.report.records import SharedTexts, evidence, row, story
 from agent.store.run_view import RunView
 from agent.types import Pair
@@ -36,8 +37,8 @@ class Collection:
         self.with_evidence = 0
         self.not_asked_for = 0
 
-    def add(self, seen: Seen, pair: Pair, kept: Kept) -> None:
-        """Take in one annotation."""
+    def add(self, seen: Seen, pair: Pair, kept: Kept, whole: Seen) -> None:
+        """Take in one annotation of a pair; `whole` is the pair over all rounds."""
         self.annotated += 1
         place = None
         if seen.evidence is not None:
@@ -47,7 +48,7 @@ class Collection:
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1
-        self.rows.add(row(seen, pair, place))
+        self.rows.add(row(seen, pair, place, whole))
         self.stories.add(story(seen, pair))
 
     def shelves(self) -> list[Shelf]:
@@ -61,13 +62,13 @@ class Collection:
 def collect(
     run: RunView,
     spool: IO[bytes],
-    figures: list[Figure],
+    figures: Figures,
     *,
     gold: Mapping[str, int] | None = None,
     kept: Kept = "all",
     on_progress: Progress | None = None,
 ) -> Collection:
-    """Show every annotation of a run to the figures and put its records away.
+    """Show every pair of a run to the figures and put its records away.
 
     Raises:
         RunFolderError: the folder is damaged.
@@ -75,30 +76,39 @@ def collect(
     """
     found = Collection(spool)
     total = len(run.index.done())
-    for seen, pair in _annotations(run, gold or {}):
-        for figure in figures:
-            figure.add(seen)
-        found.add(seen, pair, kept)
-        if on_progress is not None:
-            on_progress(found.annotated, total)
+    of_pairs, of_annotations = figures.of_pairs, figures.of_annotations
+    for pair, rounds in _annotated(run, gold or {}):
+        whole = as_one(rounds)
+        for figure in of_pairs:
+            figure.add(whole)
+        for seen in rounds:
+            for figure in of_annotations:
+                figure.add(seen)
+            found.add(seen, pair, kept, whole)
+            if on_progress is not None:
+                on_progress(found.annotated, total)
     return found
 
 
-def _annotations(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Seen, Pair]]:
-    """Yield what is annotated, in the order of the input, the rounds of a pair together."""
+def _annotated(run: RunView, gold: Mapping[str, int]) -> Iterator[tuple[Pair, list[Seen]]]:
+    """Yield each annotated pair with its rounds, in the order of the input."""
     has_evidence = run.has_evidence
     rounds: dict[str, list[int]] = defaultdict(list)
     for pair_id, number in run.index.done():
         rounds[pair_id].append(number)
     for pair in run.pairs():
+        found = []
         for number in sorted(rounds.get(pair.id, ())):
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
                 kept = run.evidence(pair.id, number) if has_evidence else None
-                yield Seen(annotation, kept, gold.get(pair.id)), pair
+                found.append(Seen(annotation, kept, gold.get(pair.id)))
+        if found:
+            yield pair, found
 
 
 def _class(seen: Seen) -> str:
-    if seen.label in ("undecided", "error") or seen.against_test or seen.gold not in (None, seen.annotation.label):
+    found = seen.annotation
+    if seen.label in ("undecided", "error") or found.against_test or seen.gold not in (None, found.label):
         return _CLASSES[0]
-    return _CLASSES[1 if seen.annotation.test is not None else 2]
+    return _CLASSES[1 if found.test is not None else 2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.report.ablation import Ablation
+from agent.ablation.reading import Ablation
 from agent.report.ablation import blocks as ablation_blocks
 from agent.report.charts import Block, block, table
 from agent.report.figures.base import Figure, duration, money, share
@@ -17,6 +17,7 @@ from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.store.documents import flatten
+from agent.wording import counted
 
 # Of the machine and its user, not of the run: a report is published.
 _PRIVATE = ("argv", "cwd", "host", "pid")
@@ -24,7 +25,7 @@ _PRIVATE = ("argv", "cwd", "host", "pid")
 
 @dataclass
 class Figures:
-    """The figures of one run, each of which looks at every annotation."""
+    """The figures of one run. `of_pairs` look at each pair `as_one`, `of_annotations` at each of its rounds."""
 
     funnel: Funnel
     deciders: Deciders = field(default_factory=Deciders)
@@ -39,9 +40,16 @@ class Figures:
     confidence: Confidence = field(default_factory=Confidence)
     rounds: Rounds = field(default_factory=Rounds)
 
-    def all(self) -> list[Figure]:
-        """Return them in a list."""
-        return list(vars(self).values())
+    @property
+    def of_pairs(self) -> list[Figure]:
+        """Return those that count labels, and what these rest on."""
+        return [self.funnel, self.deciders, self.outcomes, self.confidence]
+
+    @property
+    def of_annotations(self) -> list[Figure]:
+        """Return those that count what was done."""
+        pairs = self.of_pairs
+        return [figure for figure in vars(self).values() if figure not in pairs]
 
     def sections(
         self, manifest: Mapping[str, Any], ablation: Ablation | None, against_gold: Sequence[Block]
@@ -61,23 +69,22 @@ class Figures:
         }
         return [{"id": name, "title": title, "blocks": inside} for name, (title, inside) in parts.items() if inside]
 
-    def cards(self) -> list[dict[str, str]]:
+    def cards(self, rounds: int) -> list[dict[str, str]]:
         """Return the key figures: name, value, and a word on it."""
         labels = self.funnel.labels
         usage = self.cost.usage
+        of_pairs, of_all = (" by majority", ", all rounds") if rounds > 1 else ("", "")
         cards = [
-            ("match", f"{labels['1']:,}", share(labels["1"], labels.total())),
-            ("no match", f"{labels['0']:,}", share(labels["0"], labels.total())),
-            ("undecided", f"{labels['undecided']:,}", share(labels["undecided"], labels.total())),
-            ("errors", f"{labels['error']:,}", share(labels["error"], labels.total())),
+            (name, f"{labels[label]:,}", share(labels[label], labels.total()) + of_pairs)
+            for name, label in (("match", "1"), ("no match", "0"), ("undecided", "undecided"), ("errors", "error"))
         ]
         if self.executed.programs:
-            ran = f"{self.executed.executed:,} of {self.executed.programs:,}"
+            ran = f"{self.executed.executed:,} of {self.executed.programs:,}{of_all}"
             cards.append(("programs that ran", share(self.executed.executed, self.executed.programs), ran))
         cards += [
-            ("cost", money(usage.cost_usd), f"{usage.calls:,} calls"),
+            ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
-            ("time", duration(self.time.seconds), "of all pairs, added up"),
+            ("time", duration(self.time.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
         ]
         return [{"name": name, "value": value, "note": note} for name, value, note in cards]
 

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from agent.ablation.reading import Ablation, read_ablation
 from agent.errors import RunFolderError
-from agent.report.ablation import FILE, Ablation, read_ablation
 from agent.store import files
 
 _FIRST = "full"
 
 
-def find_run(folder: Path) -> tuple[Path, Ablation | None]:
-    """Return a run's folder and the ablation in or above it.
+@dataclass(frozen=True)
+class Place:
+    """A run's folder, the ablation in or above it, and what both are called together."""
 
-    The folder of an ablation stands for its run `full`, or the first one that is there.
+    run: Path
+    title: str
+    ablation: Ablation | None = None
+
+
+def find_run(folder: Path) -> Place:
+    """Return the run that a folder is, or of an ablation's the run `full`, or the first one that is there.
 
     Raises:
         RunFolderError: the ablation is damaged, or holds no run.
     """
-    found = next((place for place in (folder, folder.resolve().parent) if (place / FILE).is_file()), None)
-    ablation = None if found is None else read_ablation(found / FILE)
-    if ablation is None or found != folder or (folder / files.MANIFEST).is_file():
-        return folder, ablation
+    own = folder.resolve().name
+    found = next((place for place in (folder, folder.resolve().parent) if (place / files.ABLATION).is_file()), None)
+    if found is None:
+        return Place(folder, own)
+    ablation = read_ablation(found / files.ABLATION)
+    if found != folder:
+        return Place(folder, f"{found.name}/{own}", ablation)
+    if (folder / files.MANIFEST).is_file():
+        return Place(folder, own, ablation)
     names = [_FIRST, *(row.variant for row in ablation.rows)]
     for name in names:
         # a name from a file: it may not lead out of the folder
         if name == Path(name).name and (folder / name / files.MANIFEST).is_file():
-            return folder / name, ablation
-    raise RunFolderError(f"{folder}: holds {FILE}, but the folder of none of its runs ({', '.join(names)})")
+            return Place(folder / name, f"{own}/{name}", ablation)
+    raise RunFolderError(f"{folder}: holds {files.ABLATION}, but the folder of none of its runs ({', '.join(names)})")

@@ -9,36 +9,44 @@ from typing import Any
 from agent.datasets.encoding import dumps
 from agent.prompt_text import cut
 from agent.report.figures.base import Seen
+from agent.stats.calibration import bin_of
 from agent.types import Evidence, Exchange, Execution, Pair, TestReport
 
 COLUMNS = (
-    "id", "round", "query", "label", "decided_by", "screened", "status", "cause", "error", "stand_ins", "repairs",
-    "confidence", "strength", "seconds", "cost", "against", "gold", "evidence",
+    "id", "round", "query", "label", "majority", "decided_by", "screened", "status", "cause", "error", "stand_ins",
+    "repairs", "confidence", "confidence_bin", "strength", "strength_bin", "seconds", "cost", "against", "gold",
+    "evidence",
 )  # fmt: skip
 _QUERY_LIMIT = 300
 TEXT_LIMIT = 60_000
 
 
-def row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None) -> bytes:
-    """Return a pair's row in JSON, in the order of `COLUMNS`; `place` says where its evidence is."""
+def row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> bytes:
+    """Return an annotation's row in JSON, in the order of `COLUMNS`.
+
+    `place` says where its evidence is, `whole` is the pair over all rounds.
+    """
     found, test = seen.annotation, seen.annotation.test
     values: dict[str, Any] = {
         "id": found.id,
         "round": found.round,
         "query": cut(pair.query, _QUERY_LIMIT),
         "label": seen.label,
+        "majority": whole.label,
         "decided_by": found.decided_by,
         "screened": None if found.screen_verdict is None else found.screen_verdict.value,
-        "status": None if test is None else test.status.value,
+        "status": None if test is None else test.outcome,
         "cause": None if test is None or test.cause is None else test.cause.value,
         "error": None if found.error is None else found.error.type,
         "stand_ins": len(found.stand_ins),
         "repairs": found.repairs,
         "confidence": found.confidence,
+        "confidence_bin": None if found.confidence is None else bin_of(found.confidence),
         "strength": found.strength,
+        "strength_bin": None if found.strength is None else bin_of(found.strength),
         "seconds": found.seconds,
         "cost": found.usage.cost_usd,
-        "against": int(seen.against_test),
+        "against": int(found.against_test),
         "gold": seen.gold,
         "evidence": place,
     }
@@ -145,7 +153,7 @@ def _execution(found: Execution) -> dict[str, Any]:
 
 def _report(report: TestReport) -> dict[str, Any]:
     return {
-        "status": report.status.value,
+        "status": report.outcome,
         "cause": None if report.cause is None else report.cause.value,
         "message": cut(report.message, TEXT_LIMIT),
         "cases": [

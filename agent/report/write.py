@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from agent.ablation.reading import Ablation
 from agent.datasets.encoding import dumps
-from agent.report.ablation import Ablation
 from agent.report.archive import Shelf, fitting
 from agent.report.charts import Block
 from agent.report.collect import STORIES_IN_A_PIECE, Collection, Kept, Progress, collect
@@ -18,9 +18,11 @@ from agent.report.document import Figures
 from agent.report.figures.labels import Funnel
 from agent.report.page import head, tail
 from agent.report.records import COLUMNS
+from agent.stats.calibration import BINS, bin_name
 from agent.store import files
 from agent.store.documents import replacing
 from agent.store.run_view import RunView
+from agent.wording import counted
 
 MEGABYTE = 1_000_000
 # What the page says of the pieces is known only once they are chosen.
@@ -44,12 +46,14 @@ class Report:
     """What a report is to hold.
 
     `kept` says of which pairs the evidence goes in, `max_bytes` how large the file may be (figures and scripts go in at
-    any size). `gold` has people's labels by id, `against_gold` the figures of how labels compare with them.
+    any size). `title` is what the run is called, else by its folder's name. `gold` has people's labels by id,
+    `against_gold` the figures of how labels compare with them.
     """
 
     run: RunView
     kept: Kept = "all"
     max_bytes: int = 15 * MEGABYTE
+    title: str | None = None
     ablation: Ablation | None = None
     gold: Mapping[str, int] | None = None
     against_gold: Sequence[Block] = ()
@@ -64,15 +68,16 @@ class Report:
         """
         pairs = sum(1 for _ in self.run.pairs())
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
-        figures = Figures(Funnel(pairs, rounds))
+        figures = Figures(Funnel(pairs))
         with tempfile.TemporaryFile() as spool:
-            found = collect(self.run, spool, figures.all(), gold=self.gold, kept=self.kept, on_progress=on_progress)
+            found = collect(self.run, spool, figures, gold=self.gold, kept=self.kept, on_progress=on_progress)
             document = {
-                "name": self.run.path.resolve().name,
+                "name": self.title or self.run.path.resolve().name,
                 "subtitle": _subtitle(self.run.manifest, pairs, rounds),
-                "cards": figures.cards(),
+                "cards": figures.cards(rounds),
                 "sections": figures.sections(self.run.manifest, self.ablation, self.against_gold),
                 "columns": COLUMNS,
+                "bins": [bin_name(number) for number in range(BINS)],
                 "stories_in_a_piece": STORIES_IN_A_PIECE,
                 "rounds": rounds,
             }
@@ -99,6 +104,12 @@ class Report:
     def _notes(self, found: Collection, listed: int, told: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
         notes = []
+        annotated = len({pair_id for pair_id, _ in self.run.index.done()})
+        if self.ablation is not None and self.ablation.pairs != annotated:
+            notes.append(
+                f"The ablation is of {counted(self.ablation.pairs, 'pair')}, this run of {annotated:,}: their figures "
+                "are not of the same pairs."
+            )
         if not self.run.has_evidence:
             notes.append(f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.")
         if listed < found.annotated:
@@ -129,7 +140,7 @@ def _pieces(shelves: Sequence[Shelf], counts: Mapping[str, int]) -> Iterator[tup
 def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
     identity = manifest["identity"]
     variant, model = identity.get("variant"), identity.get("model")
-    named = [f"{pairs:,} pairs" if rounds == 1 else f"{pairs:,} pairs, {rounds} rounds"]
+    named = [counted(pairs, "pair") + (f", {rounds} rounds" if rounds > 1 else "")]
     if isinstance(variant, Mapping):
         named.append(f"variant {variant.get('name')}")
     if isinstance(model, Mapping) and isinstance(model.get("default"), Mapping):

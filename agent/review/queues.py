@@ -8,7 +8,8 @@ from typing import Literal, get_args
 
 from agent.errors import UsageError
 from agent.store.reviews import Review
-from agent.types import Annotation, Cause, Status, TestReport
+from agent.types import Annotation
+from agent.wording import counted
 
 Kind = Literal["undecided", "disputed", "low-confidence"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -77,14 +78,7 @@ def queue_of(
             found.setdefault(pair_id, []).extend(reasons)
     entries = (Entry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
     chosen = tuple(entries)[:limit]
-    return Queue(f"{' and '.join(kinds)}, {_counted(len(chosen), len(found))}", chosen)
-
-
-def label_by_test(report: TestReport | None) -> Label:
-    """Return the label that a test speaks for, None when it says nothing of the code."""
-    if report is None or report.cause is Cause.FLAKY or not report.executed:
-        return None
-    return 1 if report.status is Status.PASSED else 0
+    return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
 
 
 _Rounds = Mapping[str, Sequence[_Seen]]
@@ -134,13 +128,12 @@ _FINDERS: Mapping[Kind, Callable[[_Rounds, _Labels], _Found]] = {
 def _rounds(annotations: Iterable[Annotation]) -> dict[str, list[_Seen]]:
     rounds: dict[str, list[_Seen]] = {}
     for annotation in annotations:
-        outcome = label_by_test(annotation.test)
         seen = _Seen(
             round=annotation.round,
             label=annotation.label,
             failed=annotation.error is not None,
             abstained=annotation.abstained,
-            contradicted=None not in (annotation.label, outcome) and annotation.label != outcome,
+            contradicted=annotation.against_test,
             split={0, 1} <= set(annotation.votes),
             confidence=annotation.confidence,
         )
@@ -158,6 +151,6 @@ def _labels_by_pair(reviews: Iterable[Review]) -> dict[str, set[int]]:
     return labels
 
 
-def _counted(chosen: int, found: int) -> str:
-    pairs = f"{chosen} pair{'' if chosen == 1 else 's'}"
+def _of(chosen: int, found: int) -> str:
+    pairs = counted(chosen, "pair")
     return pairs if chosen == found else f"the first {pairs} of {found}"

@@ -12,6 +12,7 @@ from agent.store.review_sample import ReviewSample, draw, read_sample, stale, wr
 from agent.store.reviews import locked
 from agent.store.run_view import RunView
 from agent.types import Annotation
+from agent.wording import counted
 
 SIZE, BY, SEED = 100, ("decided_by", "label"), 0
 
@@ -59,7 +60,7 @@ def queue_from(sample: ReviewSample, view: RunView) -> Queue:
 def described(sample: ReviewSample) -> str:
     """Say what a sample is, on one line."""
     by = f"by {', '.join(sample.by)}" if sample.by else "not stratified"
-    return f"a sample of {sample.size} of {sample.population} pairs, {by}, seed {sample.seed}"
+    return f"a sample of {sample.size:,} of {counted(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
 def lone_strata(sample: ReviewSample) -> int:

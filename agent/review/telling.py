@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.review.queues import Entry
+from agent.store.majority import Votes
 from agent.store.reviews import Review
-from agent.types import Annotation, Evidence, Pair
+from agent.types import Annotation, Evidence, Pair, TestReport
 
 _TOLD = {
     *("label", "decided_by", "reason", "screen_verdict", "simulated", "stand_ins", "reading", "strength", "votes"),
@@ -36,18 +37,30 @@ def evidence_told(
     rounds: Iterable[Annotation],
     others: Iterable[Review],
 ) -> dict[str, Any]:
-    """Return what a reviewer sees after a commit: the label, what led to it, and what others say."""
+    """Return what a reviewer sees after a commit: the label, what led to it, and what others say.
+
+    `ended` is how the pair ended by the majority of its rounds, `annotation` that of one round.
+    """
+    rounds, votes = list(rounds), Votes()
+    for each in rounds:
+        votes.add_annotation(each)
+    (label,) = votes.labels()
     return {
         "id": entry.id,
+        "ended": label.ended,
         "round": entry.round,
         "why": entry.why,
         "meta": pair.meta,
         "annotation": annotation.model_dump(mode="json", include=_TOLD),
-        "test": None if annotation.test is None else annotation.test.model_dump(mode="json"),
+        "test": None if annotation.test is None else _test(annotation.test),
         "rounds": [{"round": each.round, "label": each.label, "failed": each.error is not None} for each in rounds],
         "others": [review_told(review) for review in others],
         **_work(evidence),
     }
+
+
+def _test(report: TestReport) -> dict[str, Any]:
+    return {**report.model_dump(mode="json"), "outcome": report.outcome}
 
 
 def _work(evidence: Evidence | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class SandboxSession:
     Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
     environment that was removed meanwhile is built again, once per run. `requirements` are the pair's own: they are
     part of all its environments. `executions` knows the results of programs that were run before; without it every
-    program is run.
+    program is run. `on_run` is told each result that is handed out.
     """
 
     def __init__(
@@ -41,12 +41,14 @@ class SandboxSession:
         attempts: int = 3,
         requirements: Sequence[str] = (),
         executions: ExecutionMemo | None = None,
+        on_run: Callable[[RunResult], None] | None = None,
     ) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
         self._own = tuple(requirements)
         self._executions = executions
+        self._on_run = on_run
         self._sandbox: Sandbox | None = None
         self._replay: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
@@ -59,6 +61,12 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
+        result = await self._known_or_run(job, fresh)
+        if self._on_run is not None:
+            self._on_run(result)
+        return result
+
+    async def _known_or_run(self, job: Job, fresh: bool) -> RunResult:
         if self._executions is None or fresh:
             return await self._run(job)
         commands = [argv for argv, _ in self._replay]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from agent.scoring.measures import Confusion, cell
 from agent.scoring.run_labels import Decision
 from agent.stats.intervals import Interval, wilson
-from agent.types import Frozen, Status
+from agent.types import Frozen
 
 
 class Group(Frozen):
@@ -24,8 +24,8 @@ class Group(Frozen):
 class Breakdown(Frozen):
     """A run's pairs that have gold, grouped in several ways; each way holds every pair but `overrides`.
 
-    `overrides` are the labels beside a test that passed or failed: `passed, but 0` and `failed, but 1` go against it,
-    `followed` agree with it.
+    `tests` tells a pass that proves nothing from the others. `overrides` are the labels beside a test that says 0 or 1:
+    `passed, but 0` and `failed, but 1` go against it, `followed` agree with it.
     """
 
     decided_by: tuple[Group, ...]
@@ -72,21 +72,19 @@ def _decider(decision: Decision) -> str:
 
 
 def _test(decision: Decision) -> str:
-    if decision.status is None:
+    if decision.outcome is None:
         return "no test"
-    return decision.status.value if decision.cause is None else f"{decision.status.value}: {decision.cause}"
+    return decision.outcome if decision.cause is None else f"{decision.outcome}: {decision.cause}"
 
 
 def _stand_ins(decision: Decision) -> str:
-    if decision.status is None:
+    if decision.outcome is None:
         return "no test"
     return "stand-ins" if decision.stand_ins else "no stand-ins"
 
 
 def _override(decision: Decision) -> str | None:
-    """Return how the label stands to the test; None where there is no label, or no test that passed or failed."""
-    if decision.label is None or decision.status not in (Status.PASSED, Status.FAILED):
+    """Return how the label stands to the test; None where there is no label, or no test that says one."""
+    if None in (decision.label, decision.says):
         return None
-    if decision.label == int(decision.status is Status.PASSED):
-        return "followed"
-    return f"{decision.status.value}, but {decision.label}"
+    return "followed" if decision.label == decision.says else f"{decision.outcome}, but {decision.label}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from agent.scoring.labels import Annotator, Labels, majority_of
 from agent.stats.stratified import Estimate, Stratum, estimate
@@ -16,22 +17,27 @@ from agent.store.run_view import load_run
 from agent.types import Frozen
 
 MAJORITY = "majority of reviewers"
+Words = Literal["blind", "last"]
+"""Which review of a pair counts of each reviewer: the last blind one, or the last one."""
 Cell = tuple[tuple[Value, ...], int | None]
 
 
 class RunEstimates(Frozen):
     """A whole run's accuracy, precision and recall against its reviewers' majority, from a probability sample.
 
-    Of the run's `pairs`, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` have reviews
-    without one, and `pending` have none yet. `unseen` names the strata without any majority yet, with their sizes:
-    what needs them is None. The reviewed pairs of a stratum are taken for a random sample of it.
+    Of the run's `pairs`, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews
+    of 0 as of 1, `undecided` only reviews without a label, and `pending` none yet. `reviewers` counts people. `unseen`
+    names the strata without any majority yet, with their sizes: what needs them is None. The reviewed pairs of a
+    stratum are taken for a random sample of it.
     """
 
     pairs: int
     sampled: int
     reviewed: int
     tied: int
+    undecided: int
     pending: int
+    reviewers: int
     by: tuple[str, ...]
     seed: int
     unseen: dict[str, int]
@@ -45,15 +51,24 @@ class Reviewed:
     """The reviewers of a run, under their names, and its sample where one was drawn.
 
     `is_stale`: the run is not any more what the sample was drawn from, so that nothing can be estimated from it.
-    `strata` are the values of each pair by which the sample was drawn. `not_blind` counts reviews by people who had
-    been shown the run's label.
+    `strata` are the values of each pair by which the sample was drawn. `words` says which reviews count. Of those by
+    people who had been shown the run's label and its evidence, `in_sight` count; left out are `corrections` of blind
+    reviews, and `never_blind` where the reviewer gave no blind one.
     """
 
     reviewers: tuple[Annotator, ...]
     sample: ReviewSample | None
     is_stale: bool
     strata: Mapping[str, tuple[Value, ...]]
-    not_blind: int = 0
+    words: Words = "blind"
+    in_sight: int = 0
+    corrections: int = 0
+    never_blind: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many pairs, by reviewer, have a later review than the one that counts."""
+        return self.corrections + self.never_blind
 
     @property
     def majority(self) -> Annotator:
@@ -61,15 +76,21 @@ class Reviewed:
         return majority_of(self.reviewers, MAJORITY)
 
 
-def read_reviewed(run: Path) -> Reviewed:
+def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
     """Read what a run's reviewers left in its folder; a run without reviews has no reviewers.
+
+    Only blind reviews are independent of the run, and of each other: who has seen a label and its evidence tends to
+    follow it, so that estimates by such reviews flatter the run.
 
     Raises:
         RunFolderError: the folder is no run, or reviews or sample are damaged.
     """
     labels: dict[str, dict[str, int | None]] = {}
-    reviews = read_reviews(run / files.REVIEWS)
-    for review in reviews:
+    last, blind = (read_reviews(run / files.REVIEWS, blind=each) for each in (False, True))
+    counted = blind if words == "blind" else last
+    in_sight = sum(not review.blind for review in last)
+    never_blind = len(last) - len(blind)
+    for review in counted:
         labels.setdefault(review.reviewer, {})[review.id] = review.label
     sample = read_sample(run / files.REVIEW_SAMPLE)
     is_stale, strata = False, dict[str, tuple[Value, ...]]()
@@ -78,7 +99,10 @@ def read_reviewed(run: Path) -> Reviewed:
             is_stale = stale(sample, view.annotations())
             strata = keys_of(view.annotations(), sample.by)
     reviewers = tuple(Annotator(name, labels[name]) for name in sorted(labels))
-    return Reviewed(reviewers, sample, is_stale, strata, not_blind=sum(not review.blind for review in reviews))
+    found = Reviewed(reviewers, sample, is_stale, strata, words)
+    if words == "last":
+        return replace(found, in_sight=in_sight)
+    return replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
 
 
 def estimate_run(
@@ -96,6 +120,7 @@ def estimate_run(
         return None
     drawn = [pair for stratum in sample.strata for pair in stratum.sampled]
     asked = {pair for reviewer in reviewed.reviewers for pair in reviewer.labels}
+    labelled = {pair for reviewer in reviewed.reviewers for pair, label in reviewer.labels.items() if label is not None}
     truth = {pair: label for pair, label in reviewed.majority.labels.items() if label is not None}
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
     sizes = Counter(cells.values())
@@ -106,8 +131,10 @@ def estimate_run(
         pairs=len(cells),
         sampled=len(drawn),
         reviewed=seen.total(),
-        tied=sum(pair in asked and pair not in truth for pair in drawn),
+        tied=sum(pair in labelled and pair not in truth for pair in drawn),
+        undecided=sum(pair in asked and pair not in labelled for pair in drawn),
         pending=sum(pair not in asked for pair in drawn),
+        reviewers=len(reviewed.reviewers),
         by=sample.by,
         seed=seed,
         unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
@@ -116,5 +143,8 @@ def estimate_run(
 
 
 def _name(each: Cell, by: Sequence[str]) -> str:
-    values = {**dict(zip(by, each[0], strict=True)), "label": each[1]}
-    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+    values: list[tuple[str, Value]] = [*zip(by, each[0], strict=True)]
+    if ("label", each[1]) not in values:
+        # of another round than the sample's, where one was asked for
+        values.append(("label scored" if "label" in by else "label", each[1]))
+    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values)

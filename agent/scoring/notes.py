@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from agent.scoring.annotators import Agreement
 from agent.scoring.gold import Gold
 from agent.scoring.results import AnnotatorReport
+from agent.scoring.scores import Scores
 from agent.scoring.sources import RunSource, Sources
+from agent.wording import counted
 
 FEW_PAIRS = 100
 # Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
@@ -28,7 +30,8 @@ def notes_of(
     yield from _few_pairs(annotators, agreement)
     yield from _queries(annotators, agreement)
     if sources.differing:
-        yield f"the query of {_pairs(len(sources.differing))} differs between files: are these ids of one dataset?"
+        pairs = counted(len(sources.differing), "pair")
+        yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
 
@@ -37,48 +40,71 @@ def _errors(run: RunSource) -> Iterator[str]:
     errors = run.labels.errors
     if errors:
         listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        yield f"{run.name}: {_pairs(errors.total())} ended in errors ({listed}), and counted as without a label"
+        pairs = counted(errors.total(), "pair")
+        yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
 
 
 def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
     scores = annotator.scores
     assert scores is not None
     if scores.gold_only:
-        yield f"{annotator.name}: left out, as the labels lack them: {_pairs(scores.gold_only)} of gold"
+        yield f"{annotator.name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
     if scores.predicted_only:
-        yield f"{annotator.name}: left out, as gold lacks them: {_pairs(scores.predicted_only)}"
+        yield f"{annotator.name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
 
 
 def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
-    scored = [each.scores for each in annotators if each.scores is not None and each.scores.pairs]
-    fewest = min((scores.pairs for scores in scored), default=min((each.comparable for each in agreement), default=0))
-    if fewest >= FEW_PAIRS:
+    scored = _scored(annotators)
+    counts = {name: scores.pairs for name, scores in scored.items()} or {
+        f"agreement, {each.of}": each.comparable for each in agreement
+    }
+    few = [name for name, count in counts.items() if count < FEW_PAIRS]
+    if not few:
         return
+    name = min(few, key=lambda each: counts[each])
     example = ""
-    for scores in scored:
-        if scores.pairs == fewest:
-            interval = scores.wilson["accuracy"]
-            example = (
-                f": an accuracy of {scores.accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
-            )
-            break
-    yield f"{_pairs(fewest)} are too few for a claim{example}"
+    if name in scored:
+        accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
+        example = f": an accuracy of {accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
+    more = len(few) - 1
+    others = f"; so they are for {counted(more, 'other')}" if more else ""
+    pairs = f"{counted(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
+    yield f"{name}: {pairs} too few for a claim{example}{others}"
 
 
 def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
-    scored = [each.scores for each in annotators if each.scores is not None and each.scores.pairs]
-    fewest = min([scores.queries for scores in scored] + [each.queries for each in agreement])
-    if fewest < FEW_QUERIES:
-        yield f"with {fewest} queries, intervals over queries are too narrow: {FEW_QUERIES} or more are needed"
-    unknown = max((scores.without_query for scores in scored), default=0)
-    if unknown:
-        yield f"the query of {_pairs(unknown)} is not known: each counts as a query of its own"
+    scored = _scored(annotators)
+    queries = {name: scores.queries for name, scores in scored.items()}
+    queries |= {f"agreement, {each.of}": each.queries for each in agreement}
+    name = min(queries, key=lambda each: queries[each])
+    if queries[name] < FEW_QUERIES:
+        yield (
+            f"{name}: with {counted(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
+            f"{FEW_QUERIES} or more are needed"
+        )
+    unknown = {name: scores.without_query for name, scores in scored.items()}
+    most = max(unknown, key=lambda each: unknown[each], default=None)
+    if most is not None and unknown[most]:
+        yield f"{most}: the query of {counted(unknown[most], 'pair')} is not known: each counts as a query of its own"
+
+
+def _scored(annotators: Sequence[AnnotatorReport]) -> dict[str, Scores]:
+    """Return the scores of those who have any, by their names, which are no two alike; a run stands for its rounds."""
+    others = (each for each in annotators if each.kind != "round")
+    return {each.name: each.scores for each in others if each.scores is not None and each.scores.pairs}
 
 
 def _reviews(run: RunSource) -> Iterator[str]:
     reviewed = run.reviewed
-    if reviewed.not_blind:
-        yield f"{run.name}: {reviewed.not_blind} reviews were given with the run's label in view"
+    if reviewed.in_sight:
+        yield f"{run.name}: {_reviews_given(reviewed.in_sight)} with the run's label in view, and count: that flatters"
+    if reviewed.left_out:
+        parts = {"corrections of blind ones": reviewed.corrections, "without a blind one": reviewed.never_blind}
+        told = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
+        yield (
+            f"{run.name}: {_reviews_given(reviewed.left_out)} with the run's label in view, and left out ({told}); "
+            "--reviews last counts each reviewer's last word"
+        )
     if reviewed.is_stale:
         yield (
             f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
@@ -86,5 +112,5 @@ def _reviews(run: RunSource) -> Iterator[str]:
         )
 
 
-def _pairs(count: int) -> str:
-    return "1 pair" if count == 1 else f"{count} pairs"
+def _reviews_given(count: int) -> str:
+    return f"{counted(count, 'review')} {'was' if count == 1 else 'were'} given"

@@ -10,7 +10,7 @@ from agent.errors import UsageError
 from agent.scoring.annotators import Agreement, agree
 from agent.scoring.breakdown import break_down
 from agent.scoring.confidence import calibrate
-from agent.scoring.estimates import estimate_run
+from agent.scoring.estimates import Words, estimate_run
 from agent.scoring.gold import Gold, read_gold
 from agent.scoring.notes import notes_of
 from agent.scoring.results import AnnotatorReport, GoldReport, RunReport, ScoreReport
@@ -28,16 +28,23 @@ class Settings(Frozen):
 
 
 def report(
-    labels: Sequence[Path], gold: Path | None, *, round: int | None = None, settings: Settings | None = None
+    labels: Sequence[Path],
+    gold: Path | None,
+    *,
+    round: int | None = None,
+    reviews: Words = "blind",
+    settings: Settings | None = None,
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold, or compare them with each other.
+
+    `reviews` says which reviews of the runs count.
 
     Raises:
         UsageError: something cannot be read, or there is nothing to compare.
         ExtraMissing: NumPy or SciPy is not installed.
     """
     settings = settings or Settings()
-    sources = Sources()
+    sources = Sources(reviews)
     for path in labels:
         sources.add(path, round)
     read = None if gold is None else read_gold(gold)
@@ -47,7 +54,7 @@ def report(
     agreement = tuple(
         agree(members, sources.queries, of=name, **settings.model_dump()) for name, members in sources.panels()
     )
-    _check_comparable(annotators, agreement, read)
+    _check_comparable(annotators, agreement, read, sources)
     return ScoreReport(
         gold=None if read is None else _gold(read),
         annotators=annotators,
@@ -81,15 +88,22 @@ def _run(run: RunSource, gold: Gold | None, sources: Sources, settings: Settings
     return RunReport(
         name=run.name,
         errors=dict(run.labels.errors.most_common()),
+        reviews=run.reviewed.words,
+        reviews_left_out=run.reviewed.left_out,
         estimates=estimate_run(run.annotator.labels, run.reviewed, seed=settings.seed, level=settings.level),
         **against,
     )
 
 
-def _check_comparable(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Gold | None) -> None:
+def _check_comparable(
+    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Gold | None, sources: Sources
+) -> None:
     if gold is None and not agreement:
+        left_out = sum(run.reviewed.left_out for run in sources.runs)
+        seen = f"; {left_out} reviews are not blind, and left out (--reviews last counts them)" if left_out else ""
         raise UsageError(
-            "one annotator and nothing to compare with: give --gold GOLD, or labels of others (agent review adds yours)"
+            "one annotator and nothing to compare with: give --gold GOLD, or labels of others "
+            f"(agent review adds yours){seen}"
         )
     if gold is not None and not any(each.scores and each.scores.pairs for each in annotators):
         raise UsageError(f"{gold.path}: none of its pairs is among those labelled: are these ids of one dataset?")

@@ -7,7 +7,7 @@ from pydantic import Field
 from agent.scoring.annotators import Agreement
 from agent.scoring.breakdown import Breakdown
 from agent.scoring.confidence import Calibration
-from agent.scoring.estimates import RunEstimates
+from agent.scoring.estimates import RunEstimates, Words
 from agent.scoring.scores import Scores
 from agent.scoring.sources import Kind
 from agent.types import Frozen
@@ -24,10 +24,15 @@ class AnnotatorReport(Frozen):
 
 
 class RunReport(Frozen):
-    """What only a run can be asked; `errors` counts its pairs that ended in one, by type."""
+    """What only a run can be asked; `errors` counts its pairs that ended in one, by type.
+
+    `reviews` says which reviews count, `reviews_left_out` how many (of a pair by a reviewer) therefore do not.
+    """
 
     name: str
     errors: dict[str, int]
+    reviews: Words = "blind"
+    reviews_left_out: int = 0
     breakdown: Breakdown | None = None
     calibration: Calibration | None = None
     estimates: RunEstimates | None = None

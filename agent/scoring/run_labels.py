@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.errors import UsageError
 from agent.scoring.labels import Annotator
-from agent.store.majority import majority
+from agent.store.majority import PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Status
+from agent.types import Annotation
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What led to a label: that of the first round that gave it, where there are several."""
+    """What led to a label: that of the first round that ended so, where there are several.
+
+    `outcome` and `says` are those of the test (`TestReport`), None where there is none. `confidence` is that of all
+    rounds in the label, as in `labels.jsonl`.
+    """
 
     label: int | None
     decided_by: str | None
-    status: Status | None
+    outcome: str | None
     cause: str | None
+    says: int | None
     stand_ins: bool
     confidence: float | None
     error: str | None
@@ -33,8 +38,9 @@ class Decision:
         return cls(
             label=annotation.label,
             decided_by=annotation.decided_by,
-            status=None if test is None else test.status,
+            outcome=None if test is None else test.outcome,
             cause=None if test is None or test.cause is None else test.cause.value,
+            says=None if test is None else test.says,
             stand_ins=bool(annotation.stand_ins),
             confidence=annotation.confidence,
             error=None if annotation.error is None else annotation.error.type,
@@ -69,18 +75,21 @@ def read_run_labels(path: Path | str, round: int | None = None) -> RunLabels:
 
 
 def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
-    rounds: dict[int, dict[str, Decision]] = {}
+    rounds, votes = dict[int, dict[str, Decision]](), Votes()
     for annotation in view.annotations():
         rounds.setdefault(annotation.round, {})[annotation.id] = Decision.of(annotation)
+        if wanted in (None, annotation.round):
+            votes.add_annotation(annotation)
     if not rounds:
         raise UsageError(f"{view.path}: has no annotations yet")
     if wanted is not None:
         if wanted not in rounds:
             raise UsageError(f"{view.path}: has no round {wanted}; there is {', '.join(map(str, sorted(rounds)))}")
         rounds = {wanted: rounds[wanted]}
+    labels = {label.id: label for label in votes.labels()}
     decided = {pair: None for number in sorted(rounds) for pair in rounds[number]}
     decisions = {
-        pair: _decision([rounds[number][pair] for number in sorted(rounds) if pair in rounds[number]])
+        pair: _decision(labels[pair], [rounds[number][pair] for number in sorted(rounds) if pair in rounds[number]])
         for pair in decided
     }
     name = view.path.resolve().name
@@ -96,11 +105,9 @@ def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
     )
 
 
-def _decision(of_rounds: Iterable[Decision]) -> Decision:
-    """Return the first decision with the majority's label; in a tie one without label and without what led to it."""
-    every = list(of_rounds)
-    label = majority(decision.label for decision in every)
-    for decision in every:
-        if decision.label == label:
-            return decision
-    return Decision(None, None, None, None, stand_ins=False, confidence=None, error=None)
+def _decision(label: PairLabel, rounds: Sequence[Decision]) -> Decision:
+    """Return the first decision that ended as the pair; in a tie one without label and without what led to it."""
+    place = standing_for([ended(each.label, failed=each.error is not None) for each in rounds])
+    if place is None:
+        return Decision(None, None, None, None, None, stand_ins=False, confidence=None, error=None)
+    return replace(rounds[place], confidence=label.confidence)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import InputError
-from agent.scoring.estimates import MAJORITY, Reviewed, read_reviewed
+from agent.scoring.estimates import MAJORITY, Reviewed, Words, read_reviewed
 from agent.scoring.labels import Annotator, majority_of, read_labels
 from agent.scoring.run_labels import RunLabels, read_run_labels
 
@@ -41,8 +41,12 @@ class RunSource:
 
 @dataclass
 class Sources:
-    """The sources in the order given; `queries` is what they tell of pairs' queries, `differing` pairs with two."""
+    """The sources in the order given; `queries` is what they tell of pairs' queries, `differing` pairs with two.
 
+    `words` says which reviews of the runs count.
+    """
+
+    words: Words = "blind"
     runs: list[RunSource] = field(default_factory=list)
     files: list[Annotator] = field(default_factory=list)
     queries: dict[str, str] = field(default_factory=dict)
@@ -58,7 +62,7 @@ class Sources:
         """
         self.paths.append(path)
         if path.is_dir():
-            self._add_run(read_run_labels(path, round), read_reviewed(path))
+            self._add_run(read_run_labels(path, round), read_reviewed(path, self.words))
             return
         found = read_labels(path)
         for annotator in found.annotators:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from agent.stats.intervals import Interval, wilson
 from agent.types import Frozen
 
+BINS = 10
+
+
+def bin_of(share: float, bins: int = BINS) -> int:
+    """Return which of `bins` equally wide bins, from 0, a share from 0 to 1 is in.
+
+    A bin has its lower edge and not its upper one: .8 is in that from .8 to .9. The last one has both.
+    """
+    return bisect_right([number / bins for number in range(1, bins)], share)
+
+
+def bin_name(number: int, bins: int = BINS) -> str:
+    """Return a bin in the notation of intervals, as in `[0.8, 0.9)`."""
+    return f"[{round(number / bins, 3)}, {round((number + 1) / bins, 3)}{']' if number + 1 == bins else ')'}"
+
 
 class ReliabilityBin(Frozen):
-    """Labels whose confidence is above `low` and at most `high`; what has no items is None.
+    """Labels whose confidence is in the bin `name`, from `low` to `high` (`bin_of`); what has no items is None.
 
     `confidence` is their mean confidence, `accuracy` the share that is right, `interval` its Wilson interval.
     """
+
+    name: str
 
     low: float
     high: float
@@ -24,11 +41,11 @@ class ReliabilityBin(Frozen):
 
 
 def reliability(
-    confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10, level: float = 0.95
+    confidences: Sequence[float], right: Sequence[bool], *, bins: int = BINS, level: float = 0.95
 ) -> list[ReliabilityBin]:
-    """Return a reliability table of `bins` equally wide bins; a confidence of 0 is in the first.
+    """Return a reliability table of `bins` equally wide bins.
 
-    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2.
+    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2; their bins have the upper edge.
 
     Raises:
         ValueError: sequences of different length, no bin, a confidence outside 0 to 1.
@@ -37,11 +54,10 @@ def reliability(
     _check(confidences, right)
     if bins < 1:
         raise ValueError(f"at least 1 bin is needed, not {bins}")
-    edges = [number / bins for number in range(1, bins)]
     members: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for confidence, is_right in zip(confidences, right, strict=True):
-        members[bisect_left(edges, confidence)].append((confidence, is_right))
-    return [_bin(number / bins, (number + 1) / bins, inside, level) for number, inside in enumerate(members)]
+        members[bin_of(confidence, bins)].append((confidence, is_right))
+    return [_bin(number, bins, inside, level) for number, inside in enumerate(members)]
 
 
 def brier(confidences: Sequence[float], right: Sequence[bool]) -> float | None:
@@ -73,12 +89,13 @@ def ece(table: Sequence[ReliabilityBin]) -> float | None:
     return sum(gaps) / total if total else None
 
 
-def _bin(low: float, high: float, inside: Sequence[tuple[float, bool]], level: float) -> ReliabilityBin:
+def _bin(number: int, bins: int, inside: Sequence[tuple[float, bool]], level: float) -> ReliabilityBin:
     count = len(inside)
     hits = sum(is_right for _, is_right in inside)
     return ReliabilityBin(
-        low=low,
-        high=high,
+        name=bin_name(number, bins),
+        low=number / bins,
+        high=(number + 1) / bins,
         count=count,
         confidence=sum(confidence for confidence, _ in inside) / count if count else None,
         accuracy=hits / count if count else None,

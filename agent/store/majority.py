@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from agent.datasets.encoding import dumps
@@ -14,6 +15,7 @@ from agent.store.documents import replacing
 from agent.types import Annotation
 
 Label = Literal[0, 1] | None
+Ended = Literal["1", "0", "undecided", "error"]
 
 
 def majority(labels: Iterable[int | None]) -> Label:
@@ -22,6 +24,23 @@ def majority(labels: Iterable[int | None]) -> Label:
     if counts[0] == counts[1]:
         return None
     return 1 if counts[1] > counts[0] else 0
+
+
+def ended(label: int | None, *, failed: bool) -> Ended:
+    """Return how a round, or a pair, ended: with a label, undecided, or in an error."""
+    if failed:
+        return "error"
+    return "undecided" if label is None else "1" if label else "0"
+
+
+def standing_for(rounds: Sequence[Ended]) -> int | None:
+    """Return the place of the first round that ended as the majority of them did; None for a tie of labels.
+
+    Errors count only where there is nothing else.
+    """
+    label = majority(None if each in ("undecided", "error") else int(each) for each in rounds)
+    wanted = ended(label, failed=set(rounds) == {"error"})
+    return rounds.index(wanted) if wanted in rounds else None
 
 
 def agreement(outcomes: Sequence[Label]) -> float | None:
@@ -50,9 +69,14 @@ class PairLabel:
     errors: int
 
     @property
+    def ended(self) -> Ended:
+        """How the pair ended: in an error only where every round did."""
+        return ended(self.label, failed=self.errors == len(self.votes))
+
+    @property
     def undecided(self) -> bool:
         """Whether there is no label although a round ended without error."""
-        return self.label is None and self.errors < len(self.votes)
+        return self.ended == "undecided"
 
 
 class _Vote(NamedTuple):
@@ -128,4 +152,5 @@ def _confidence(label: Label, votes: Sequence[_Vote]) -> float | None:
         for vote in votes
         if vote.label is not None and vote.confidence is not None
     ]
-    return sum(known) / len(known) if known else None
+    # exact: equal confidences must not come out a little lower, in another bin
+    return mean(known) if known else None

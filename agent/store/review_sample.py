@@ -15,6 +15,7 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError, UsageError
 from agent.store.documents import replacing
+from agent.store.majority import Ended, ended, standing_for
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen
 
 Value = str | int | None
@@ -22,13 +23,15 @@ Value = str | int | None
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
     "decided_by": lambda annotation: annotation.decided_by,
     "label": lambda annotation: annotation.label,
-    "status": lambda annotation: annotation.test.status.value if annotation.test else None,
+    "status": lambda annotation: annotation.test.outcome if annotation.test else None,
     "cause": lambda annotation: annotation.test.cause.value if annotation.test and annotation.test.cause else None,
     "screen_verdict": lambda annotation: annotation.screen_verdict.value if annotation.screen_verdict else None,
     "stand_ins": lambda annotation: "some" if annotation.stand_ins else "none",
     "error": lambda annotation: annotation.error.type if annotation.error else None,
 }
 """What pairs can be stratified by."""
+
+_DECIDED = frozenset({"label", "decided_by", "error"})
 
 
 class Stratum(Frozen):
@@ -73,7 +76,7 @@ class ReviewSample(Frozen):
 
 
 def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
-    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: the first one).
+    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: as `keys_of` says).
 
     Allocation: two pairs from each stratum, so that its variance can be estimated (one where the stratum or `n` is too
     small), and every further one where it lowers the variance of an estimated total most when strata vary equally:
@@ -180,14 +183,24 @@ def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
 
 
 def keys_of(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """Return each pair's values of the fields `by`; of several rounds those of the first."""
-    first: dict[str, int] = {}
-    keys: dict[str, tuple[Value, ...]] = {}
+    """Return each pair's values of the fields `by`; of several rounds those of the first that ended as their majority.
+
+    Of a tie those of the first one, without its label and who decided.
+    """
+    rounds: dict[str, dict[int, tuple[Ended, tuple[Value, ...]]]] = {}
     for annotation in annotations:
-        if annotation.round <= first.get(annotation.id, annotation.round):
-            first[annotation.id] = annotation.round
-            keys[annotation.id] = tuple(FIELDS[name](annotation) for name in by)
-    return keys
+        how = ended(annotation.label, failed=annotation.error is not None)
+        key = tuple(FIELDS[name](annotation) for name in by)
+        rounds.setdefault(annotation.id, {})[annotation.round] = how, key
+    return {pair_id: _key_over(found, by) for pair_id, found in rounds.items()}
+
+
+def _key_over(rounds: Mapping[int, tuple[Ended, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:
+    ordered = [rounds[number] for number in sorted(rounds)]
+    place = standing_for([how for how, _ in ordered])
+    if place is not None:
+        return ordered[place][1]
+    return tuple(None if name in _DECIDED else value for name, value in zip(by, ordered[0][1], strict=True))
 
 
 def _key_of(stratum: Stratum, by: Sequence[str]) -> tuple[Value, ...]:

@@ -42,14 +42,18 @@ class Review(Frozen):
     blind: bool
 
 
-def read_reviews(path: Path) -> list[Review]:
+def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
     """Return the last review of each reviewer and pair, in the order they were written; no file: no reviews.
+
+    With `blind` the last one that is blind, whatever came after it.
 
     Raises:
         RunFolderError: the file cannot be read, or a whole line is not a review; the message names it.
     """
     last: dict[tuple[str, str], Review] = {}
     for review in iter_reviews(path):
+        if blind and not review.blind:
+            continue
         key = (review.reviewer, review.id)
         last.pop(key, None)
         last[key] = review

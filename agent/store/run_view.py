@@ -16,6 +16,9 @@ from agent.store.evidence import EvidenceStore
 from agent.store.manifest import read_manifest
 from agent.types import Annotation, Evidence, Pair
 
+_NAMED = 20
+"""Runs that a message names; more would hide what it says."""
+
 
 def load_run(path: Path | str) -> RunView:
     """Return a view of a run as it is now.
@@ -26,12 +29,19 @@ def load_run(path: Path | str) -> RunView:
     path = Path(path)
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
-    if (path / files.ABLATION).is_file():
-        runs = ", ".join(str(each.parent) for each in sorted(path.glob(f"*/{files.MANIFEST}")))
-        raise RunFolderError(f"{path}: is the folder of an ablation; give one of its runs: {runs}")
     if not (path / files.MANIFEST).is_file():
-        raise RunFolderError(f"{path}: is not the folder of a run (no {files.MANIFEST} in it)")
+        raise RunFolderError(f"{path}: {_what_it_is(path)}")
     return RunView(path, read_manifest(path / files.MANIFEST))
+
+
+def _what_it_is(path: Path) -> str:
+    runs = [str(each.parent) for each in sorted(path.glob(f"*/{files.MANIFEST}"))]
+    if not runs:
+        return f"is not the folder of a run (no {files.MANIFEST} in it)"
+    listed = ", ".join(runs[:_NAMED]) + (f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else "")
+    if (path / files.ABLATION).is_file():
+        return f"is the folder of an ablation; give one of its runs: {listed}"
+    return f"holds runs, and is none itself; give one of them: {listed}"
 
 
 class RunView:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.ablation.variants import choose_variants, folder_name
+from agent.ablation.variants import choose_reference, choose_variants, folder_name
 from agent.errors import ConfigError, GraphError
 from agent.graph import variant_names
 
@@ -47,6 +47,15 @@ def test_a_file_is_a_variant_whatever_its_name(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_is_told(names: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         choose_variants(names)
+
+
+def test_the_others_are_tested_against_full_unless_another_is_named() -> None:
+    chosen = choose_variants(["ps_fa", "full", "full-without-repair"])
+    assert choose_reference(chosen) == "full"
+    assert choose_reference(chosen, "full-without-repair") == "full-without-repair"
+    assert choose_reference(chosen[:1]) is None
+    with pytest.raises(ConfigError, match=r"--against single_llm: .*\(ps_fa, full, full-without-repair\).*--variants"):
+        choose_reference(chosen, "single_llm")
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "..", "\x1b[31m", "=cmd()"])

@@ -69,10 +69,14 @@ def third_unclear(request: Request) -> Answer:
     return reply(label(zlib.crc32(request.prompt.encode()) % 2))
 
 
-def prepare(agent: Commands, count: int = COUNT) -> Path:
-    """Write pairs, and gold of which two thirds are a match."""
+def prepare(agent: Commands, count: int = COUNT, candidates: int = 1) -> Path:
+    """Write pairs, so many candidates for each query, and gold of which two thirds are a match."""
     agent.write("gold.jsonl", [{"id": f"p{number}", "label": int(number % 3 > 0)} for number in range(count)])
-    return agent.write("p.jsonl", pairs(count))
+    made = pairs(count)
+    for number, pair in enumerate(made):
+        pair["query"] = made[number // candidates]["query"]
+        pair["code"] += "# again\n" * (number % candidates)
+    return agent.write("p.jsonl", made)
 
 
 def served(server: ChatServer, *more: str) -> tuple[str, ...]:
@@ -81,15 +85,21 @@ def served(server: ChatServer, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.bwrap
 @pytest.mark.slow
-def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_costs_apart(agent: Commands) -> None:
-    file = prepare(agent)
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_costs_apart(
+    agent: Commands, candidates: int
+) -> None:
+    file = prepare(agent, candidates=candidates)
     with ChatServer(third_unclear) as server:
         options = served(server, "--sandbox", "bwrap")
         done = agent("ablate", file, "--gold", "gold.jsonl", *options, "-o", "all", "--cache", "all.sqlite", "--json")
         asked = list(server.requests)
+        by_variant = {}
         for name in variant_names():
+            before = len(server.requests)
             apart = agent("annotate", file, *options, "--variant", name, "--cache", f"{name}.sqlite", "-o", name)
             assert apart.code == 0
+            by_variant[name] = len(server.requests) - before
         separate = server.requests[len(asked) :]
     assert done.code == 0
     repeated = {body: count for body, count in bodies(asked).items() if count > 1}
@@ -97,7 +107,11 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
     assert {role(request) for request in votes} == {"arbitrate"}
     assert set(repeated.values()) == {PipelineConfig().votes}
     assert bodies(asked).keys() == bodies(separate).keys()
-    assert done.json["calls"] == {"asked": len(separate), "made": len(asked), "separate": len(separate)}
+    calls = done.json["calls"]
+    assert (calls["made"], calls["earlier"], calls["separate"]) == (len(asked), 0, len(separate))
+    assert calls["asked"] == calls["made"] + calls["shared"]
+    assert (calls["asked"] > len(separate)) == (candidates > 1)
+    assert {row["variant"]: row["calls_per_pair"] * COUNT for row in done.json["rows"]} == pytest.approx(by_variant)
     assert len(asked) < 0.6 * len(separate)
     assert sorted(row["variant"] for row in done.json["rows"]) == variant_names()
     for row in done.json["rows"]:
@@ -134,10 +148,19 @@ def test_the_table_is_printed_in_parts_of_120_columns_and_says_what_scripted_rep
 
 def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent: Commands) -> None:
     done = agent("ablate", prepare(agent), *OFFLINE, "-o", "out")
-    assert "No test is made: full is not among the variants." in " ".join(done.out.split())
+    told = "No test is made: full is not among the variants; --against NAME takes another in its place."
+    assert told in " ".join(done.out.split())
     refused = agent("show", "out")
     assert refused.code == 2
     assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
+
+
+def test_another_variant_than_full_may_be_the_one_compared_with(agent: Commands) -> None:
+    done = agent("ablate", prepare(agent), *OFFLINE, "--against", "single_llm", "-o", "out")
+    assert "exact McNemar test against single_llm" in done.out
+    document = json.loads((agent.folder / "out/ablation.json").read_text())
+    assert document["against"] == "single_llm"
+    assert [row["mcnemar"] and row["mcnemar"]["against"] for row in document["rows"]] == [None, "single_llm"]
 
 
 def test_json_is_the_table_alone_with_the_fields_of_the_contract(agent: Commands) -> None:
@@ -160,7 +183,7 @@ def test_what_a_variant_costs_does_not_depend_on_who_paid_for_it(agent: Commands
         options = served(server, "--gold", "gold.jsonl", "--variants", "ps_fa", "--json")
         first = agent("ablate", "p.jsonl", *options, "-o", "one").json
         second = agent("ablate", "p.jsonl", *options, "-o", "two").json
-    assert (first["calls"]["made"], second["calls"]["made"]) == (12, 0)
+    assert (first["calls"]["made"], second["calls"]["made"], second["calls"]["earlier"]) == (12, 0, 12)
     assert (first["paid"]["calls"], second["paid"]["calls"]) == (12, 0)
     assert first["rows"][0]["tokens_per_pair"] == 2010 * 12 / 9
     assert second["rows"] == first["rows"]
@@ -187,6 +210,11 @@ def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands)
         assert "What is finished is kept in out." in stopped.err
         assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert not (agent.folder / "out/ablation.json").exists()
+        for reading in ("show", "score", "report", "review"):
+            refused = agent(reading, "out")
+            assert refused.code == 2
+            assert "out: holds runs, and is none itself; give one of them: out/ps_fa, out/single_llm" in refused.err
+        assert "give one of them: out/ps_fa, out/single_llm" in agent("replay", "out", "--all").err
         done = agent(*command, "--json")
     assert done.code == 0
     again = Counter(json.dumps(request.body) for request in server.requests)
@@ -195,12 +223,49 @@ def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands)
     assert len(asked) <= len(again) == COUNT + COUNT + 3
 
 
+def test_a_smaller_ablation_does_not_take_the_place_of_a_larger_one(agent: Commands) -> None:
+    prepare(agent)
+    common = ("ablate", "p.jsonl", "--model", "heuristic", "--gold", "gold.jsonl", "-o", "out")
+    assert agent(*common, "--variants", "ps_fa,single_llm", "--limit", "6").code == 0
+    table = (agent.folder / "out/ablation.json").read_bytes()
+    for smaller, told in (
+        (("--variants", "ps_tpg_fa,ps_fa", "--limit", "6"), "it lacks single_llm."),
+        (("--variants", "single_llm,ps_fa", "--limit", "5"), "it has 5 pairs of 6 (--limit)."),
+        (("--variants", "ps_fa", "--limit", "1"), "it lacks single_llm; it has 1 pair of 6 (--limit)."),
+    ):
+        refused = agent(*common, *smaller)
+        assert (refused.code, refused.out) == (2, "")
+        assert told in refused.err
+        assert "-o NEW" in refused.err
+        assert (agent.folder / "out/ablation.json").read_bytes() == table
+    assert not (agent.folder / "out/ps_tpg_fa").exists()
+    larger = agent(*common, "--variants", "ps_fa,single_llm,ps_tpg_fa", "--json")
+    assert (larger.code, larger.json["pairs"], len(larger.json["rows"])) == (0, COUNT, 3)
+
+
+def test_fewer_rounds_do_not_take_the_place_of_more(agent: Commands) -> None:
+    prepare(agent)
+    command = ("ablate", "p.jsonl", *OFFLINE, "-o", "out")
+    assert agent(*command, "--rounds", "2").code == 0
+    assert "it has 1 round of 2 (--rounds)" in agent(*command).err
+
+
+def test_a_table_that_cannot_be_read_is_not_written_over(agent: Commands) -> None:
+    prepare(agent)
+    (agent.folder / "out").mkdir()
+    (agent.folder / "out/ablation.json").write_text("{")
+    refused = agent("ablate", "p.jsonl", *OFFLINE, "-o", "out")
+    assert refused.code == 2
+    assert "out/ablation.json: is damaged" in refused.err
+    assert "remove it" in refused.err
+
+
 def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
     prepare(agent)
     done = agent("ablate", "p.jsonl", *OFFLINE, "--rounds", "2", "-o", "out", "--json")
     assert (done.json["rounds"], done.json["rows"][0]["agreement"]) == (2, 1.0)
     assert done.json["rows"][0]["calls_per_pair"] == 2.0
-    assert "answers the same in every round" in done.err
+    assert done.err.count("answers the same in every round") == 1
 
 
 def test_the_criterion_is_that_of_the_runs(agent: Commands) -> None:
@@ -229,6 +294,7 @@ def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
         (("--gold", "gone.jsonl"), "gone.jsonl"),
         (("--gold", "other.jsonl"), "has gold for none of the pairs"),
         (("-o", "run"), "is the folder of a single run"),
+        (("--against", "full"), "--against full: is not among the variants that are compared (single_llm, ps_fa)"),
         (("--model", "x"), "two models for all roles"),
         (("--rounds", "0"), "--rounds"),
     ],

@@ -39,7 +39,7 @@ def test_one_pair_ends_as_it_did(agent: Commands) -> None:
     annotate(agent, {"fails": FAILS})
     ended = agent("replay", "run", "fails")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "the same outcome")
-    assert "execution 1: failed (cause: snippet), 0 of 1 cases passed" in ended.out
+    assert "execution 1: failed (cause: snippet), 0 of 1 case passed" in ended.out
     assert "note" not in ended.err
     told = agent("replay", "run", "fails", "--json").json
     assert (told["id"], told["same"], told["differences"], told["notes"]) == ("fails", True, [], [])
@@ -57,6 +57,25 @@ def test_a_whole_run_has_a_share_with_its_interval(agent: Commands) -> None:
     told = agent("replay", "run", "--all", "--json").json
     assert (told["executions"], told["same"], told["different"], told["not_run"]) == (3, 2, 1, {})
     assert [(each["id"], each["cause"]) for each in told["pairs"]] == [("chance", "flaky")]
+
+
+def test_the_interval_is_over_pairs_of_which_every_round_must_end_as_it_did(agent: Commands) -> None:
+    annotate(agent, {"fails": FAILS, "passes": PASSES, "chance": CHANCE}, "--rounds", "3")
+    ended = agent("replay", "run", "--all")
+    assert ended.code == 1
+    assert "replayed    9 rounds of 3 of 3 pairs that were executed" in ended.out
+    alike = "same        6 rounds; every round of 2 pairs "
+    assert f"{alike}(66.7% of those that ran; 95% interval over pairs 20.8% to 93.9%)" in ended.out
+    told = agent("replay", "run", "--all", "--json").json
+    assert [told[name] for name in ("executions", "same", "different", "pairs_replayed", "pairs_same")] == [
+        9,
+        6,
+        3,
+        3,
+        2,
+    ]
+    drawn = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
+    assert "replayed    3 rounds of 1 of 3 pairs that were executed (a random sample, seed 1)" in drawn
 
 
 def test_a_sample_is_drawn_by_its_seed(agent: Commands) -> None:
@@ -144,7 +163,7 @@ def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
     annotate(agent, {"p1": PASSES})
     for arguments, message in (
         ((), "say which pair to replay by its id, or replay every one (--all)"),
-        (("p1", "--all"), "say which pair to replay by its id, or replay every one (--all)"),
+        (("p1", "--all"), "the pair 'p1' and every pair (--all) were asked for: give one of them"),
         (("p1", "--sample", "3"), "--sample draws from all pairs"),
         (("--all", "--execution", "1"), "choose among the executions of one pair"),
         (("p1", "--execution", "2"), "'p1': there is no execution 2; it has 1 to 1"),

@@ -49,12 +49,30 @@ def test_with_gold_it_tells_scores_and_calibration(agent: Commands) -> None:
     assert [row["gold"] for row in read.rows] == [0, 1] * 4
 
 
-def test_an_ablations_folder_stands_for_its_full_run(agent: Commands) -> None:
+def test_an_ablations_report_lies_in_its_folder_has_its_name_and_lists_the_pairs_of_its_full_run(
+    agent: Commands,
+) -> None:
     write(agent.folder / "out", "ps_fa", "full")
-    make_run(agent.folder / "out/full", make_pairs(2))
-    assert agent("report", "out").out.startswith("out/full/report.html")
-    read = Read(agent.folder / "out/full/report.html")
+    make_run(agent.folder / "out/full", make_pairs(40))
+    ended = agent("report", "out")
+    assert ended.out.startswith("out/report.html")
+    assert ended.err == "note: the page lists the pairs of out/full; give another run's folder for those of that one\n"
+    assert not (agent.folder / "out/full/report.html").exists()
+    page = agent.folder / "out/report.html"
+    assert "<title>out/full · report</title>" in page.read_text()
+    read = Read(page)
     assert [row[0] for row in read.block("Accuracy of the variants")["tables"][0]["rows"]] == ["ps_fa", "full"]
+    assert agent("report", "out", "--json").json["run"] == "out/full"
+    assert agent("report", "out/full").out.startswith("out/full/report.html")
+
+
+def test_a_table_of_other_pairs_than_the_runs_is_said_to_be_one(agent: Commands) -> None:
+    write(agent.folder / "out", "full")
+    make_run(agent.folder / "out/full", make_pairs(2))
+    told = "The ablation is of 40 pairs, this run of 2: their figures are not of the same pairs."
+    assert told in agent("report", "out").err
+    assert agent("report", "out", "--json").json["notes"] == [told]
+    assert told in (agent.folder / "out/report.html").read_text()
 
 
 @pytest.mark.usefixtures("run")

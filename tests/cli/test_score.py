@@ -76,9 +76,49 @@ def test_reviewers_are_compared_and_a_sample_of_theirs_estimates_the_run(agent: 
     assert ended.code == 0, ended.err
     assert "reviewers of run" in ended.out
     assert "run: estimates for all 60 pairs, from 30 sampled (" in ended.out
-    assert "2 not yet reviewed" in ended.out
+    assert "2 not yet" in ended.out
     assert not set("\x1b\u202e") & set(ended.out + ended.err)
     assert "[bold]x" in ended.out
+
+
+def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(agent: Commands) -> None:
+    annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
+    run = write_run(agent.folder / "run", annotations)
+    drawn = sample_of(run, annotations, ["decided_by", "label"], 30)
+    review(run, "ann", {**{pair: int(pair[1:]) % 2 for pair in drawn[:29]}, drawn[0]: None})
+    review(run, "ann", {drawn[0]: 1, drawn[1]: 1, drawn[29]: 1}, blind=False)
+    ended = agent("score", "run")
+    assert "from 30 sampled (28 reviewed blind, 1 not yet, 1 undecided by its reviewer)" in ended.out
+    left_out = "left out (corrections of blind ones: 2, without a blind one: 1)"
+    assert f"note: run: 3 reviews were given with the run's label in view, and {left_out}" in ended.out
+    told = agent("score", "run", "--json").json["runs"][0]
+    assert (told["reviews"], told["reviews_left_out"], told["estimates"]["reviewed"]) == ("blind", 3, 28)
+    last = agent("score", "run", "--reviews", "last")
+    assert "from 30 sampled (30 reviewed, 0 not yet)" in last.out
+    assert "3 reviews were given with the run's label in view, and count: that flatters" in last.out
+
+
+def test_reviews_that_are_all_left_out_are_told_of_where_nothing_else_is_to_compare(agent: Commands) -> None:
+    run = write_run(agent.folder / "run", [annotated("p1", 1), annotated("p2", 0)])
+    review(run, "ann", {"p1": 1, "p2": 1}, blind=False)
+    ended = agent("score", "run")
+    assert (ended.code, "2 reviews are not blind, and left out (--reviews last counts them)" in ended.err) == (2, True)
+    assert agent("score", "run", "--reviews", "last").code == 0
+
+
+def test_names_of_annotators_stay_whole_on_a_narrow_terminal(agent: Commands) -> None:
+    names = ("Annemarie Wissenschaftlerin", "bob.the.reviewer@example.org", "gold_40-full_plus-deepseek-flash")
+    rows = [
+        {"id": str(n), "annotator": name, "label": int(n % (2 + place) > 0)}
+        for place, name in enumerate(names) for n in range(20)
+    ]  # fmt: skip
+    lines = agent("score", agent.write("people.jsonl", rows), COLUMNS="80").out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("agreement, annotators"))
+    table = lines[start + 1 : lines.index("", start)]
+    assert max(map(len, table)) <= 80
+    assert [line.split("  ")[0].rstrip() for line in table[1:]] == [
+        names[0], f"– {names[1]}", f"– {names[2]}", names[1], f"– {names[2]}",
+    ]  # fmt: skip
 
 
 def test_what_cannot_be_scored_is_told_before_anything(agent: Commands) -> None:

@@ -6,6 +6,7 @@ import json
 
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request
+from tests.scoring.runs import annotated, write_run
 from tests.scripts import label
 
 HOSTILE = "\x1b[31m\u202e\x07"
@@ -69,6 +70,15 @@ def test_without_an_id_the_run_is_summed_up(agent: Commands) -> None:
     told = agent("show", "run", "--json").json
     assert (told["labels"]["1"], told["errors"]) == (2, {"ReplyError": 1})
     assert told["manifest"]["identity"]["variant"]["name"] == "single_llm"
+
+
+def test_a_test_that_proves_nothing_is_told_as_such(agent: Commands) -> None:
+    write_run(agent.folder / "run", [annotated("a", 0, "passed", vacuous=True, strength=0.5)])
+    story = agent("show", "run", "a").out
+    assert "── test, all in all\npassed, but proves nothing\n" in story
+    assert "strength: 0.50 of the wrong ones noticed, by nothing but crashes" in story
+    assert "1 passed, of these 1 proves nothing" in agent("show", "run").out
+    assert agent("show", "run", "a", "--json").json["annotation"]["test"]["vacuous"] is True
 
 
 def test_what_is_not_there_is_told(agent: Commands) -> None:

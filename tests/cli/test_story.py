@@ -177,7 +177,7 @@ def test_all_that_a_label_rests_on_is_told(agent: Commands) -> None:
     ):
         assert text in story.out
     assert titles(story.out).count("program of execution 1") == 1
-    assert "program of execution 2: the same" in titles(story.out)
+    assert "program of execution 2: that of execution 1" in titles(story.out)
     assert "prompt of" not in agent("show", "run", "p").out
 
 
@@ -202,6 +202,33 @@ def test_every_round_is_told_or_the_one_that_is_asked_for(agent: Commands) -> No
     missing = agent("show", "run", "p", "--round", "9")
     assert (missing.code, "run has no round 9 of the pair 'p'; it has: 0, 1, 2" in missing.err) == (2, True)
     assert "give its id" in agent("show", "run", "--round", "1").err
+
+
+def test_rounds_end_with_their_majority_and_print_pair_and_program_once(agent: Commands) -> None:
+    rounds = [make_annotation("p", round=number, label=label) for number, label in enumerate((1, None, 1))]
+    write(agent, *((label, REPAIRED) for label in rounds))
+    story = agent("show", "run", "p").out
+    assert story.endswith("── all 3 rounds: label 1 by majority\nrounds: 1 undecided 1\n\n")
+    assert [titles(story).count(title) for title in ("query", "code", "program of execution 1")] == [1, 1, 1]
+    assert titles(story).count("program of execution 1: that of execution 1 of round 0") == 2
+    assert "majority" not in agent("show", "run", "p", "--round", "1").out
+
+
+CASES = "".join(f"\n\ndef test_{number}():\n    assert first([{number}]) == {number}\n" for number in range(5))
+WRITTEN = f'Here it is.\n```json\n{{"stand_ins": []}}\n```\n```python\nimport re\n\n# <candidate>{CASES}```\nDone.'
+
+
+def test_a_program_is_printed_once_as_it_was_executed_unless_prompts_are_asked_for(agent: Commands) -> None:
+    program = f"import re\n\n{CODE.rstrip()}{CASES}"
+    evidence = Evidence(
+        pair=PAIR, exchanges=(asked("generate_test", WRITTEN),), executions=(ran(PASSED, program, exchanges_before=1),)
+    )
+    write(agent, (make_annotation("p", label=1), evidence))
+    story = agent("show", "run", "p").out
+    assert "```python\n… 22 lines, word for word in the program of execution 1, below …\n```\nDone." in story
+    assert program in story
+    assert story.count("def test_3():") == 1
+    assert WRITTEN in agent("show", "run", "p", "--prompts").out
 
 
 def test_ids_near_an_unknown_one_are_named(agent: Commands) -> None:

@@ -20,6 +20,12 @@ def report(status: Status, cause: Cause | None, *outcomes: CaseOutcome) -> TestR
     return TestReport(status=status, cause=cause, cases=cases)
 
 
+def printed(summary: Summary) -> str:
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(as_table(summary, 4.0))
+    return shown.getvalue()
+
+
 @pytest.fixture(scope="module")
 def summary() -> Summary:
     paid = Usage(calls=2, input_tokens=100, cached_input_tokens=40, output_tokens=10, cost_usd=0.25)
@@ -62,15 +68,34 @@ def test_programs_that_ran_are_told_from_those_that_did_not(summary: Summary) ->
     assert (summary.stand_ins, summary.pairs_with_stand_ins) == (2, 1)
 
 
+def test_tests_that_prove_nothing_are_counted_apart_and_strength_is_the_mean_of_those_that_were_checked() -> None:
+    passed = report(Status.PASSED, None, CaseOutcome.PASSED)
+    vacuous = passed.model_copy(update={"vacuous": True})
+    tally = Tally()
+    for number, (test, strength) in enumerate([(passed, 0.9), (vacuous, 0.25), (vacuous, 0.2), (passed, None)]):
+        tally.add(annotation(number, label=1, test=test, strength=strength))
+    found = tally.summary()
+    assert (found.statuses, found.tests_vacuous, found.tests_checked) == ({"passed": 4}, 2, 3)
+    assert found.mean_strength == 0.45
+    told = as_json(found)
+    assert (told["tests_vacuous"], told["tests_checked"], told["mean_strength"]) == (2, 3, 0.45)
+    text = printed(found)
+    assert "4 passed, of these 2 prove nothing" in text
+    assert "0.45 on average, of 3 tests tried on wrong code" in text
+
+
+def test_where_no_test_was_checked_nothing_is_said_of_strength(summary: Summary) -> None:
+    assert summary.mean_strength is None
+    assert not {"strength", "nothing"} & set(printed(summary).split())
+
+
 def test_usage_of_failed_pairs_is_in_the_sum(summary: Summary) -> None:
     assert summary.usage == Usage(calls=6, input_tokens=300, cached_input_tokens=120, output_tokens=30, cost_usd=0.75)
     assert summary.seconds == 2.0
 
 
 def test_an_error_is_not_counted_as_undecided(summary: Summary) -> None:
-    shown = io.StringIO()
-    Console(file=shown, width=120).print(as_table(summary, 4.0))
-    text = shown.getvalue()
+    text = printed(summary)
     assert "2 match · 1 no match · 1 undecided" in text
     assert "1 of 2 ran (50.0%), 2.0 cases each" in text
     assert "6 calls paid · 300 tokens in (120 cached), 30 out · $0.7500" in text
@@ -88,3 +113,11 @@ def test_a_run_without_pairs_has_a_summary() -> None:
     shown = as_json(Tally().summary(), run="r")
     assert (shown["pairs"], shown["executed_share"], shown["cases_per_program"], shown["run"]) == (0, None, None, "r")
     assert as_table(Tally().summary()).row_count > 0
+
+
+def test_pairs_repaired_are_pairs_however_many_rounds_were() -> None:
+    tally = Tally()
+    for number in range(3):
+        tally.add(annotation(1, round=number, label=1, repairs=2, stand_ins=("Db",)))
+    summary = tally.summary()
+    assert (summary.repairs, summary.pairs_repaired, summary.stand_ins, summary.pairs_with_stand_ins) == (6, 1, 3, 1)

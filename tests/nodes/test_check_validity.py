@@ -101,7 +101,18 @@ async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_
     assert second.outcome == "checked"
     assert second.update["strength"] == 0
     assert second.update["report"].status is Status.PASSED
+    assert second.update["report"].vacuous
     assert second.update["report"].message.startswith("the program proves nothing. No case")
+
+
+async def test_should_no_other_program_come_the_report_still_says_that_this_one_proves_nothing() -> None:
+    step = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed))
+    assert step.update["report"].vacuous
+
+
+async def test_a_program_that_proves_something_is_not_vacuous() -> None:
+    step = await checked(TEMPLATE, SLUG, ScriptedSandbox(Runs(slug=failed)), weakness="an earlier one was vacuous")
+    assert (step.outcome, "report" in step.update) == ("checked", False)
 
 
 async def test_only_what_passed_is_tried_on_wrong_ones() -> None:

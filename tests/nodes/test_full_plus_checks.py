@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
 from agent import ScriptedLLM, ScriptedSandbox
 from agent.errors import SandboxError
 from agent.events import Event, PairFinished
 from agent.sandbox.base import Job, RunResult
+from agent.store import load_run
 from agent.types import Cause, Status
 from tests.scripts import PAIR, failed, label, passed, program, screen
 from tests.test_runner import annotate
@@ -25,9 +30,28 @@ async def test_a_program_that_proves_nothing_is_written_again_and_told_why() -> 
     found = await annotate(model, sandbox, variant="full_plus", without=PLAIN)
     assert found.test is not None
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
+    assert not found.test.vacuous
     assert (found.label, found.votes, found.strength, found.repairs) == (1, (1, 1, 1), 1.0, 0)
     assert found.confidence is not None
     assert found.confidence > 0.9
+
+
+async def test_a_program_that_still_proves_nothing_is_kept_as_such_and_supports_no_label() -> None:
+    smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
+    replies = {"screen": [screen()], "generate_test": [smoke, smoke], "arbitrate": [label(0)] * 3}
+    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    assert found.test is not None
+    assert (found.test.status, found.test.vacuous, found.strength) == (Status.PASSED, True, 0.0)
+    assert (found.label, found.against_test, found.confidence) == (0, False, 0.8)
+
+
+async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -> None:
+    smoke = program("# <candidate>\n\n\ndef test_a():\n    assert True\n")
+    replies = {"screen": [screen()], "generate_test": [smoke, *["no program"] * 3]}
+    found = await annotate(replies, ScriptedSandbox(passed), variant="full_plus", without=PLAIN)
+    assert found.error is not None
+    assert found.test is not None
+    assert found.test.vacuous
 
 
 async def test_each_part_can_be_left_out() -> None:
@@ -58,6 +82,53 @@ async def test_wrong_ones_and_repeated_runs_are_no_executions() -> None:
     finished = next(event for event in events if isinstance(event, PairFinished))
     assert len(sandbox.jobs) > 3
     assert finished.executions == 1
+
+
+def slow(job: Job) -> RunResult:
+    return replace(passed(job) if holds(job) else failed(job), seconds=0.5)
+
+
+async def test_the_time_of_every_run_and_call_is_kept_by_node(tmp_path: Path) -> None:
+    chance = PAIR.model_copy(update={"code": "import random\n\n\n" + PAIR.code})
+    sandbox = ScriptedSandbox(slow)
+    replies = {
+        "screen": [screen()],
+        "generate_test": [program("# <candidate>\n\n\ndef test_a():\n    assert True\n"), program()],
+        "arbitrate": [label(1)] * 3,
+    }
+    await annotate(replies, sandbox, chance, variant="full_plus", without=PLAIN, run_dir=tmp_path / "run")
+    with load_run(tmp_path / "run") as run:
+        evidence = run.evidence(PAIR.id)
+    assert evidence is not None
+    assert evidence.runs is not None
+    assert [each.seconds for each in evidence.runs] == [0.5] * len(sandbox.jobs)
+    counts = [visit.runs or 0 for visit in evidence.visits]
+    ran = [after - before for before, after in pairwise([0, *counts])]
+    wrong = len(evidence.wrong_ones)
+    assert wrong > 2
+    assert [(visit.node, count) for visit, count in zip(evidence.visits, ran, strict=True)] == [
+        ("screen", 0),
+        ("generate_test", 0), ("execute", 1), ("check_flakiness", 2), ("check_validity", wrong),
+        ("generate_test", 0), ("execute", 1), ("check_flakiness", 2), ("check_validity", wrong),
+        ("arbitrate", 0), ("rate_confidence", 0),
+    ]  # fmt: skip
+    assert [visit.exchanges for visit in evidence.visits] == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 6]
+
+
+async def test_what_ran_in_a_node_that_broke_is_kept_too(tmp_path: Path) -> None:
+    runs = iter([slow, slow])
+
+    def run(job: Job) -> RunResult | BaseException:
+        ready = next(runs, None)
+        return SandboxError("gone") if ready is None else ready(job)
+
+    replies = {"screen": [screen()], "generate_test": [program()]}
+    await annotate(replies, ScriptedSandbox(run), variant="full_plus", without=PLAIN, run_dir=tmp_path / "run")
+    with load_run(tmp_path / "run") as view:
+        evidence = view.evidence(PAIR.id)
+    assert evidence is not None
+    assert evidence.visits[-1].node == "check_flakiness"
+    assert [each.seconds for each in evidence.runs or ()] == [0.5, 0.5]
 
 
 async def test_what_the_screener_decided_is_rated_without_a_call() -> None:

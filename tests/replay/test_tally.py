@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
@@ -14,18 +15,18 @@ STATUS = Difference("status", "", "passed", "failed")
 MESSAGE = Difference("message", "test_a", "1", "2")
 
 
-def ended(*differing: Difference, cause: str | None = None) -> Replayed:
-    return Replayed("p", 0, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
+def ended(*differing: Difference, pair: str, round: int = 0, cause: str | None = None) -> Replayed:
+    return Replayed(pair, round, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
     tally = Tally()
     for each in (
-        ended(),
-        ended(),
-        ended(),
-        ended(STATUS, MESSAGE, cause="changed"),
-        ended(MESSAGE, cause="flaky"),
+        ended(pair="a"),
+        ended(pair="b"),
+        ended(pair="c"),
+        ended(STATUS, MESSAGE, pair="d", cause="changed"),
+        ended(MESSAGE, pair="e", cause="flaky"),
         NotRun("q", 0, ErrorInfo(type="LockUnavailable", message="")),
     ):
         tally.add(each)
@@ -39,6 +40,17 @@ def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
     assert abs(found.high - high) < 1e-9
 
 
+def test_a_pair_counts_once_and_as_the_same_only_when_every_round_is() -> None:
+    tally = Tally()
+    for round in range(3):
+        tally.add(ended(pair="a", round=round))
+        tally.add(ended(*([STATUS] if round == 1 else []), pair="b", round=round))
+    tally.add(NotRun("a", 3, ErrorInfo(type="LockUnavailable", message="")))
+    found = tally.summary()
+    assert (found.same, found.different, found.pairs_replayed, found.pairs_same, found.share) == (5, 1, 2, 1, 0.5)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(1, 2, method="wilson"), abs=1e-9)
+
+
 def test_nothing_has_no_share() -> None:
     found = Tally().summary()
     assert (found.replayed, found.share, found.low, found.high) == (0, None, None, None)
@@ -48,12 +60,13 @@ KEYS = st.lists(st.tuples(st.text(max_size=3), st.integers(0, 2)), unique=True).
 
 
 @given(KEYS, st.integers(1, 10), st.integers())
-def test_a_sample_is_of_its_size_without_repetition_and_the_same_for_a_seed(
+def test_a_sample_has_so_many_pairs_with_all_their_rounds_and_is_the_same_for_a_seed(
     keys: list[tuple[str, int]], size: int, seed: int
 ) -> None:
     found = sampled(keys, size, seed)
-    assert len(found) == len(set(found)) == min(size, len(keys))
-    assert set(found) <= set(keys)
+    drawn = {pair for pair, _ in found}
+    assert len(drawn) == min(size, len({pair for pair, _ in keys}))
+    assert found == [key for key in keys if key[0] in drawn]
     assert found == sampled(keys, size, seed)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from agent.ablation.reading import Ablation
 from agent.report import Report
-from agent.report.ablation import Ablation
 from agent.report.figures.gold import blocks as gold_blocks
 from agent.scoring.report import report as scored
 from agent.store import RunFolder, load_run

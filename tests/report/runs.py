@@ -20,6 +20,7 @@ from agent.types import (
     Execution,
     NodeVisit,
     Pair,
+    ProgramRun,
     Status,
     TestReport,
     Usage,
@@ -60,14 +61,16 @@ def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
 def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of annotation and evidence of a pair that was tested."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
-    passed = number % 4 != 0
+    passed, vacuous = number % 4 != 0, number % 27 == 0
     outcome = CaseOutcome.PASSED if passed else CaseOutcome.FAILED
     cause = None if passed else Cause.SNIPPET
     cases = tuple(
         CaseResult(name=f"test_{n}", outcome=outcome, message="" if passed else _words(chance, 12), cause=cause)
         for n in range(4)
     )
-    report = TestReport(status=Status.PASSED if passed else Status.FAILED, cause=cause, cases=cases)
+    status = Status.PASSED if passed else Status.FAILED
+    report = TestReport(status=status, cause=cause, cases=cases, vacuous=passed and vacuous)
+    noticed = Status.PASSED if report.vacuous else Status.FAILED
     runs = [Execution(source=source, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1)]
     commands: tuple[CommandRun, ...] = ()
     if number % 5 == 0:
@@ -82,7 +85,7 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
         "test": report,
         "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
         "repairs": len(runs) - 1,
-        "strength": 0.5,
+        "strength": 0.0 if report.vacuous else 0.5,
         "confidence": 0.55 + (number % 9) / 20,
     }
     evidence = {
@@ -90,7 +93,7 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
         "executions": tuple(runs),
         "commands": commands,
         "wrong_ones": (
-            WrongOne(kind="returns_nothing", change="return None", status=Status.FAILED),
+            WrongOne(kind="returns_nothing", change="return None", status=noticed),
             WrongOne(kind="swapped_comparison", change="< became >", status=Status.PASSED),
         ),
         "exchanges": (
@@ -100,16 +103,24 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
             _exchange("arbitrate", f"{pair.query}\n{pair.code}\n{source}\n{'Decide. ' * 20}", reason),
         ),
         "visits": (
-            NodeVisit(node="generate_test", outcome="generated", seconds=1.6),
-            NodeVisit(node="execute", outcome="evidence", seconds=0.3),
-            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5),
+            NodeVisit(node="generate_test", outcome="generated", seconds=1.6, exchanges=2, runs=0),
+            NodeVisit(node="execute", outcome="evidence", seconds=0.3, exchanges=2, runs=len(runs)),
+            NodeVisit(node="check_validity", outcome="checked", seconds=0.3, exchanges=2, runs=len(runs) + 2),
+            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5, exchanges=3, runs=len(runs) + 2),
         ),
-    }
+        "runs": (
+            *(ProgramRun(seconds=each.seconds) for each in runs),
+            ProgramRun(seconds=0.05), ProgramRun(seconds=0.2, shared=True),
+        ),
+    }  # fmt: skip
     return annotation, evidence
 
 
 def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
-    """Annotate a pair: one in three is tested, one in fifty undecided, one in fifty an error."""
+    """Annotate a pair: one in three is tested, one in fifty undecided, one in fifty an error.
+
+    Of p0, p27, p54, … those that passed prove nothing.
+    """
     chance = random.Random(number)
     tested = number % 3 == 0
     verdict = Verdict.UNCLEAR if tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
@@ -124,7 +135,9 @@ def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
     screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
     evidence["exchanges"] = (screened, *evidence.get("exchanges", ()))
-    evidence["visits"] = (NodeVisit(node="screen", outcome=verdict.value, seconds=1.6), *evidence.get("visits", ()))
+    first = NodeVisit(node="screen", outcome=verdict.value, seconds=1.6, exchanges=1, runs=0)
+    evidence["visits"] = (first, *evidence.get("visits", ()))
+    evidence.setdefault("runs", ())
     usage = sum((exchange.usage for exchange in evidence["exchanges"]), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
     folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), Evidence(pair=pair, **evidence))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent.ablation.reading import Ablation, read_ablation
 from agent.ablation.table import AblationTable, McNemar, Row, Share
 from agent.ablation.writing import write_table
 from agent.errors import RunFolderError
-from agent.report.ablation import Ablation, blocks, read_ablation
+from agent.report.ablation import blocks
 from agent.report.places import find_run
 from agent.types import Usage
 
@@ -55,7 +56,7 @@ def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
     against = {
         "against": "full",
         "only_this_right": 1,
-        "only_full_right": 3,
+        "only_other_right": 3,
         "p": 0.6,
         "p_holm": 1.0,
         "note": "too few",
@@ -64,6 +65,21 @@ def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
     drawn = blocks(found)[0]
     assert drawn["tables"][0]["rows"][0][-1] == "1 : 3, p = 1 (Holm); too few"
     assert drawn["text"].startswith("scripted 40 pairs (22 labelled 1, 18 labelled 0)")
+    assert drawn["tables"][0]["columns"][-1] == "against full"
+
+
+def test_the_variant_compared_with_is_named_and_without_tests_there_is_no_column() -> None:
+    found = Ablation.model_validate(ablation(row("full", mcnemar={"against": "ps_fa", "only_other_right": 2})))
+    table = blocks(found)[0]["tables"][0]
+    assert (table["columns"][-1], table["rows"][0][-1]) == ("against ps_fa", "0 : 2")
+    assert "against" not in str(blocks(Ablation.model_validate(ablation(row("full"))))[0]["tables"][0]["columns"])
+
+
+def test_a_table_of_an_older_version_keeps_its_counts() -> None:
+    old = row("ps_fa", mcnemar={"against": "full", "only_this_right": 1, "only_full_right": 3})
+    drawn, effort = blocks(Ablation.model_validate(ablation(old, calls={"asked": 9, "made": 3, "separate": 8})))
+    assert drawn["tables"][0]["rows"][0][-1] == "1 : 3"
+    assert effort["text"].strip() == "Means per pair."
 
 
 def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
@@ -71,25 +87,27 @@ def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_ther
     with pytest.raises(RunFolderError, match="none of its runs"):
         find_run(folder)
     make_run(folder / "ps_fa")
-    assert find_run(folder)[0] == folder / "ps_fa"
+    assert find_run(folder).run == folder / "ps_fa"
     make_run(folder / "full")
-    place, found = find_run(folder)
-    assert place == folder / "full"
-    assert found is not None
-    assert [each.variant for each in found.rows] == ["ps_fa", "full"]
+    found = find_run(folder)
+    assert (found.run, found.title) == (folder / "full", "out/full")
+    assert found.ablation is not None
+    assert [each.variant for each in found.ablation.rows] == ["ps_fa", "full"]
 
 
 def test_a_run_of_an_ablation_has_its_table_and_another_run_has_none(tmp_path: Path) -> None:
     folder = write(tmp_path / "out", "full")
-    place, found = find_run(make_run(folder / "ps_fa"))
-    assert (place, found is not None) == (folder / "ps_fa", True)
-    assert find_run(make_run(tmp_path / "run"))[1] is None
+    found = find_run(make_run(folder / "ps_fa"))
+    assert (found.run, found.title, found.ablation is not None) == (folder / "ps_fa", "out/ps_fa", True)
+    alone = find_run(make_run(tmp_path / "run"))
+    assert (alone.title, alone.ablation) == ("run", None)
 
 
 def test_a_run_with_a_table_of_its_own_is_itself(tmp_path: Path) -> None:
     folder = write(make_run(tmp_path / "run"), "full")
     make_run(folder / "full")
-    assert find_run(folder)[0] == folder
+    found = find_run(folder)
+    assert (found.run, found.title) == (folder, "run")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", ".."])
@@ -114,14 +132,15 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     share = Share(value=0.9, low=0.8, high=0.95)
     numbers = dict.fromkeys(("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha"), 0.5)
     effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
-    against = McNemar(against="full", only_this_right=1, only_full_right=9, p=0.02, p_holm=0.04, note=None)
+    against = McNemar(against="full", only_this_right=1, only_other_right=9, p=0.02, p_holm=0.04, note=None)
     written = Row(
         variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
         cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
     )  # fmt: skip
     table = AblationTable(
         pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
-        calls={"asked": 90, "made": 30, "separate": 85}, executions={"asked": 9, "made": 3}, paid=Usage(),
+        against="full", calls={"asked": 90, "made": 30, "shared": 55, "earlier": 5, "separate": 85},
+        executions={"asked": 9, "made": 3}, paid=Usage(),
         rows=(written,),
     )  # fmt: skip
     write_table(tmp_path, table)
@@ -133,4 +152,4 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     assert read.mcnemar.model_dump() == against.model_dump()
     drawn, effort_block = blocks(found)
     assert "rounds agree" in drawn["tables"][0]["columns"]
-    assert "Of 90 questions 30 went to a model" in effort_block["text"]
+    assert "Of 90 questions, 30 went to a model" in effort_block["text"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.report.charts import Dot, Segment, intervals, label, stacked
+from agent.report.charts import Dot, Segment, intervals, label, row_label, stacked
 
 
 @given(st.text())
@@ -15,6 +16,21 @@ def test_a_label_has_no_markup_nothing_unseen_and_an_end(text: str) -> None:
     assert all(each.isprintable() for each in shown)
     plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     assert len(plain) <= 26
+
+
+@given(st.text())
+def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
+    lines = row_label(text).split("<br>")
+    assert len(lines) <= 2
+    assert not any(set(line) & {"<", ">"} or not line.isprintable() for line in lines)
+    plain = [line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines]
+    assert max(map(len, plain)) <= 26
+
+
+@pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_or_abstain", "accuracy"])
+def test_a_rows_label_that_fits_on_two_lines_is_whole(name: str) -> None:
+    axis = intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
+    assert axis["ticktext"][0].replace("<br>", " ") == name
 
 
 def test_bars_of_one_name_and_colour_are_one_trace() -> None:
@@ -36,7 +52,7 @@ def test_segments_keep_the_order_in_which_the_first_row_names_them() -> None:
 
 
 def test_two_long_names_that_are_cut_alike_stay_two_rows() -> None:
-    rows = [(f"{'n' * 50}{end}", [Segment("", 1, "accent")]) for end in "ab"]
+    rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent")]) for end in "ab"]
     axis = stacked(rows, alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0] == axis["ticktext"][1]
     assert axis["tickvals"] == [0, 1]

@@ -7,17 +7,28 @@ from collections.abc import Sequence
 import pytest
 
 from agent.cli.summary import Summary, Tally
-from agent.languages.base import RAISES, RETURNS_NOTHING
 from agent.report.charts import Block
-from agent.report.figures.base import Figure, Seen, duration, money
+from agent.report.figures.base import Figure, Seen, as_one, duration, money
 from agent.report.figures.confidence import Confidence
 from agent.report.figures.labels import Deciders, Errors, Funnel
 from agent.report.figures.repairs import Repairs, StandIns
 from agent.report.figures.rounds import Rounds
 from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
+from agent.stats.calibration import reliability
 from agent.store import load_run
-from agent.types import Annotation, Cause, Evidence, Pair, Status, TestReport, Usage, WrongOne
+from agent.types import (
+    PROVES_NOTHING,
+    Annotation,
+    Cause,
+    Evidence,
+    Exchange,
+    NodeVisit,
+    Pair,
+    Status,
+    TestReport,
+    Usage,
+)
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -57,7 +68,9 @@ def test_the_funnel_leads_from_pairs_to_labels(seen: list[Seen], summary: Summar
     assert sum(count for (stage, _), count in rows.items() if stage == "screened") == COUNT
     assert rows["screened", "unclear"] == rows["programs", "written"] == summary.programs
     assert rows["executed", "ran"] == summary.programs_executed
-    assert {name: rows["tests", name] for name in summary.statuses} == summary.statuses
+    tests = {name: count for (stage, name), count in rows.items() if stage == "tests"}
+    assert tests.pop(PROVES_NOTHING) == summary.tests_vacuous == 2
+    assert tests == summary.statuses | {"passed": summary.statuses["passed"] - 2}
     assert (rows["labels", "1"], rows["labels", "0"]) == (summary.labels["1"], summary.labels["0"])
     assert rows["labels", "error"] == sum(summary.errors.values())
     assert rows["labels", "undecided"] == summary.labels["null"] - rows["labels", "error"]
@@ -91,36 +104,26 @@ def test_programs_that_ran_after_repairs_are_told_from_those_that_ran_at_once(se
 def test_outcomes_have_their_causes_and_labels(seen: list[Seen], summary: Summary) -> None:
     causes, labels = shown(Outcomes(), seen)
     told = {f"{status}: {cause}": int(count) for status, cause, count in causes["tables"][0]["rows"] if cause != "–"}
-    assert told == summary.causes
+    assert told == {**summary.causes, "passed: proves nothing": summary.tests_vacuous}
+    assert list(cells(labels)) == ["passed", PROVES_NOTHING, "failed"]
     assert sum(int(count) for row in cells(labels).values() for count in row) == summary.programs
 
 
-@pytest.mark.parametrize(("label", "status", "against"), [
-    (0, Status.PASSED, True), (1, Status.PASSED, False), (1, Status.FAILED, True), (0, Status.FAILED, False),
-    (1, Status.ERROR, False), (None, Status.PASSED, False),
-])  # fmt: skip
-def test_a_label_goes_against_a_test_that_says_the_other(label: int | None, status: Status, against: bool) -> None:
-    found = Annotation.model_validate({"id": "1", "input_sha256": "", "label": label, "test": {"status": status}})
-    assert Seen(found).against_test is against
+def test_labels_that_go_against_what_their_test_says_are_counted() -> None:
+    passed = TestReport(status=Status.PASSED)
+    tests = [passed, passed.model_copy(update={"vacuous": True}), TestReport(status=Status.ERROR, cause=Cause.SNIPPET)]
+    _, labels = shown(Outcomes(), [Seen(Annotation(id="1", input_sha256="", label=0, test=test)) for test in tests])
+    assert labels["text"].startswith("1 label goes against its test.")
 
 
 def test_wrong_ones_are_counted_by_kind(seen: list[Seen], summary: Summary) -> None:
     (block,) = shown(WrongOnes(), seen)
-    tested = str(summary.programs)
+    tested, noticed = str(summary.programs), str(summary.programs - summary.tests_vacuous)
     assert cells(block) == {
-        "returns_nothing": [tested, tested, "100.0%"], "swapped_comparison": [tested, "0", "0.0%"]
+        "returns_nothing": [tested, noticed, "90.0%"], "swapped_comparison": [tested, "0", "0.0%"]
     }  # fmt: skip
-
-
-def test_a_program_that_noticed_nothing_but_a_crash_is_one_that_proves_nothing() -> None:
-    annotation = Annotation(id="1", input_sha256="", strength=0.5)
-    tried = (
-        WrongOne(kind=RETURNS_NOTHING, change="nothing", status=Status.PASSED),
-        WrongOne(kind=RAISES, change="an error", status=Status.ERROR),
-    )
-    seen = [Seen(annotation, Evidence(pair=Pair(id="1", query="q", code="c"), wrong_ones=tried))]
-    (block,) = shown(WrongOnes(), seen)
-    assert "1 programs noticed nothing but crashes" in block["text"]
+    assert f"the mean share that a program noticed is {summary.mean_strength:.2f}" in block["text"]
+    assert f"Of {summary.tests_vacuous} programs it was nothing but crashes" in block["text"]
 
 
 def test_repairs_and_stand_ins_are_those_of_the_summary(seen: list[Seen], summary: Summary) -> None:
@@ -164,6 +167,38 @@ def test_time_by_node_is_parted_into_model_programs_and_rest(seen: list[Seen], s
         duration(0.1 * (summary.programs + summary.repairs)),
         duration(summary.programs * 0.3 - 0.1 * (summary.programs + summary.repairs)),
     ]  # fmt: skip
+    assert cells(block)["check_validity"][3:5] == ["0 ms", duration(0.05 * summary.programs)]
+    assert cells(block)["generate_test"][3:5] == [duration(1.5 * summary.programs), "0 ms"]
+
+
+def test_the_time_of_calls_belongs_to_the_node_that_made_them_whatever_their_role() -> None:
+    asked = [
+        Exchange(role=role, key=role, messages=(), reply="", seconds=2.0, cached=cached)
+        for role, cached in (("scaffold", False), ("generate_blind", False), ("arbitrate", False), ("arbitrate", True))
+    ]
+    visits = (
+        NodeVisit(node="generate_blind", outcome="generated", seconds=5.0, exchanges=2, runs=0),
+        NodeVisit(node="arbitrate", outcome="decided", seconds=2.5, exchanges=3, runs=0),
+        NodeVisit(node="rate_confidence", outcome="rated", seconds=0.5, exchanges=4, runs=0),
+    )
+    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tuple(asked), visits=visits, runs=())
+    (block,) = shown(Time(), [Seen(Annotation(id="1", input_sha256="", label=1), evidence)])
+    assert {node: row[2:] for node, row in cells(block).items()} == {
+        "generate_blind": ["5.0 s", "4.0 s", "0 ms", "1.0 s"],
+        "arbitrate": ["2.5 s", "2.0 s", "0 ms", "500 ms"],
+        "rate_confidence": ["500 ms", "0 ms", "0 ms", "500 ms"],
+    }
+
+
+def test_a_run_that_did_not_note_what_took_the_time_says_so(seen: list[Seen]) -> None:
+    def older(each: Seen) -> Seen:
+        assert each.evidence is not None
+        visits = [visit.model_copy(update={"exchanges": None, "runs": None}) for visit in each.evidence.visits]
+        return Seen(each.annotation, each.evidence.model_copy(update={"visits": tuple(visits), "runs": None}))
+
+    (block,) = shown(Time(), [older(each) for each in seen])
+    assert cells(block)["screen"][3:] == ["0 ms", "0 ms", duration(1.6 * COUNT)]
+    assert f"Of {COUNT} annotations it was not noted what took that time" in block["text"]
 
 
 def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) -> None:
@@ -180,11 +215,48 @@ def test_confidence_is_drawn_where_there_is_any(seen: list[Seen]) -> None:
     assert shown(Confidence(), [Seen(each.annotation.model_copy(update={"confidence": None})) for each in seen]) == []
 
 
-@pytest.mark.parametrize(("confidence", "name"), [(0.0, "0.0 to 0.1"), (0.95, "0.9 to 1.0"), (1.0, "0.9 to 1.0")])
-def test_the_ends_of_confidence_have_their_bins(confidence: float, name: str) -> None:
+@pytest.mark.parametrize(("confidence", "name"), [
+    (0.0, "[0.0, 0.1)"), (0.8, "[0.8, 0.9)"), (0.95, "[0.9, 1.0]"), (1.0, "[0.9, 1.0]"),
+])  # fmt: skip
+def test_confidence_is_drawn_in_the_bins_of_the_calibration(confidence: float, name: str) -> None:
     found = Annotation(id="1", input_sha256="", label=1, confidence=confidence)
     (block,) = shown(Confidence(), [Seen(found)])
-    assert list(cells(block)) == [name]
+    assert list(cells(block)) == [name] == [each.name for each in reliability([confidence], [True]) if each.count]
+
+
+def test_gold_is_asked_for_only_where_none_was_given() -> None:
+    found = Annotation(id="1", input_sha256="", label=1, confidence=0.7)
+    (asking,) = shown(Confidence(), [Seen(found)])
+    (given,) = shown(Confidence(), [Seen(found, gold=1), Seen(found)])
+    assert "--gold" in asking["text"]
+    assert given["text"] == "Calibration says whether it can be believed, by 1 that people labelled, too."
+
+
+def rounds_of(*labels: int | str | None, confidence: float = 0.9) -> list[Seen]:
+    """A pair in rounds that ended so."""
+    ends = [{"error": {"type": each, "message": ""}} if isinstance(each, str) else
+            {"label": each, "decided_by": "arbitrate", "confidence": None if each is None else confidence}
+            for each in labels]  # fmt: skip
+    rows = [{"id": "a", "input_sha256": "", "round": number, "reason": str(number), **end}
+            for number, end in enumerate(ends)]  # fmt: skip
+    return [Seen(Annotation.model_validate(row), gold=1) for row in rows]
+
+
+@pytest.mark.parametrize(("labels", "label", "reason", "confidence"), [
+    ((0,), "0", "0", 0.9), ((0, 1, 1), "1", "1", (0.1 + 0.9 + 0.9) / 3), (("E", 0, "E"), "0", "1", 0.9),
+    (("E", "F"), "error", "0", None), (("E", None), "undecided", "1", None), ((1, 0, None), "undecided", "2", None),
+    (("E", 0, 1), "undecided", "1", None),
+])  # fmt: skip
+def test_a_pair_counts_once_as_the_first_round_that_ended_as_the_majority(
+    labels: tuple[int | str | None, ...], label: str, reason: str, confidence: float | None
+) -> None:
+    whole = as_one(rounds_of(*labels))
+    assert (whole.label, whole.annotation.reason, whole.gold) == (label, reason, 1)
+    assert whole.annotation.confidence == (None if confidence is None else pytest.approx(confidence))
+
+
+def test_a_tie_was_decided_by_nobody() -> None:
+    assert as_one(rounds_of(0, 1)).annotation.decided_by is None
 
 
 def test_rounds_are_told_with_their_majority_and_agreement() -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from agent.report import Report
 from agent.store import load_run
+from agent.types import PROVES_NOTHING
 from tests.report.browsing import COUNT, Opener
 from tests.report.runs import make_pairs, make_run
 
@@ -59,6 +60,9 @@ def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> Non
     assert view.ids == ["p0", "p60", "p120"]
     view.page.fill("#search", '"NUMBER 60"')
     expect(view.page.locator("#count")).to_have_text(f"1 of {COUNT} pairs")
+    confidences = view.page.locator("select[name=confidence] option").all_inner_texts()
+    bins = [text.partition(" (")[0] for text in confidences]
+    assert bins == ["any", "–", "[0.8, 0.9)", "[0.7, 0.8)", "[0.5, 0.6)"]
     for name in ("decided_by", "screened", "cause", "stand_ins", "confidence", "gold"):
         assert view.page.locator(f"select[name={name}]").count() == 1
 
@@ -97,6 +101,14 @@ def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report:
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
 
 
+def test_pairs_whose_test_proves_nothing_can_be_picked_and_say_so(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.pick("status", PROVES_NOTHING)
+    assert view.ids == ["p27", "p54", "p81"]
+    view.page.get_by_role("button", name="p27", exact=True).click()
+    expect(view.page.locator("dialog#pair .chip", has_text=PROVES_NOTHING)).to_have_count(1)
+
+
 def test_pairs_are_opened_and_left_by_keyboard(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     keyboard, pair = view.page.keyboard, view.page.locator("dialog#pair")
@@ -121,6 +133,16 @@ def test_an_open_pair_leads_on_over_the_pages_of_the_table(opened: Opener, full_
     view.page.get_by_role("button", name="Close").click()
     assert view.ids[0] == "p50"
     assert view.page.evaluate("document.activeElement.textContent") == "p50"
+
+
+def test_no_legend_lies_over_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report, 400)
+    view.draw_all()
+    over = view.page.locator(".chart:has(.legend)").evaluate_all(
+        "all => all.filter(one => one.querySelector('.legend .bg').getBoundingClientRect().bottom > "
+        "one.querySelector('.bglayer, .plot').getBoundingClientRect().top + 1).map(one => one.ariaLabel)"
+    )
+    assert over == []
 
 
 @pytest.mark.parametrize("width", [400, 900, 1280])

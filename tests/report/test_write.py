@@ -15,7 +15,7 @@ from agent.report import Report, Written
 from agent.report.collect import Collection, Kept
 from agent.report.page import ASSETS, embedded
 from agent.store import RunFolder, load_run
-from agent.types import Annotation, Evidence, Pair
+from agent.types import Annotation, Evidence, Pair, Usage, Verdict
 from tests.report.reading import Read
 from tests.report.runs import HOSTILE, IDENTITY, make_pairs, make_run
 
@@ -97,6 +97,31 @@ def test_a_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
         _, read = report(tmp_path / "run", tmp_path / "r.html")
     assert read.rows == []
     assert ["pairs", "not yet", "3", "–"] in read.block("From pairs to labels")["tables"][0]["rows"]
+
+
+def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(tmp_path: Path) -> None:
+    labels = {"p0": (1, 1, 0), "p1": (1, 0, 0), "p2": (0, None, 1)}
+    pairs = make_pairs(4)
+    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
+        for pair in pairs[:3]:
+            for number, label in enumerate(labels[pair.id]):
+                found = Annotation(
+                    id=pair.id, input_sha256="", label=label, round=number, decided_by="screen", usage=Usage(calls=1),
+                    screen_verdict=Verdict.MATCH, confidence=0.7,
+                )  # fmt: skip
+                folder.commit(found, Evidence(pair=pair))
+    _, read = report(tmp_path / "run", tmp_path / "r.html")
+    cards = {card["name"]: (card["value"], card["note"]) for card in read.document["cards"]}
+    assert [cards[name][0] for name in ("match", "no match", "undecided", "errors")] == ["1", "1", "1", "0"]
+    assert cards["match"][1] == "33.3% by majority"
+    assert cards["cost"][1] == "9 calls, all rounds"
+    rows = read.block("From pairs to labels")["tables"][0]["rows"]
+    assert [row[:3] for row in rows] == [
+        ["pairs", "annotated", "3"], ["pairs", "not yet", "1"], ["screened", "match", "3"],
+        ["labels", "1", "1"], ["labels", "0", "1"], ["labels", "undecided", "1"],
+    ]  # fmt: skip
+    assert read.block("Who decided")["tables"][0]["rows"] == [["screen", "1", "1", "1"]]
+    assert [row["majority"] for row in read.rows] == ["1"] * 3 + ["0"] * 3 + ["undecided"] * 3
 
 
 def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
         assert SECRET not in json.dumps(blind.show(1))
 
 
+def test_a_reviewer_is_told_that_a_test_proves_nothing(tmp_path: Path) -> None:
+    vacuous = make_report(2, 0).model_copy(update={"vacuous": True})
+    with desk(make_run(tmp_path / "run", {"p0": {"test": vacuous}}), blind=False) as at:
+        assert at.show(0)["evidence"]["test"]["outcome"] == "passed, but proves nothing"
+
+
 def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
     with desk(run) as first:
         first.commit(1, review(None, "  two readings "))
@@ -149,8 +155,9 @@ def test_there_are_no_pairs_beyond_the_queue(run: Path, number: int) -> None:
 def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
     with desk(run, blind=False) as seeing:
-        told = seeing.show(0)["evidence"]["rounds"]
-    assert [(each["round"], each["label"]) for each in told] == [(0, 1), (1, 0), (2, None)]
+        told = seeing.show(0)["evidence"]
+    assert [(each["round"], each["label"]) for each in told["rounds"]] == [(0, 1), (1, 0), (2, None)]
+    assert told["ended"] == "undecided"
 
 
 @pytest.mark.parametrize("kept", [True, False])

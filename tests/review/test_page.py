@@ -155,6 +155,16 @@ def test_a_blind_reviewer_sees_the_evidence_after_the_commit(tmp_path: Path, ope
         assert SECRET not in page.content()
 
 
+def test_a_reviewer_is_told_the_majority_of_several_rounds(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 0}, {"label": 1}, {"label": 1}]}})
+    with reviewing(run) as served:
+        page = open_page(served)
+        press(page, "1", "Enter")
+        evidence = page.locator("#evidence")
+        expect(evidence).to_contain_text("The run: 1 (match), by the majority of 3 rounds. You agree.")
+        expect(evidence).to_contain_text("round 0: 0 (no match)")
+
+
 def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     broken = {"label": None, "error": ErrorInfo(type="ModelError", message="no reply"), "test": None, "reason": ""}
     run = make_run(tmp_path / "run", {"broken": broken})

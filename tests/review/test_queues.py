@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.review.queues import KINDS, Entry, kinds_of, label_by_test, queue_of
+from agent.review.queues import KINDS, Entry, kinds_of, queue_of
 from agent.store.reviews import Review
-from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status
+from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
 from tests.review.runs import make_report
 
 PASSED, FAILED = make_report(2, 0), make_report(1, 1)
+VACUOUS = PASSED.model_copy(update={"vacuous": True})
+RAISED = Report(status=Status.ERROR, cause=Cause.SNIPPET)
 
 
 def annotation(pair_id: str, **fields: Any) -> Annotation:
@@ -63,6 +65,8 @@ def test_disputed_are_labels_that_a_test_a_round_a_vote_or_a_reviewer_contradict
         annotation("overruled", label=0, test=PASSED),
         annotation("overruled too", label=1, test=FAILED, votes=(1, 0, 1)),
         annotation("undecided", test=PASSED),
+        annotation("nothing proved", label=0, test=VACUOUS),
+        annotation("raised", label=1, test=RAISED),
         annotation("rounds", label=1),
         annotation("rounds", label=0, round=1),
         annotation("one round undecided", label=1),
@@ -103,28 +107,6 @@ def test_a_limit_takes_the_first_ones_and_says_so() -> None:
 def test_the_first_round_that_there_is_stands_for_the_pair() -> None:
     queue = queue_of(("disputed",), [annotation("a", label=0, round=3), annotation("a", label=1, round=2)], ())
     assert queue.entries[0].round == 2
-
-
-@pytest.mark.parametrize(
-    ("report", "label"),
-    [
-        (PASSED, 1),
-        (FAILED, 0),
-        (None, None),
-        (Report(status=Status.NOT_RUN), None),
-        (Report(status=Status.ERROR, cause=Cause.PROGRAM), None),
-        (Report(status=Status.ERROR, cause=Cause.SNIPPET), None),
-        (Report(status=Status.FAILED, cause=Cause.FLAKY), None),
-        (
-            Report(
-                status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=(CaseResult(name="t", outcome=CaseOutcome.ERROR),)
-            ),
-            0,
-        ),
-    ],
-)
-def test_a_test_speaks_for_a_label_only_when_it_says_something_of_the_code(report: Report | None, label: int) -> None:
-    assert label_by_test(report) == label
 
 
 def test_an_unknown_queue_is_told_with_those_there_are() -> None:

@@ -173,7 +173,7 @@ def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: si
         served.json("/api/pairs/0", REVIEW)
         told = served.end(how)
         assert served.process.returncode == 0
-    assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs are reviewed by ann." in told
+    assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs reviewed by ann." in told
     assert f"  agent review {run} --json --reviewer ann\n" in told
     assert f"  agent score {run}\n" in told
     assert "Traceback" not in told

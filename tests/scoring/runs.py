@@ -18,11 +18,18 @@ __all__ = ["annotated", "make_error", "review", "sample_of", "write_lines", "wri
 
 
 def annotated(
-    pair_id: str, label: int | None, status: str | None = None, cause: str | None = None, **more: Any
+    pair_id: str,
+    label: int | None,
+    status: str | None = None,
+    cause: str | None = None,
+    *,
+    vacuous: bool = False,
+    **more: Any,
 ) -> Annotation:
     """Return an annotation, with a test where a status is given."""
     if status is not None:
-        more["test"] = TestReport(status=Status(status), cause=None if cause is None else Cause(cause))
+        found = None if cause is None else Cause(cause)
+        more["test"] = TestReport(status=Status(status), cause=found, vacuous=vacuous)
     return make_annotation(
         pair_id, **{"label": label, "decided_by": "screen" if status is None else "arbitrate", **more}
     )

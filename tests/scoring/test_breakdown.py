@@ -21,6 +21,7 @@ RUN = [
     annotated("forgiven", 1, "failed", "snippet"),
     annotated("raised", 0, "error", "snippet"),
     annotated("undecided", None, "passed"),
+    annotated("nothing proved", 0, "passed", vacuous=True),
     make_error("broken"),
     annotated("without gold", 1, "passed"),
 ]
@@ -33,6 +34,7 @@ GOLD = {
     "forgiven": 0,
     "raised": 1,
     "undecided": 1,
+    "nothing proved": 1,
     "broken": 0,
 }
 
@@ -49,7 +51,7 @@ def confusions(groups: tuple[Group, ...]) -> dict[str, Confusion]:
 
 def test_pairs_are_grouped_by_what_decided_errors_apart(breakdown: Breakdown) -> None:
     assert confusions(breakdown.decided_by) == {
-        "arbitrate": Confusion(tp=1, fp=1, fn=2, tn=2, null_positive=1),
+        "arbitrate": Confusion(tp=1, fp=1, fn=3, tn=2, null_positive=1),
         "screen": Confusion(fp=1),
         "error: ModelError": Confusion(null_negative=1),
     }
@@ -60,13 +62,14 @@ def test_pairs_are_grouped_by_test_and_cause(breakdown: Breakdown) -> None:
         "passed": Confusion(tp=1, fn=1, tn=1, null_positive=1),
         "failed: snippet": Confusion(fp=1, tn=1),
         "error: snippet": Confusion(fn=1),
+        "passed, but proves nothing": Confusion(fn=1),
         "no test": Confusion(fp=1, null_negative=1),
     }
 
 
 def test_pairs_are_grouped_by_stand_ins(breakdown: Breakdown) -> None:
     assert confusions(breakdown.stand_ins) == {
-        "no stand-ins": Confusion(tp=1, fp=1, fn=2, tn=1, null_positive=1),
+        "no stand-ins": Confusion(tp=1, fp=1, fn=3, tn=1, null_positive=1),
         "stand-ins": Confusion(tn=1),
         "no test": Confusion(fp=1, null_negative=1),
     }
@@ -90,7 +93,7 @@ def test_every_way_but_overrides_holds_every_pair_once_the_largest_group_first(b
 
 
 def decision(label: int | None, confidence: float | None) -> Decision:
-    return Decision(label, "arbitrate", None, None, stand_ins=False, confidence=confidence, error=None)
+    return Decision(label, "arbitrate", None, None, None, stand_ins=False, confidence=confidence, error=None)
 
 
 def test_calibration_takes_labels_with_confidence_and_gold_alone() -> None:

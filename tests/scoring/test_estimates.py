@@ -64,7 +64,7 @@ def test_pairs_not_yet_reviewed_and_ties_are_counted(tmp_path: Path) -> None:
     review(tmp_path / "r", "bob", {drawn[0]: 0, drawn[1]: 1, drawn[2]: None, drawn[12]: None})
     found = estimates(tmp_path / "r")
     assert found is not None
-    assert (found.reviewed, found.tied, found.pending) == (11, 2, 7)
+    assert (found.reviewed, found.tied, found.undecided, found.pending, found.reviewers) == (11, 1, 1, 7, 2)
 
 
 def test_a_stratum_without_a_review_is_named_and_what_needs_it_is_undefined(tmp_path: Path) -> None:
@@ -90,6 +90,27 @@ def test_a_sample_by_other_fields_is_split_by_the_runs_label(tmp_path: Path) -> 
     )
 
 
+def test_a_sample_of_a_run_of_rounds_is_one_of_their_majorities(tmp_path: Path) -> None:
+    rounds = [annotated(f"p{n}", int((n + number) % 3 > 0), round=number) for n in range(60) for number in range(3)]
+    rounds += [annotated(f"q{n}", int((n + number) % 3 > 1), round=number) for n in range(60) for number in range(3)]
+    drawn = sampled_run(tmp_path / "r", rounds, 8)
+    review(tmp_path / "r", "ann", {pair: int(pair.startswith("p")) for pair in drawn})
+    found = estimates(tmp_path / "r")
+    assert found is not None
+    assert (found.pairs, found.reviewed, found.unseen, found.accuracy.value) == (120, 8, {}, 1.0)
+
+
+def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp_path: Path) -> None:
+    labels = {"a": (1, 1, 1), "b": (1, 0, 1), "c": (0, 0, 0), "d": (0, 1, 0)}
+    rounds = [
+        annotated(pair, label, round=number) for pair, each in labels.items() for number, label in enumerate(each)
+    ]
+    sampled_run(tmp_path / "r", rounds, 4, by=["label"])
+    found = estimate_run(read_run_labels(tmp_path / "r", 1).annotator.labels, read_reviewed(tmp_path / "r"))
+    assert found is not None
+    assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
+
+
 def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_path: Path) -> None:
     annotations = run_of(30, 30)
     drawn = sampled_run(tmp_path / "r", annotations[:-1], 20)
@@ -102,17 +123,40 @@ def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_p
     assert estimates(tmp_path / "longer") is None
 
 
-def test_reviewers_are_annotators_the_last_of_their_reviews_counts(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "r", run_of(2, 1))
+def test_reviewers_are_annotators_the_last_of_their_blind_reviews_counts(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "r", run_of(3, 1))
     assert read_reviewed(run).reviewers == ()
+    review(run, "ann", {"one0": 0, "one1": None})
+    review(run, "ann", {"one0": 1, "one2": 1}, blind=False)
     review(run, "bob", {"one0": 0})
-    review(run, "ann", {"one0": 0, "one1": None}, blind=False)
     review(run, "bob", {"one0": 1, "zero0": 0})
+    review(run, "cat", {"zero0": 1}, blind=False)
     found = read_reviewed(run)
     assert [(each.name, dict(each.labels)) for each in found.reviewers] == [
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 1, "zero0": 0}),
     ]
     assert found.majority.labels == {"one0": None, "one1": None, "zero0": 0}
-    assert (found.not_blind, found.sample) == (2, None)
+    assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 1, 2, 3, None)
+    last = read_reviewed(run, "last")
+    assert [(each.name, dict(each.labels)) for each in last.reviewers] == [
+        ("ann", {"one0": 1, "one1": None, "one2": 1}),
+        ("bob", {"one0": 1, "zero0": 0}),
+        ("cat", {"zero0": 1}),
+    ]
+    assert (last.in_sight, last.left_out) == (3, 0)
     assert estimates(run) is None
+
+
+def test_a_correction_in_sight_of_the_evidence_does_not_flatter_the_estimate(tmp_path: Path) -> None:
+    drawn = sampled_run(tmp_path / "r", run_of(40, 40), 20)
+    wrong = [pair for pair in drawn if pair.startswith("one")][:4]
+    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one") and pair not in wrong) for pair in drawn})
+    blind = estimates(tmp_path / "r")
+    review(tmp_path / "r", "ann", dict.fromkeys(wrong, 1), blind=False)
+    assert estimates(tmp_path / "r") == blind
+    labels = read_run_labels(tmp_path / "r").annotator.labels
+    persuaded = estimate_run(labels, read_reviewed(tmp_path / "r", "last"))
+    assert blind is not None
+    assert persuaded is not None
+    assert (blind.precision.value, persuaded.precision.value) == (0.6, 1.0)

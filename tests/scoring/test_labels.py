@@ -13,7 +13,6 @@ from agent.errors import InputError, RunFolderError, UsageError
 from agent.scoring.labels import Annotator, majority_of, read_labels
 from agent.scoring.run_labels import read_run_labels
 from agent.store.majority import majority
-from agent.types import Status
 from tests.scoring.runs import annotated, make_error, write_lines, write_run
 
 
@@ -81,7 +80,8 @@ def test_a_run_has_its_labels_and_what_decided_them(tmp_path: Path) -> None:
     assert run.annotator == Annotator("r", {"a1": 1, "b1": None, "b2": None})
     assert run.queries == {"a1": "a", "b1": "b", "b2": "b"}
     found = run.decisions["a1"]
-    assert (found.status, found.cause, found.stand_ins, found.confidence) == (Status.FAILED, "snippet", True, 0.75)
+    assert (found.outcome, found.says, found.cause) == ("failed", 0, "snippet")
+    assert (found.stand_ins, found.confidence) == (True, 0.75)
     assert run.errors == {"ModelError": 1}
 
 
@@ -103,7 +103,7 @@ def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: P
         {"a": 1, "b": 1, "c": 1},
         {"a": 1},
     ]
-    assert (run.decisions["a"].status, run.decisions["a"].confidence) == (Status.PASSED, None)
+    assert (run.decisions["a"].outcome, run.decisions["a"].confidence) == ("passed", 0.9)
     assert run.decisions["b"].decided_by is None
     assert not run.errors
     assert read_run_labels(path, 0).annotator.labels == {"a": 0, "b": 0, "c": None}

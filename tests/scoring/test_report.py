@@ -84,16 +84,28 @@ def test_few_pairs_and_few_queries_are_warned_of_and_many_are_not(tmp_path: Path
         files = [write_lines(tmp_path / f"{name}.jsonl", each) for name, each in (("labels", rows), ("gold", gold))]
         return told(report([files[0]], files[1], settings=FAST))
 
-    assert "40 pairs are too few for a claim: an accuracy of 0.60 on so many may be 0.45 to 0.74" in scored(40, 40)
-    assert "with 10 queries, intervals over queries are too narrow" in scored(200, 10)
+    few = "labels: 40 pairs are too few for a claim: an accuracy of 0.60 on so many may be 0.45 to 0.74"
+    assert scored(40, 40) == few
+    assert "labels: with 10 queries, intervals over queries are too narrow" in scored(200, 10)
     assert scored(200, 100) == ""
+
+
+def test_notes_say_whose_they_are_where_there_are_several(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"id": str(n), "votes": [n % 2, 1 if n < 8 else None]} for n in range(9)]
+    path = write_lines(tmp_path / "v.jsonl", rows)
+    notes = report([path], gold_file(tmp_path, {str(n): 1 for n in range(9)}), settings=FAST).notes
+    assert notes[0].startswith("v vote 1: 9 pairs are too few for a claim: an accuracy of 0.44 ")
+    assert notes[0].endswith("; so they are for 2 others")
+    assert notes[1].startswith("v vote 1: with 9 queries")
+    agreement = report([path], None, settings=FAST).notes
+    assert agreement[0] == "agreement, annotators: 8 pairs are too few for a claim"
 
 
 def test_unknown_and_differing_queries_are_told(tmp_path: Path) -> None:
     labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": 1}])
     gold = write_lines(tmp_path / "g.jsonl", [{"id": "a", "label": 1, "query": "other"}, {"id": "b", "label": 1}])
     notes = told(report([labels], gold, settings=FAST))
-    assert "the query of 1 pair is not known" in notes
+    assert "l: the query of 1 pair is not known" in notes
     assert "the query of 1 pair differs between files" in notes
 
 
@@ -102,8 +114,12 @@ def test_reviews_in_sight_of_the_label_and_a_stale_sample_are_told(tmp_path: Pat
     run = write_run(tmp_path / "run", annotations)
     drawn = sample_of(run, annotations[:-1], ["label"], 6)
     review(run, "ann", dict.fromkeys(drawn, 1), blind=False)
-    found = report([run], None, settings=FAST)
-    assert "run: 6 reviews were given with the run's label in view" in found.notes
+    with pytest.raises(UsageError, match="6 reviews are not blind"):
+        report([run], None, settings=FAST)
+    found = report([run], gold_file(tmp_path, dict.fromkeys(drawn, 1)), settings=FAST)
+    assert "run: 6 reviews were given with the run's label in view, and left out (without a blind one: 6)" in told(
+        found
+    )
     assert "the run is not what its sample was drawn from" in told(found)
     assert found.runs[0].estimates is None
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.stats.calibration import brier, ece, reliability
+from agent.stats.calibration import bin_name, bin_of, brier, ece, reliability
 
-JUDGED = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80)
+EDGES = st.sampled_from([number / 20 for number in range(21)])
+JUDGED = st.lists(st.tuples(st.floats(0, 1) | EDGES, st.booleans()), min_size=1, max_size=80)
 
 
 @settings(deadline=None)
@@ -19,9 +20,12 @@ def test_brier_and_ece_are_their_definitions(judged: list[tuple[float, bool]], b
     confidences, right = map(list, zip(*judged, strict=True))
     c, r = np.array(confidences), np.array(right, dtype=float)
     assert brier(confidences, right) == pytest.approx(float(np.mean((c - r) ** 2)), abs=1e-9)
-    numbers = np.maximum(np.searchsorted(np.arange(bins + 1) / bins, c, side="left"), 1)
-    gaps = [abs(r[numbers == n].sum() - c[numbers == n].sum()) for n in range(1, bins + 1)]
-    assert ece(reliability(confidences, right, bins=bins)) == pytest.approx(sum(gaps) / len(c), abs=1e-9)
+    # NumPy's histogram has the same bins: half open, the last one closed
+    edges = np.arange(bins + 1) / bins
+    counts, sums, hits = (np.histogram(c, edges, weights=weights)[0] for weights in (None, c, r))
+    table = reliability(confidences, right, bins=bins)
+    assert [each.count for each in table] == counts.tolist()
+    assert ece(table) == pytest.approx(np.abs(hits - sums).sum() / len(c), abs=1e-9)
 
 
 @settings(deadline=None)
@@ -34,9 +38,18 @@ def test_every_label_is_in_one_bin(judged: list[tuple[float, bool]]) -> None:
         assert each.confidence is None or each.low - 1e-12 <= each.confidence <= each.high + 1e-12
 
 
-def test_a_bin_includes_its_upper_edge() -> None:
-    table = reliability([0.0, 0.1, 0.3, 0.7, 0.71, 1.0], [True] * 6)
-    assert [each.count for each in table] == [2, 0, 1, 0, 0, 0, 1, 1, 0, 1]
+def test_a_bin_has_its_lower_edge_and_the_last_one_both() -> None:
+    table = reliability([0.0, 0.1, 0.3, 0.7, 0.71, 0.8, 0.9, 1.0], [True] * 8)
+    assert [each.count for each in table] == [1, 1, 0, 1, 0, 0, 0, 2, 1, 2]
+    assert [table[number].name for number in (0, 8, 9)] == ["[0.0, 0.1)", "[0.8, 0.9)", "[0.9, 1.0]"]
+
+
+@pytest.mark.parametrize("bins", [1, 3, 10, 20])
+def test_every_edge_is_in_the_bin_that_begins_with_it(bins: int) -> None:
+    for number in range(bins):
+        assert bin_of(number / bins, bins) == number
+    assert bin_of(1.0, bins) == bins - 1
+    assert bin_name(0, bins).startswith("[0.0, ")
 
 
 def test_bins_tell_share_and_wilson_interval() -> None:

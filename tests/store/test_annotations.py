@@ -41,9 +41,10 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
     assert set(record) == set(contract.split())
     assert record["schema"] == 1
     test = record["test"]
-    assert {name: test[name] for name in ("status", "cause", "passed", "failed", "errors")} == {
+    assert {name: test[name] for name in ("status", "cause", "vacuous", "passed", "failed", "errors")} == {
         "status": "failed",
         "cause": None,
+        "vacuous": False,
         "passed": 1,
         "failed": 1,
         "errors": 1,
@@ -57,6 +58,14 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
         "reasoning_tokens",
         "cost_usd",
     }
+
+
+def test_a_run_that_did_not_keep_whether_a_test_proves_anything_is_read(path: Path) -> None:
+    write(path, full_annotation())
+    record = json.loads(path.read_text())
+    del record["test"]["vacuous"]
+    path.write_text(json.dumps(record) + "\n")
+    assert list(AnnotationIndex(path)) == [full_annotation()]
 
 
 def test_hostile_text_stays_on_its_line_and_is_valid_utf8(path: Path) -> None:

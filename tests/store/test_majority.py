@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.store import load_run
-from agent.store.majority import Label, Votes, agreement, majority, mean_agreement
+from agent.store.majority import Ended, Label, Votes, agreement, majority, mean_agreement, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
@@ -78,6 +78,19 @@ def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_
     assert votes(a=rounds).labels()[0].confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
     assert votes(a=[{"label": 1, "confidence": 0.9}, {"label": 0, "confidence": 0.9}]).labels()[0].confidence is None
     assert votes(a=[{"label": 1}]).labels()[0].confidence is None
+
+
+@pytest.mark.parametrize("confidence", [0.1, 0.3, 0.6, 0.7, 0.8, 0.9])
+def test_the_confidence_of_equally_sure_rounds_is_theirs_exactly(confidence: float) -> None:
+    assert votes(a=[{"label": 1, "confidence": confidence}] * 3).labels()[0].confidence == confidence
+
+
+@pytest.mark.parametrize(("rounds", "place"), [
+    (["1"], 0), (["0", "1", "1"], 1), (["error", "0"], 1), (["error", "undecided"], 1), (["error", "error"], 0),
+    (["1", "0"], None), (["1", "0", "undecided"], 2), (["error", "1", "0"], None),
+])  # fmt: skip
+def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(rounds: list[Ended], place: int | None) -> None:
+    assert standing_for(rounds) == place
 
 
 def test_a_later_annotation_of_a_round_takes_the_place_of_the_earlier_one() -> None:

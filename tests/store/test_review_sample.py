@@ -99,10 +99,13 @@ def test_a_larger_sample_holds_the_smaller_one() -> None:
     assert small < large
 
 
-def test_of_several_rounds_the_first_one_counts() -> None:
-    rounds = [make_annotation("a", round=1, label=0), make_annotation("a", label=1), make_annotation("b", label=1)]
-    (stratum,) = draw(rounds, ("label",), 2, 0).strata
+def test_a_pair_of_several_rounds_stands_where_their_majority_is() -> None:
+    rounds = [make_annotation("a", round=number, label=label) for number, label in ((2, 1), (1, 1), (0, 0))]
+    (stratum,) = draw([*rounds, make_annotation("b", label=1)], ("label",), 2, 0).strata
     assert (stratum.key, stratum.size) == ({"label": 1}, 2)
+    tie = [make_annotation("a", round=number, label=number, decided_by="screen") for number in (0, 1)]
+    (stratum,) = draw(tie, ("decided_by", "label", "stand_ins"), 1, 0).strata
+    assert stratum.key == {"decided_by": None, "label": None, "stand_ins": "none"}
 
 
 def test_strata_are_all_that_the_annotations_tell() -> None:

@@ -251,3 +251,11 @@ class TestViewing:
                 run.evidence("1")
             with pytest.raises(InputError, match=r"input\.jsonl\.gz: no such file"):
                 list(run.pairs())
+
+
+def test_a_folder_of_many_runs_names_some_of_them(tmp_path: Path) -> None:
+    for number in range(23):
+        (tmp_path / f"run{number:02}").mkdir()
+        (tmp_path / f"run{number:02}/manifest.json").touch()
+    with pytest.raises(RunFolderError, match=r"holds runs, and is none itself; .*run00, .*run19 and 3 more$"):
+        load_run(tmp_path)

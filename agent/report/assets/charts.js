@@ -1,6 +1,8 @@
 // Draws charts when they come into view, in the page's colours, again when those change.
 
 const drawn = new Map();
+// On a narrow page each entry of a legend has a line of its own.
+const LEGEND_LINE = 19;
 
 function colours() {
   const probe = document.body.appendChild(make("span", { hidden: true }));
@@ -23,19 +25,21 @@ function coloured(value, palette, key = "") {
   return key === "color" && typeof value === "string" && value.startsWith("@") ? palette[value.slice(1)] : value;
 }
 
+const heightOf = (chart) => chart.height + (NARROW && chart.layout.showlegend ? LEGEND_LINE * chart.traces.length : 0);
+
 function layoutOf(chart, palette) {
   const axis = { gridcolor: palette.line, linecolor: palette.line, zerolinecolor: palette.line };
   const own = coloured(chart.layout, palette);
   return {
     ...own,
-    height: chart.height,
+    height: heightOf(chart),
     autosize: true,
     margin: { l: 8, r: 16, t: 8, b: 44 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13, color: palette.text },
     hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text } },
-    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
+    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", maxheight: 1 },
     xaxis: { ...axis, automargin: true, ...own.xaxis, title: { ...own.xaxis.title, font: { size: 12, color: palette.quiet } } },
     yaxis: { ...axis, ...own.yaxis, title: { ...own.yaxis.title, font: { size: 12, color: palette.quiet } } },
   };
@@ -59,7 +63,7 @@ const seen = new IntersectionObserver((entries) => {
 
 function chartOf(chart) {
   const place = make("div", { class: "chart", role: "img", "aria-label": chart.alt });
-  place.style.height = `${chart.height}px`;
+  place.style.height = `${heightOf(chart)}px`;
   drawn.set(place, chart);
   seen.observe(place);
   return place;

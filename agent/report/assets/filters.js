@@ -1,10 +1,11 @@
-// What the reader looks for: a text, and one value for each property that differs among the pairs.
+// What the reader looks for: a text, and one value for each property that differs among the pairs. Bins are offered in
+// their order, other values by how many have them.
 
 const NONE = "–";
-const bin = (value) => (value === null ? NONE
-  : value < 0.5 ? "below 0.5" : value < 0.7 ? "0.5 to 0.7" : value < 0.9 ? "0.7 to 0.9" : "0.9 and above");
+const bin = (number) => (number === null ? NONE : REPORT.bins[number]);
 const FACETS = {
   label: ["Label", (row) => row.label],
+  majority: ["Label by majority", (row) => (REPORT.rounds > 1 ? row.majority : NONE)],
   decided_by: ["Decided by", (row) => row.decided_by ?? NONE],
   screened: ["Screened", (row) => row.screened ?? NONE],
   status: ["Test", (row) => row.status ?? NONE],
@@ -14,8 +15,8 @@ const FACETS = {
   gold: ["People's label", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "the same" : "another")],
   stand_ins: ["Stand-ins", (row) => (row.stand_ins ? "some" : "none")],
   repairs: ["Repairs", (row) => (row.repairs ? "some" : "none")],
-  confidence: ["Confidence", (row) => bin(row.confidence)],
-  strength: ["Strength", (row) => bin(row.strength)],
+  confidence: ["Confidence", (row) => bin(row.confidence_bin), true],
+  strength: ["Strength", (row) => bin(row.strength_bin), true],
   round: ["Round", (row) => String(row.round)],
   evidence: ["Evidence", (row) => (row.evidence && row.evidence[1] < (REPORT.pieces[row.evidence[0]] ?? 0) ? "here" : "not here")],
 };
@@ -27,11 +28,12 @@ let building = null;
 
 // Adds a choice for each property of which there are at least two values.
 function offerFilters(all, changed) {
-  for (const [name, [title, valueOf]] of Object.entries(FACETS)) {
+  for (const [name, [title, valueOf, inOrder]] of Object.entries(FACETS)) {
     const counts = new Map();
     for (const row of all) counts.set(valueOf(row), (counts.get(valueOf(row)) ?? 0) + 1);
     if (counts.size < 2) continue;
-    const values = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
+    const byName = (one, other) => (one[0] < other[0] ? -1 : 1);
+    const values = [...counts].sort((one, other) => (inOrder ? byName(other, one) : other[1] - one[1] || byName(one, other)));
     const select = make("select", { name, change: () => {
       if (select.value === "") chosen.delete(name);
       else chosen.set(name, values[Number(select.value)][0]);

@@ -13,7 +13,7 @@ async function openPair(row) {
   const [story, evidence] = await Promise.all([storyOf(row), evidenceOf(row)]);
   const exchanges = evidence?.exchanges ? await Promise.all(evidence.exchanges.map(exchangeOf)) : [];
   if (opened !== row) return;
-  byId("pair-title").replaceChildren(shown(row.id || "(no id)"));
+  byId("pair-title").replaceChildren(shown(nameOf(row)));
   byId("story").replaceChildren(...storyParts(row, story ?? { query: row.query }, evidence, exchanges).filter(Boolean));
   const place = found.indexOf(row);
   byId("pair-back").disabled = place <= 0;
@@ -55,6 +55,7 @@ function storyParts(row, story, evidence, exchanges) {
 function chips(row, story) {
   const known = [
     chip(row.label === "1" ? "label 1, match" : row.label === "0" ? "label 0, no match" : row.label, row.label),
+    REPORT.rounds > 1 && chip(`majority of the rounds: ${row.majority}`, row.majority),
     row.decided_by && chip(`decided by ${row.decided_by}`),
     row.gold !== null && chip(`people: ${row.gold}`, String(row.gold)),
     row.against ? chip("against its test", "error") : null,

@@ -3,8 +3,9 @@
 const PAGE = NARROW ? 20 : 50;
 const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const money = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
+const nameOf = (row) => (row.id || "(no id)") + (REPORT.rounds > 1 ? ` · round ${row.round}` : "");
 const FIELDS = [
-  ["pair", "id", (row) => make("button", { type: "button", class: "open clamp" }, row.id + (REPORT.rounds > 1 ? ` · round ${row.round}` : "") || "(no id)")],
+  ["pair", "id", (row) => make("button", { type: "button", class: "open clamp" }, nameOf(row))],
   ["query", "query", (row) => make("span", { class: "clamp", dir: "auto" }, row.query)],
   ["label", "label", (row) => chip(row.label, row.label)],
   ["decided by", "decided_by", (row) => row.decided_by ?? "–"],
@@ -51,7 +52,8 @@ function refresh() {
     const compared = (one, other) => (value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : one.place - other.place);
     found.sort((one, other) => (down ? compared(other, one) : compared(one, other)));
   }
-  byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${all.length === 1 ? "pair" : "pairs"}`;
+  const unit = REPORT.rounds > 1 ? `annotations, ${REPORT.rounds} rounds` : all.length === 1 ? "pair" : "pairs";
+  byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${unit}`;
   showPage();
 }
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agent.report.charts import Block
-from agent.types import Annotation, Evidence, Status
+from agent.store.majority import Ended, Votes, ended, standing_for
+from agent.types import PROVES_NOTHING, Annotation, Evidence
 
 LABEL_COLOURS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
-STATUS_COLOURS: Mapping[str, str] = {
-    "passed": "good", "failed": "bad", "error": "warn", "timeout": "accent-2", "not_run": "muted"
+OUTCOME_COLOURS: Mapping[str, str] = {
+    "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
+    "not_run": "muted",
 }  # fmt: skip
-_EXPECTED: Mapping[Status, int] = {Status.PASSED: 1, Status.FAILED: 0}
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,9 @@ class Seen:
     gold: int | None = None
 
     @property
-    def label(self) -> str:
+    def label(self) -> Ended:
         """`1`, `0`, `undecided` or `error`."""
-        if self.annotation.error is not None:
-            return "error"
-        return "undecided" if self.annotation.label is None else str(self.annotation.label)
+        return ended(self.annotation.label, failed=self.annotation.error is not None)
 
     @property
     def generated(self) -> bool:
@@ -38,18 +37,32 @@ class Seen:
             return self.evidence.template is not None
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
-    @property
-    def against_test(self) -> bool:
-        """Whether the label is another than what the test alone would say."""
-        test, found = self.annotation.test, self.annotation.label
-        return test is not None and found is not None and _EXPECTED.get(test.status, found) != found
+
+def as_one(rounds: Sequence[Seen]) -> Seen:
+    """Return a pair, seen in one or more rounds, as one annotation that has the label and confidence of their majority.
+
+    The rest is that of the first round that ended so. A tie is undecided, on what the first round without error found.
+    """
+    if len(rounds) == 1:
+        return rounds[0]
+    votes = Votes()
+    for seen in rounds:
+        votes.add_annotation(seen.annotation)
+    (label,) = votes.labels()
+    place = standing_for([seen.label for seen in rounds])
+    if place is not None:
+        found, changes = rounds[place], {"confidence": label.confidence}
+    else:
+        found = next(seen for seen in rounds if seen.annotation.error is None)
+        changes = {"confidence": None, "label": None, "decided_by": None}
+    return replace(found, annotation=found.annotation.model_copy(update=changes))
 
 
 class Figure(Protocol):
     """Something of a run to show."""
 
     def add(self, seen: Seen) -> None:
-        """Take in one annotation."""
+        """Take in one annotation; where the figure counts pairs, a pair `as_one`."""
         ...
 
     def blocks(self) -> list[Block]:

@@ -10,6 +10,7 @@ from agent.scoring.confidence import Calibration
 from agent.scoring.results import ScoreReport
 from agent.scoring.scores import Scores
 from agent.stats.intervals import Interval
+from agent.wording import counted
 
 _MEASURES = {
     "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled",
@@ -41,10 +42,11 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
         [_MEASURES[name], _number(value), _interval(scores.wilson.get(name)), _interval(scores.bootstrap.get(name))]
         for name, value in values.items()
     ]
+    pairs, queries = counted(scores.pairs, "pair"), counted(scores.queries, "query", "queries")
     text = (
-        f"{scores.pairs:,} pairs with people's labels, of {scores.queries:,} queries; a pair without a label counts as "
-        f"wrong. Bars are {scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, "
-        f"{scores.resamples:,} times), else Wilson's."
+        f"{pairs} with people's labels, of {queries}; a pair without a label counts as wrong. Bars are "
+        f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
+        "else Wilson's."
     )
     columns = {"measure": False, "value": True, "Wilson": True, "over queries": True}
     return block(
@@ -91,19 +93,19 @@ def _breakdown(found: Breakdown) -> Block:
 def _calibration(found: Calibration) -> Block:
     bins = [each for each in found.table if each.count]
     dots = [
-        Dot(f"confidence {each.low:.1f} to {each.high:.1f}, {each.count:,} labels", each.accuracy,
+        Dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy,
             each.interval.low, each.interval.high)
         for each in bins if each.accuracy is not None and each.interval is not None
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
     rows = [
-        [f"{each.low:.1f} to {each.high:.1f}", f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
+        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
          _interval(each.interval)]
         for each in bins
     ]  # fmt: skip
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
-        f"{found.labels:,} labels with a confidence. "
+        f"{counted(found.labels, 'label')} with a confidence. "
         f"Brier score {found.brier:.4f} ({_interval(found.brier_interval)}), "
         f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
         "are right less often than they say."

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 from agent.report.charts import Block, Segment, bars, block, stacked, table
-from agent.report.figures.base import LABEL_COLOURS, STATUS_COLOURS, Seen, share
+from agent.report.figures.base import LABEL_COLOURS, OUTCOME_COLOURS, Seen, share
 
 _VERDICTS = {"match": "good", "non_match": "bad", "unclear": "accent"}
 _Stage = tuple[str, list[Segment]]
 
 
 class Funnel:
-    """What became of the pairs, stage by stage. `pairs` are those of the input, `rounds` how often each was taken."""
+    """What became of the pairs, stage by stage. `pairs` are those of the input."""
 
-    def __init__(self, pairs: int, rounds: int = 1) -> None:
-        self._expected = pairs * rounds
+    def __init__(self, pairs: int) -> None:
+        self._expected = pairs
         self._seen = 0
         self._counts: dict[str, Counter[str]] = {
             name: Counter() for name in ("screened", "programs", "executed", "tests", "labels")
@@ -34,7 +34,7 @@ class Funnel:
             self._counts["programs"]["none, for the snippet does not parse"] += 1
         if test is not None and seen.generated:
             self._counts["executed"]["ran" if test.executed else "did not run"] += 1
-            self._counts["tests"][test.status.value] += 1
+            self._counts["tests"][test.outcome] += 1
         self._counts["labels"][seen.label] += 1
 
     @property
@@ -74,7 +74,7 @@ class Funnel:
             ("screened", _segments(counts["screened"], _VERDICTS)),
             ("programs", _segments(counts["programs"], {"written": "accent"})),
             ("executed", _segments(counts["executed"], {"ran": "accent", "did not run": "warn"})),
-            ("tests", _segments(counts["tests"], STATUS_COLOURS)),
+            ("tests", _segments(counts["tests"], OUTCOME_COLOURS)),
             ("labels", _segments(counts["labels"], LABEL_COLOURS)),
         ]
 
@@ -105,7 +105,7 @@ class Deciders:
 
 
 class Errors:
-    """Why pairs have no label."""
+    """Why annotations have no label."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -122,11 +122,11 @@ class Errors:
         found = self._counts.most_common()
         chart = bars(
             [(name, count, f"{count:,}") for name, count in found],
-            alt="Errors by type.", unit="pairs", colour="error",
+            alt="Errors by type.", unit="errors", colour="error",
         )  # fmt: skip
         rows = [[name, f"{count:,}"] for name, count in found]
-        text = "These pairs have no label: a broken model, reply or sandbox says nothing of the code."
-        return [block("Errors", text, chart, [table({"error": False, "pairs": True}, rows)])]
+        text = "What ended in an error has no label: a broken model, reply or sandbox says nothing of the code."
+        return [block("Errors", text, chart, [table({"error": False, "count": True}, rows)])]
 
 
 def _segment(name: str, count: int, colour: str) -> Segment:

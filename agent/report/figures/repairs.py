@@ -8,6 +8,7 @@ from itertools import pairwise
 from agent.report.charts import Block, Segment, bars, block, stacked, table
 from agent.report.figures.base import LABEL_COLOURS, Seen, share
 from agent.types import CommandRun
+from agent.wording import counted
 
 _MOST_NAMES = 15
 _OUTCOME_COLOURS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
@@ -18,13 +19,14 @@ class Repairs:
 
     def __init__(self) -> None:
         self.repairs = 0
-        self.pairs = 0
+        self._pairs: set[str] = set()
         self._kinds: dict[str, Counter[str]] = {}
 
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
         self.repairs += seen.annotation.repairs
-        self.pairs += seen.annotation.repairs > 0
+        if seen.annotation.repairs:
+            self._pairs.add(seen.annotation.id)
         if seen.evidence is None:
             return
         for run in seen.evidence.commands:
@@ -48,7 +50,7 @@ class Repairs:
         return [
             block(
                 "Repairs by kind",
-                f"{self.repairs:,} repairs on {self.pairs:,} pairs led to another execution. "
+                f"{counted(self.repairs, 'repair')} on {counted(len(self._pairs), 'pair')} led to another execution. "
                 "A refused command was answered, not run.",
                 stacked(rows, alt="Repairs by kind and outcome.", unit="repairs tried", legend=True),
                 [table({"kind": False, **dict.fromkeys(outcomes, True)}, cells)],

@@ -26,10 +26,7 @@ class Rounds:
         if self._votes.rounds < 2:
             return []
         labels = self._votes.labels()
-        majority = Counter(
-            str(each.label) if each.label is not None else "undecided" if each.undecided else "error" for each in labels
-        )
-        counts = {**self._labels, "majority": majority}
+        counts = {**self._labels, "majority": Counter[str](each.ended for each in labels)}
         rows = [
             (name, [Segment(label, found[label], colour, f"{found[label]:,}")
                     for label, colour in LABEL_COLOURS.items()])
@@ -41,7 +38,10 @@ class Rounds:
         return [
             block(
                 "Rounds",
-                text + "The pairs are listed once for each round; the other figures count every round.",
+                text
+                + "Figures of labels, test outcomes and confidence count a pair once: as the first of its rounds that "
+                "ended as their majority. Programs, repairs, stand-ins, errors, cost and time are those of all rounds, "
+                "and the pairs are listed once for each.",
                 stacked(rows, alt="Labels by round.", unit="pairs", legend=True),
                 [table({"round": False, **dict.fromkeys(LABEL_COLOURS, True)}, cells)],
             )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import fmean
 
-from agent.nodes.check_validity import is_vacuous
 from agent.report.charts import Block, Segment, block, stacked, table
-from agent.report.figures.base import LABEL_COLOURS, STATUS_COLOURS, Seen, share
+from agent.report.figures.base import LABEL_COLOURS, OUTCOME_COLOURS, Seen, share
 from agent.types import Cause
+from agent.wording import counted
 
 _CAUSE_COLOURS = {
-    "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error", "flaky": "muted", "": "good"
+    "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error", "flaky": "muted", "": "good",
+    "proves nothing": "accent",
 }  # fmt: skip
 _OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
 
@@ -28,10 +30,10 @@ class Outcomes:
         test = seen.annotation.test
         if test is None:
             return
-        cause = "" if test.cause is None else test.cause.value
+        cause = "proves nothing" if test.vacuous else "" if test.cause is None else test.cause.value
         self._causes.setdefault(test.status.value, Counter())[cause] += 1
-        self._labels.setdefault(test.status.value, Counter())[seen.label] += 1
-        self._against += seen.against_test
+        self._labels.setdefault(test.outcome, Counter())[seen.label] += 1
+        self._against += seen.annotation.against_test
 
     def blocks(self) -> list[Block]:
         """Return outcomes by cause, and labels by outcome."""
@@ -51,7 +53,8 @@ class Outcomes:
         ]
         return block(
             "Outcomes and causes",
-            "Only failures of the snippet speak of it. A program or a dependency that failed was repaired first.",
+            "Only failures of the snippet speak of it. A program or a dependency that failed was repaired first. A "
+            "pass proves nothing when wrong code in the snippet's place passed too, or at most crashed.",
             stacked(rows, alt="Test outcomes by cause.", unit="pairs with a test", legend=True),
             [table({"outcome": False, "cause": False, "pairs": True}, cells)],
         )
@@ -64,10 +67,13 @@ class Outcomes:
             for name in names
         ]  # fmt: skip
         cells = [[name, *(f"{self._labels[name][label]:,}" for label in LABEL_COLOURS)] for name in names]
-        against = {0: "No label goes", 1: "1 label goes"}.get(self._against, f"{self._against:,} labels go")
+        against = {0: "No label goes against its", 1: "1 label goes against its"}.get(
+            self._against, f"{self._against:,} labels go against their"
+        )
         return block(
             "Labels by test outcome",
-            f"{against} against its test. The arbiter may rule that a test does not decide a pair.",
+            f"{against} test. The arbiter may rule that a test does not decide a pair. Tests that failed, or passed "
+            "and prove something, speak for a label; others for none.",
             stacked(rows, alt="Labels by test outcome.", unit="pairs with a test", legend=True),
             [table({"outcome": False, **dict.fromkeys(LABEL_COLOURS, True)}, cells)],
         )
@@ -133,15 +139,16 @@ class WrongOnes:
     def __init__(self) -> None:
         self._killed: Counter[str] = Counter()
         self._tried: Counter[str] = Counter()
-        self._pairs = 0
+        self._strengths: list[float] = []
         self._vacuous = 0
 
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
-        self._pairs += seen.annotation.strength is not None
-        wrong_ones = () if seen.evidence is None else seen.evidence.wrong_ones
-        self._vacuous += is_vacuous(wrong_ones)
-        for wrong in wrong_ones:
+        test, strength = seen.annotation.test, seen.annotation.strength
+        if strength is not None:
+            self._strengths.append(strength)
+        self._vacuous += test is not None and test.vacuous
+        for wrong in () if seen.evidence is None else seen.evidence.wrong_ones:
             self._tried[wrong.kind] += 1
             self._killed[wrong.kind] += wrong.killed
 
@@ -163,8 +170,10 @@ class WrongOnes:
         return [
             block(
                 "Strength of the programs",
-                f"Wrong ones were put in the snippet's place for {self._pairs:,} pairs; "
-                f"{self._vacuous:,} programs noticed nothing but crashes: they prove nothing.",
+                "Wrong ones were put in the snippet's place for "
+                f"{counted(len(self._strengths), 'program')}; the mean share that a program noticed is "
+                f"{fmean(self._strengths or [0]):.2f}. Of {counted(self._vacuous, 'program')} it was nothing but "
+                "crashes: they prove nothing.",
                 stacked(rows, alt="Wrong ones noticed and missed, by kind.", unit="wrong ones", legend=True),
                 [table({"kind": False, "tried": True, "noticed": True, "share": True}, cells)],
             )
@@ -172,4 +181,4 @@ class WrongOnes:
 
 
 def _ordered(counts: dict[str, Counter[str]]) -> list[str]:
-    return [name for name in STATUS_COLOURS if name in counts]
+    return [name for name in OUTCOME_COLOURS if name in counts]

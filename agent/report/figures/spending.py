@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from dataclasses import dataclass, field
 from statistics import median
 
-from agent.nodes import BUILT_IN
 from agent.report.charts import Block, Segment, bars, block, stacked, table
 from agent.report.figures.base import Seen, duration, money
 from agent.types import Usage
+from agent.wording import counted
 
 
 class Cost:
@@ -50,7 +51,7 @@ class Cost:
         )
         rows = [self._row(role, usage) for role, usage in self._roles.items()]
         text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
-        text += f"Of {self._without:,} pairs no evidence is kept: they are not in here." if self._without else ""
+        text += f"Of {self._without:,} annotations no evidence is kept: they are not in here." if self._without else ""
         unit = "US dollars" if costs else "tokens, in and out"
         chart = bars(values, alt=f"{unit} by node.", unit=unit) if any(value for _, value, _ in values) else None
         return [block("Cost by node", text, chart, [table(columns, rows)])]
@@ -72,15 +73,28 @@ def _tokens(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens
 
 
+@dataclass
+class _Node:
+    """The seconds of a node's visits, and what of all of them went to the model and to programs."""
+
+    visits: array[float] = field(default_factory=lambda: array("d"))
+    model: float = 0.0
+    programs: float = 0.0
+
+    def parts(self) -> tuple[float, float, float]:
+        """Return the seconds for the model, for programs, and for the rest."""
+        # sums of rounded times may differ by a little
+        return self.model, self.programs, max(0.0, sum(self.visits) - self.model - self.programs)
+
+
 class Time:
     """Where the pairs' own time went: in which node, and in it to the model, to programs, to the rest."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._nodes: dict[str, array[float]] = {}
-        self._model: dict[str, float] = {}
-        self._programs = 0.0
+        self._nodes: dict[str, _Node] = {}
         self._without = 0
+        self._undivided = 0
 
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
@@ -89,51 +103,44 @@ class Time:
         if evidence is None or not evidence.visits:
             self._without += seen.label != "error"
             return
+        self._undivided += evidence.runs is None
+        asked = ran = 0
         for visit in evidence.visits:
-            self._nodes.setdefault(visit.node, array("d")).append(visit.seconds)
-        for exchange in evidence.exchanges:
-            # what the cache answered took its time in another run
-            seconds = 0.0 if exchange.cached else exchange.seconds or 0.0
-            self._model[exchange.role] = self._model.get(exchange.role, 0.0) + seconds
-        self._programs += sum(run.seconds for run in evidence.executions if not run.shared)
+            node = self._nodes.setdefault(visit.node, _Node())
+            node.visits.append(visit.seconds)
+            exchanges, runs = visit.exchanges or asked, visit.runs or ran
+            # what the cache answered, or another pair's run, took its time elsewhere
+            node.model += sum(each.seconds or 0.0 for each in evidence.exchanges[asked:exchanges] if not each.cached)
+            node.programs += sum(each.seconds for each in (evidence.runs or ())[ran:runs] if not each.shared)
+            asked, ran = exchanges, runs
 
     def blocks(self) -> list[Block]:
         """Return time by node; where none was noted, a word that says so."""
         if not self._nodes:
             return [block("Time by node", "This run was made before the time of each node was noted.")]
-        parts = self._parts()
         rows = [
-            (node, [Segment(name, seconds, colour, duration(seconds))
-                    for (name, colour), seconds in zip(_PARTS.items(), parts[node], strict=True)])
-            for node in self._nodes
+            (name, [Segment(part, seconds, colour, duration(seconds))
+                    for (part, colour), seconds in zip(_PARTS.items(), node.parts(), strict=True)])
+            for name, node in self._nodes.items()
         ]  # fmt: skip
         columns = {"node": False} | dict.fromkeys(("visits", "median", "all", *_PARTS), True)
         cells = [
-            [node, f"{len(seconds):,}", duration(median(seconds)), duration(sum(seconds)), *map(duration, parts[node])]
-            for node, seconds in self._nodes.items()
+            [name, f"{len(node.visits):,}", *map(duration, (median(node.visits), sum(node.visits), *node.parts()))]
+            for name, node in self._nodes.items()
         ]
         text = (
             "The pairs' own seconds, added up: many pairs are worked on at once, so that the run took less. "
-            "The rest is waiting for a sandbox, and installing."
+            "Model is the time of calls that were made, programs that of all their runs. The rest is waiting for a "
+            "turn or a sandbox, installing, and the work between."
         )
         if self._without:
-            text += f" Of {self._without:,} pairs the time of each node was not noted."
+            text += f" Of {counted(self._without, 'annotation')} the time of each node was not noted."
+        if self._undivided:
+            text += (
+                f" Of {counted(self._undivided, 'annotation')} it was not noted what took that time: it counts as rest."
+            )
         chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
         return [block("Time by node", text, chart, [table(columns, cells)])]
-
-    def _parts(self) -> dict[str, tuple[float, float, float]]:
-        """Return for each node the seconds for the model, for programs, and for the rest."""
-        model, programs = dict(self._model), self._programs
-        parts = {}
-        for node, visits in self._nodes.items():
-            total, role = sum(visits), getattr(BUILT_IN.get(node), "role", node)
-            asking = min(total, model.get(role, 0.0))
-            running = min(total - asking, programs) if getattr(BUILT_IN.get(node), "uses_sandbox", False) else 0.0
-            # two nodes may ask in one role, and more than one may run programs: what one took is not another's
-            model[role] = model.get(role, 0.0) - asking
-            programs -= running
-            parts[node] = (asking, running, total - asking - running)
-        return parts
 
 
 _PARTS = {"model": "accent", "programs": "good", "rest": "muted"}

@@ -65,9 +65,12 @@ const named = (value) => (value === null ? "undecided" : `${value} (${NAMES[valu
 function verdict(evidence, mine) {
   const { annotation } = evidence;
   const error = annotation.error;
-  const title = error ? "The run: no label, an error" : `The run: ${named(annotation.label)}`;
-  const agrees = !error && mine && annotation.label !== null && mine.label !== null
-    ? (mine.label === annotation.label ? ". You agree." : ". You disagree.") : "";
+  const several = evidence.rounds.length > 1;
+  const label = { 1: 1, 0: 0 }[evidence.ended] ?? null;
+  const said = evidence.ended === "error" ? "no label, an error" : named(label);
+  const title = `The run: ${said}${several ? `, by the majority of ${evidence.rounds.length} rounds` : ""}`;
+  const agrees = mine && label !== null && mine.label !== null
+    ? (mine.label === label ? ". You agree." : ". You disagree.") : "";
   return part(title + agrees,
     make("p", error ? `${error.type}: ${error.message}` : annotation.reason, "reason"),
     facts([
@@ -79,7 +82,8 @@ function verdict(evidence, mine) {
       ["confidence", annotation.confidence?.toFixed(2)],
       ["test strength", annotation.strength?.toFixed(2)],
       ["votes", annotation.votes.map(named)],
-      ["rounds", evidence.rounds.length > 1 ? evidence.rounds.map((each) => (each.failed ? "error" : named(each.label))) : []],
+      ["rounds", several ? evidence.rounds.map((each) => (each.failed ? "error" : named(each.label))) : []],
+      ["evidence of", several ? `round ${evidence.round}: ${error ? "error" : named(annotation.label)}` : ""],
       ["stand-ins", annotation.stand_ins],
       ["installed", annotation.installed],
       ["pair", evidence.id],
@@ -102,7 +106,7 @@ function test(evidence) {
     cases.append(row);
   }
   const cause = report.cause ? ` (cause: ${report.cause})` : "";
-  return part(`Test: ${report.status.replace("_", " ")}${cause}`, report.message && make("p", report.message), cases);
+  return part(`Test: ${report.outcome.replace("_", " ")}${cause}`, report.message && make("p", report.message), cases);
 }
 
 function program(evidence) {

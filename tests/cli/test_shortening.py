@@ -1,0 +1,54 @@
+"""A reply is shortened by what stands in the program, and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cli.shortening import shortened
+
+MARKER = "# <candidate>"
+SNIPPET = "def first(items):\n    return items[0]"
+BEFORE = "import re\nimport sys\n\nCASES = [1, 2, 3]\n"
+AFTER = "\n".join(f"\ndef test_{number}():\n    assert first([{number}]) == {number}" for number in range(4))
+BLOCK = f"{BEFORE}\n{MARKER}\n{AFTER}"
+PROGRAM = f"{BEFORE}\n{SNIPPET}\n{AFTER}\n"
+LINES = BLOCK.count("\n") + 1
+
+
+def fenced(block: str) -> str:
+    return f"Well.\n```python\n{block}\n```\nThat is it.\n"
+
+
+def short(reply: str, program: str = PROGRAM) -> str:
+    return shortened(reply, program, "P", MARKER)
+
+
+def test_a_block_that_stands_in_the_program_gives_way_to_a_line() -> None:
+    assert short(fenced(BLOCK)) == fenced(f"… {LINES} lines, word for word in P …")
+
+
+@pytest.mark.parametrize("part", [f"{BEFORE}\n{MARKER}\n\n\n\n\n\n", AFTER])
+def test_the_parts_of_a_program_from_two_replies_give_way_too(part: str) -> None:
+    assert "word for word in P" in short(fenced(part))
+
+
+@pytest.mark.parametrize("block", [
+    BLOCK.replace("== 2", "== 3"), f"{BLOCK}\nassert True", BLOCK.replace(MARKER, SNIPPET.replace("[0]", "[1]")),
+    f"{AFTER}\n{MARKER}\n{BEFORE}", f"{BLOCK}\n{MARKER}", BLOCK.replace("\n", " \n"), BLOCK.replace(MARKER, "x = 1"),
+])  # fmt: skip
+def test_a_block_with_anything_else_in_it_stays(block: str) -> None:
+    assert short(fenced(block)) == fenced(block)
+
+
+def test_a_few_lines_a_block_said_twice_and_a_reply_that_was_cut_off_stay() -> None:
+    for reply in (fenced("import re\nimport sys"), fenced(BLOCK) * 2, f"```python\n{BLOCK}"):
+        assert short(reply) == reply
+
+
+@given(st.lists(st.sampled_from([*BLOCK.split("\n"), "x = 2"]), min_size=10, max_size=30))
+def test_every_line_that_is_left_out_is_in_the_program(lines: list[str]) -> None:
+    reply = fenced("\n".join(lines))
+    if short(reply) != reply:
+        assert {*lines} - {MARKER} <= {*PROGRAM.split("\n")}
