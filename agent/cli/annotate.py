@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
+from agent.cli.console import Console
 from agent.cli.progress import Display
 from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 import typer
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import one_line, say

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agent.cli.console import Console
 from agent.cli.text import say
 from agent.report import Report, Written
 from agent.report.ablation import Ablation

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.progress import track
 
+from agent.cli.console import Console
 from agent.cli.text import plain, say
 from agent.errors import UsageError
 from agent.review.desk import Desk

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.score_tables import LEGEND, tables
 from agent.cli.text import say
 from agent.scoring.report import Settings, report

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.highlighting import Page
 from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money

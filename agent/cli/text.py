@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from agent.cli.console import Console
 
 _KEPT = frozenset("\n\t")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -31,4 +31,4 @@ def one_line(text: str, limit: int = 100) -> str:
 
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
-    console.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(plain(text), style=style, soft_wrap=True)
