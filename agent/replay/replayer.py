@@ -17,7 +17,7 @@ from agent.errors import (
     UnsupportedLanguage,
 )
 from agent.languages import built_in_languages
-from agent.languages.base import Language, Program
+from agent.languages.base import Language, MalformedProgram, Program
 from agent.replay.conditions import Conditions, given
 from agent.replay.outcome import Difference, differences
 from agent.replay.records import Key, Recorded, recorded
@@ -216,7 +216,11 @@ class Replayer:
             result = await session.run(job)
         finally:
             await session.close()
-        return _Ended(what.language.report(what.program, result), result.seconds, tuple(notes))
+        try:
+            report = what.language.report(what.program, result)
+        except MalformedProgram as error:
+            raise NotReplayable(f"pair {what.recorded.pair.id!r}: its recorded program is none: {error}") from error
+        return _Ended(report, result.seconds, tuple(notes))
 
 
 @asynccontextmanager
