@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from agent.errors import RunFolderError
@@ -9,6 +10,7 @@ from agent.report.ablation import FILE, Ablation, read_ablation
 from agent.store import files
 
 _FIRST = "full"
+_FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 
 def find_run(folder: Path) -> tuple[Path, Ablation | None]:
@@ -25,7 +27,7 @@ def find_run(folder: Path) -> tuple[Path, Ablation | None]:
         return folder, ablation
     names = [_FIRST, *(row.variant for row in ablation.rows)]
     for name in names:
-        # a name from a file: it may not lead out of the folder
-        if name == Path(name).name and (folder / name / files.MANIFEST).is_file():
+        # a name from a file, and perhaps a link beside it: neither may lead out of the folder
+        if _FOLDER.fullmatch(name) and not (folder / name).is_symlink() and (folder / name / files.MANIFEST).is_file():
             return folder / name, ablation
     raise RunFolderError(f"{folder}: holds {FILE}, but the folder of none of its runs ({', '.join(names)})")
