@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def run(
     with Console(stderr=True).status("scoring"):
         found = report(labels, gold, round=round, settings=settings)
     if as_json:
-        typer.echo(found.model_dump_json(by_alias=True))
+        # in ASCII, which every terminal and pipe takes
+        typer.echo(json.dumps(json.loads(found.model_dump_json(by_alias=True))))
         return
     console = Console()
     for title, table in tables(found):
