@@ -22,7 +22,7 @@ from agent.cli.show import the_annotation
 from agent.cli.text import one_line, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, executed, replaying, sampled
+from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, replaying, sampled, tested, was_executed
 from agent.replay.records import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
@@ -113,13 +113,23 @@ def _replay_one(request: Request, view: RunView, conditions: Conditions, config:
 
 @dataclass
 class _Course:
-    """How far replaying a run has come."""
+    """How far replaying a run has come. `executions` is None where only those were counted that were drawn."""
 
     tally: Tally = field(default_factory=Tally)
-    executions: int = 0
+    tested: int = 0
+    executions: int | None = None
     chosen: Sequence[Key] = ()
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.monotonic)
+
+    def choose(self, request: Request, view: RunView) -> None:
+        """Choose what is replayed."""
+        keys, size = tested(view), request.sample
+        self.tested = len(keys)
+        drawn = len(keys) if size is None else size
+        self.chosen = sampled(keys, drawn, request.seed, partial(was_executed, view))
+        if size is None or len(self.chosen) < size:
+            self.executions = len(self.chosen)
 
     @property
     def seconds(self) -> float:
@@ -134,9 +144,7 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
             view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
         ) as replayer:
             course.notes = replayer.notes
-            everything = executed(view)
-            course.executions = len(everything)
-            course.chosen = everything if request.sample is None else sampled(everything, request.sample, request.seed)
+            course.choose(request, view)
             course.started = time.monotonic()
             with _Bar(console, len(course.chosen)) as bar:
                 async with aclosing(replayer.replay_all(course.chosen)) as found:
@@ -217,7 +225,10 @@ def _outcome(report: TestReport) -> str:
 
 def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
     out = partial(say, Console())
-    of = f"{summary.replayed + len(course.tally.not_run)} of {course.executions} pairs that were executed"
+    all_in_all = f"{course.tested} pairs that were tested"
+    if course.executions is not None:
+        all_in_all = f"{course.executions} pairs that were executed"
+    of = f"{summary.replayed + len(course.tally.not_run)} of {all_in_all}"
     out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
     out(f"same        {summary.same}{_share(summary)}")
     more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
@@ -269,6 +280,7 @@ def _as_json(found: Replayed) -> dict[str, Any]:
 def _all_as_json(request: Request, course: _Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
     return {
         "run": str(request.folder),
+        "tested": course.tested,
         "executions": course.executions,
         "chosen": len(course.chosen),
         "sample": request.sample,
