@@ -94,12 +94,14 @@ class Shelf:
         self._records = records
         self._piece_bytes = piece_bytes
         self._open: list[bytes] = []
+        self._open_bytes = 0
 
     def add(self, record: bytes) -> tuple[int, int]:
         """Take in one record in JSON; return the numbers of its piece and of its place therein."""
         place = (len(self.pieces), len(self._open))
         self._open.append(record)
-        if len(self._open) >= self._records or sum(map(len, self._open)) >= self._piece_bytes:
+        self._open_bytes += len(record)
+        if len(self._open) >= self._records or self._open_bytes >= self._piece_bytes:
             self.flush()
         return place
 
@@ -111,7 +113,7 @@ class Shelf:
         piece = Piece(self._spool.put(packed), len(packed), len(self._open))
         self.pieces.append(piece)
         self.page_bytes += piece.page_bytes
-        self._open = []
+        self._open, self._open_bytes = [], 0
 
     def encoded(self, count: int) -> Iterator[tuple[str, str]]:
         """Yield the first `count` pieces, each with its name in the page."""
