@@ -58,6 +58,7 @@ OWNERS = {
     "uvicorn": {"review/server.py"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "rich.console": {"cli/console.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -119,7 +120,7 @@ def test_a_third_party_library_has_one_owner(library: str) -> None:
     users = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        if any(name.split(".")[0] == library for name in _imported(path))
+        if any(f"{name}.".startswith(f"{library}.") for name in _imported(path))
     }
     foreign = {user for user in users if user not in OWNERS[library] and user.split("/")[0] not in OWNERS[library]}
     assert not foreign, f"{library} belongs to {OWNERS[library]}, but {foreign} import it too"

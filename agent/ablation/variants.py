@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from agent.errors import ConfigError
 from agent.graph import Variant, load_variant, variant_names
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 
 REFERENCE = "full"
 """The variant that all others are compared with where none is named (paper, Table VI)."""
 
 _WITHOUT = "-without-"
+_TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
 
 
 def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
@@ -20,7 +22,7 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     A name is that of a variant, a YAML file, or `VARIANT-without-NODE`, also with several nodes.
 
     Raises:
-        ConfigError: a name is unknown, or two variants have the same.
+        ConfigError: a name is unknown, is a table's, or two variants have the same.
         GraphError: a description is malformed, or a node cannot be left out.
     """
     if not names:
@@ -28,7 +30,9 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     chosen: dict[str, Variant] = {}
     for name in names:
         variant = _variant(name.strip())
-        if folder_name(variant) in map(folder_name, chosen.values()):
+        if _place(variant).removesuffix(".tmp") in _TABLES:
+            raise ConfigError(f"the folder of a variant named {variant.name!r} would be where a table goes: rename it")
+        if _place(variant) in map(_place, chosen.values()):
             raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
         chosen[variant.name] = variant
     return list(chosen.values())
@@ -54,6 +58,11 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
 def folder_name(variant: Variant) -> str:
     """Return the name of the variant's folder: its own name without what file names cannot hold."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
+
+
+def _place(variant: Variant) -> str:
+    """Return what tells folders apart on every file system."""
+    return folder_name(variant).casefold()
 
 
 def _variant(name: str) -> Variant:

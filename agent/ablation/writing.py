@@ -13,9 +13,9 @@ from agent.ablation.sections import Section, remarks, sections
 from agent.ablation.table import AblationTable, Row
 from agent.datasets.encoding import dumps
 from agent.store.documents import flatten, replacing
-from agent.store.files import ABLATION
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 
-JSON, CSV, MARKDOWN = ABLATION, "ablation.csv", "ablation.md"
+JSON, CSV, MARKDOWN = ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 _FORMULA = tuple("=+-@\t\r")
 
 

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
-
-from agent.errors import AgentError, RunStopped
+from typing import Any, NoReturn
 
 DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
+_INTERRUPTED = b"Interrupted.\n"
+_OF_CTRL_C = 130  # what Typer makes of a KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command line; an error is a message and an exit code, not a traceback."""
-    from agent.cli.app import app
-
+    """Run the command line; an error or Ctrl-C is a message and an exit code, not a traceback."""
+    handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is to be ignored
+    if handles:
+        # there is nothing to clean up yet, and an import that is interrupted may print a traceback and go on
+        signal.signal(signal.SIGINT, _leave)
+        # later Python would put the system's way, death by signal, in the place of ours
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
+        _run(handles)
+    except KeyboardInterrupt:
+        code: Any = _OF_CTRL_C
+    except SystemExit as leaving:
+        code = leaving.code
+    if handles:
+        signal.signal(signal.SIGINT, _leave)
+    if code == _OF_CTRL_C:
+        os.write(2, _INTERRUPTED)
+        code = STOPPED
+    sys.exit(code)
+
+
+def _run(handles: bool) -> NoReturn:
+    from agent.cli.app import app
+    from agent.cli.text import plain
+    from agent.errors import AgentError, RunStopped
+
+    for stream in (sys.stdout, sys.stderr):
+        # what the terminal cannot show is shown as an escape
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        if handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app(prog_name="agent")
     except AgentError as error:
-        from agent.cli.text import plain
-
         print(f"agent: {plain(str(error))}", file=sys.stderr)
         sys.exit(STOPPED if isinstance(error, RunStopped) else WRONG_USAGE)
     except BrokenPipeError:
         # the reader of our output is gone (agent show … | head); Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(DONE)
+    sys.exit(DONE)
+
+
+def _leave(*_: object) -> NoReturn:
+    os.write(2, _INTERRUPTED)
+    os._exit(STOPPED)

@@ -7,7 +7,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from agent.ablation.variants import choose_reference, choose_variants
 from agent.ablation.work import work_of
 from agent.ablation.writing import CSV, JSON, MARKDOWN, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.console import Console
 from agent.cli.effects import tell_without_effect
 from agent.cli.progress import Displays
 from agent.cli.run_options import RunOptions

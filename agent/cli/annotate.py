@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED, stories
+from agent.cli.console import Console
 from agent.cli.effects import tell_without_effect
 from agent.cli.progress import Display
 from agent.cli.run_options import RunOptions

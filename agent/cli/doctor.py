@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from agent import __version__
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import print_json, say

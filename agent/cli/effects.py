@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-
+from agent.cli.console import Console
 from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.graph import Variant, load_variant, readers, roles

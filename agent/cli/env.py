@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rich.console import Console
-
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import one_line, print_json, say

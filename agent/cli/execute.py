@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import plain, print_json
@@ -45,7 +45,7 @@ def run(
     told = Console(stderr=True)
 
     async def execute() -> tuple[Ran, Mapping[str, str]]:
-        backend = await choose(config.sandbox, lambda line: told.print(plain(line), markup=False, highlight=False))
+        backend = await choose(config.sandbox, lambda line: told.print(plain(line)))
         async with AsyncExitStack() as ends:
             ends.push_async_callback(backend.close)
             session = SandboxSession(backend)
@@ -73,10 +73,10 @@ async def _run(
         requirements = [found for found in wanted if found is not None]
         if not requirements:
             return result, report, first
-        told.print(plain(f"installing {', '.join(requirements)}"), markup=False, highlight=False)
+        told.print(plain(f"installing {', '.join(requirements)}"))
         environment = await session.environment([*(first.requirements if first else ()), *requirements])
     except DependencyUnavailable as error:
-        told.print(plain(str(error)), markup=False, highlight=False)
+        told.print(plain(str(error)))
         return result, report, first
     result = await session.run(language.job(program, environment=environment.key, timeout=timeout))
     return result, language.report(program, result), environment
@@ -133,15 +133,15 @@ def _as_json(
 def _print(report: TestReport, result: RunResult) -> None:
     console = Console(soft_wrap=True)
     for case in report.cases:
-        console.print(plain(f"{case.outcome.value:<8} {case.name}"), markup=False, highlight=False)
+        console.print(plain(f"{case.outcome.value:<8} {case.name}"))
         if case.message:
-            console.print(plain("         " + case.message.replace("\n", "\n         ")), markup=False, highlight=False)
+            console.print(plain("         " + case.message.replace("\n", "\n         ")))
     if report.message:
-        console.print(plain(report.message), markup=False, highlight=False)
+        console.print(plain(report.message))
     for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
         if text.strip():
-            console.print(f"--- {name}\n{plain(text.rstrip())}", markup=False, highlight=False)
+            console.print(f"--- {name}\n{plain(text.rstrip())}")
     cause = "" if report.cause is None else f" (cause: {report.cause.value})"
     cases = counted(len(report.cases), "case")
     counts = f"{report.passed} passed, {report.failed} failed, {counted(report.errors, 'error')} of {cases}"
-    console.print(f"{report.status.value}{cause}: {counts} in {result.seconds:.2f} s", markup=False, highlight=False)
+    console.print(f"{report.status.value}{cause}: {counts} in {result.seconds:.2f} s")

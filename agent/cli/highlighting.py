@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from agent.cli.console import Console
 from agent.cli.text import plain
 
 # an hour of colouring is of no use to anybody: hostile text is made to take its time
@@ -30,8 +29,16 @@ class Page:
     """Writes titles, text and code; with colours where `console` is a terminal that is to have them."""
 
     def __init__(self, console: Console) -> None:
-        self._print = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        self._console = console
         self._colours = console.is_terminal and not console.no_color
+
+    def _print(self, text: str | Text, style: str | None = None, end: str = "\n") -> None:
+        styled = self._console.is_terminal and style is not None and len(text) <= _LONGEST
+        if isinstance(text, str) and not styled:
+            # rich takes ten seconds for a megabyte of short lines
+            self._console.file.write(text + end)
+        else:
+            self._console.print(text, style=style, end=end, soft_wrap=True)
 
     def title(self, text: str) -> None:
         """Begin a section."""

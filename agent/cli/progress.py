@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from agent.cli.console import Console
 from agent.cli.summary import money
 from agent.cli.text import one_line, say
 from agent.events import Event, Note, PairFinished, RunStarted

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
 from agent.cli.text import one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, executed, replaying, sampled
+from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, replaying, sampled, tested, was_executed
 from agent.replay.records import Key
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
@@ -118,23 +118,36 @@ def _replay_one(request: Request, view: RunView, conditions: Conditions, config:
 
 @dataclass
 class _Course:
-    """How far replaying a run has come."""
+    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
+
+    `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
+    """
 
     tally: Tally = field(default_factory=Tally)
-    executed: Sequence[Key] = ()
+    tested: int = 0
+    executed: int | None = None
     chosen: Sequence[Key] = ()
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.monotonic)
 
+    def choose(self, request: Request, view: RunView) -> None:
+        """Choose what is replayed."""
+        keys = tested(view)
+        self.tested = len({pair_id for pair_id, _ in keys})
+        size = self.tested if request.sample is None else request.sample
+        self.chosen = sampled(keys, size, request.seed, partial(was_executed, view))
+        if request.sample is None or self.drawn < size:
+            self.executed = self.drawn
+
     @property
-    def pairs(self) -> int:
-        """How many pairs were executed in the run."""
-        return len({pair_id for pair_id, _ in self.executed})
+    def drawn(self) -> int:
+        """How many pairs were chosen."""
+        return len({pair_id for pair_id, _ in self.chosen})
 
     @property
     def rounds(self) -> bool:
-        """Whether some were in several rounds."""
-        return self.pairs < len(self.executed)
+        """Whether some of these are in several rounds."""
+        return self.drawn < len(self.chosen)
 
     @property
     def seconds(self) -> float:
@@ -149,9 +162,7 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
             view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
         ) as replayer:
             course.notes = replayer.notes
-            course.executed = course.chosen = executed(view)
-            if request.sample is not None:
-                course.chosen = sampled(course.executed, request.sample, request.seed)
+            course.choose(request, view)
             course.started = time.monotonic()
             with _Bar(console, len(course.chosen)) as bar:
                 async with aclosing(replayer.replay_all(course.chosen)) as found:
@@ -233,15 +244,15 @@ def _outcome(report: TestReport) -> str:
 def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
     out = partial(say, Console())
     done = summary.replayed + len(course.tally.not_run)
-    drawn = "" if request.sample is None else f" (a random sample, seed {request.seed})"
-    executed = counted(course.pairs, "pair that was executed", "pairs that were executed")
-    if course.rounds:
-        chosen = len({pair_id for pair_id, _ in course.chosen})
-        of = f"{counted(done, 'round')} of {chosen:,} of {executed}"
-        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
+    if course.executed is None:
+        pairs = counted(course.tested, "pair that was tested", "pairs that were tested")
     else:
-        of, alike = f"{done:,} of {executed}", f"{summary.same:,}"
-    out(f"replayed    {of}{drawn}")
+        pairs = counted(course.executed, "pair that was executed", "pairs that were executed")
+    of, alike = f"{done:,} of {pairs}", f"{summary.same:,}"
+    if course.rounds:
+        of = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}"
+        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
+    out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
     out(f"same        {alike}{_share(summary, ' over pairs' * course.rounds)}")
     more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
     out(f"different   {summary.different}{more}")
@@ -292,7 +303,8 @@ def _as_json(found: Replayed) -> dict[str, Any]:
 def _all_as_json(request: Request, course: _Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
     return {
         "run": str(request.folder),
-        "executions": len(course.executed),
+        "tested": course.tested,
+        "executions": None if course.executed is None else len(course.chosen),
         "chosen": len(course.chosen),
         "sample": request.sample,
         "seed": request.seed,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agent.cli.console import Console
 from agent.cli.text import print_json, say
 from agent.report import Report, Written
 from agent.report.collect import Kept

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.progress import track
 
+from agent.cli.console import Console
 from agent.cli.text import plain, print_json, say
 from agent.errors import UsageError
 from agent.review.desk import Desk

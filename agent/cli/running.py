@@ -3,30 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from agent.cli import STOPPED
+
 T = TypeVar("T")
+_ENDING = b"What is at work is being ended. Once more, and it is left as it is.\n"
 
 
 def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns; a terminate signal ends it in the same way as Ctrl-C.
+    """Return what the work returns; Ctrl-C and a terminate signal end it, and a third one the process.
 
     Raises:
         KeyboardInterrupt: it was ended; sandboxes and files are closed by then.
     """
-    try:
-        return asyncio.run(_ended_by_signals(work))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    signals = _Signals()
+    with signals.handled():
+        try:
+            result = asyncio.run(signals.ending(work))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+    if signals.count:
+        raise KeyboardInterrupt
+    return result
 
 
-async def _ended_by_signals(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.current_task()
-    assert task is not None
-    # Ctrl-C is handled by asyncio.run itself
-    with suppress(NotImplementedError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await work
+class _Signals:
+    """Cancels the work at the first signal. asyncio's own way leaves it half ended at the second."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task: asyncio.Task[Any] | None = None
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Take the signals, but for those that this process was started to ignore."""
+        names = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+        usual = {name: signal.signal(name, self._take) for name in names}
+        try:
+            yield
+        finally:
+            for name, handler in usual.items():
+                signal.signal(name, handler)
+
+    async def ending(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await the work, unless a signal came before it."""
+        self._task = asyncio.current_task()
+        if self.count:
+            work.close()
+            raise asyncio.CancelledError
+        return await work
+
+    def _take(self, *_: object) -> None:
+        self.count += 1
+        if self.count > 2:
+            os._exit(STOPPED)
+        if self.count == 2:
+            os.write(2, _ENDING)
+        elif self._task is not None and not self._task.done():
+            self._task.cancel()
+            # it may be waiting, with nothing to wake it up
+            self._task.get_loop().call_soon_threadsafe(lambda: None)

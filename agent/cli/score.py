@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.score_tables import LEGEND, tables
 from agent.cli.text import say
 from agent.scoring.estimates import Words
@@ -33,7 +34,8 @@ def run(
     with Console(stderr=True).status("scoring"):
         found = report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
-        typer.echo(found.model_dump_json(by_alias=True))
+        # in ASCII, which every terminal and pipe takes
+        typer.echo(json.dumps(json.loads(found.model_dump_json(by_alias=True))))
         return
     console = Console()
     for title, table in tables(found):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agent.cli.console import Console
 from agent.config import SandboxConfig
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import limits

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from agent.cli.console import Console
 from agent.cli.highlighting import Page
 from agent.cli.shortening import shortened
 from agent.cli.story import Ran, happenings

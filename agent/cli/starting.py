@@ -7,8 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from agent.cli.console import Console
 from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from agent.cli.console import Console
 
 _KEPT = frozenset("\n\t")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -43,4 +43,4 @@ def print_json(document: Any) -> None:
 
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
-    console.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(plain(text), style=style, soft_wrap=True)

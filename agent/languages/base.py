@@ -132,7 +132,11 @@ class Language(Protocol):
         ...
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Read a run: per-case outcomes, status, and who failed."""
+        """Read a run: per-case outcomes, status, and who failed.
+
+        Raises:
+            MalformedProgram: the program, from somebody's evidence, is none that `insert` made, and cannot be read.
+        """
         ...
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.replay.conditions import Conditions
 from agent.replay.outcome import Difference, differences
-from agent.replay.records import Recorded, executed, sampled
+from agent.replay.records import Recorded, executed, sampled, tested, was_executed
 from agent.replay.replayer import NotRun, Replayed, Replayer, replaying
 from agent.replay.tally import Reproducibility, Tally
 
@@ -21,4 +21,6 @@ __all__ = [
     "executed",
     "replaying",
     "sampled",
+    "tested",
+    "was_executed",
 ]

@@ -24,11 +24,14 @@ _OF_THE_IMAGE = ("image", "image_id")
 class Conditions:
     """What a manifest says of a run's sandboxes.
 
-    `config` holds what decides outcomes: backend, interpreter, limits, times, mounts. A requirements file is not among
-    it: a lock names all that it led to. `described` is what the backend said of itself, `notes` are for the user.
+    `config` holds what decides outcomes: backend, interpreter, limits, times. A requirements file is not among it: a
+    lock names all that it led to. Nor are the run's `image` and `mounts`, which reach for this machine: whoever replays
+    has to give them again. `described` is what the backend said of itself, `notes` are for the user.
     """
 
     config: Config
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
     described: Mapping[str, str] = field(default_factory=dict)
     package: str | None = None
     notes: tuple[str, ...] = ()
@@ -59,16 +62,36 @@ class Conditions:
             sandbox.pop("image", None)
         pipeline = {name: value for name, value in _mapping(identity.get("pipeline")).items() if name in _TIMES}
         config = _config(sandbox, pipeline)
+        again = config.sandbox
+        config = config.model_copy(update={"sandbox": again.model_copy(update={"image": None, "mount_ro": ()})})
         package = _mapping(environment.get("versions")).get(_PACKAGE)
-        notes = tuple(_notes(manifest, config, bool(limits)))
-        return cls(config, described, None if package is None else str(package), notes)
+        notes = tuple(_notes(manifest, bool(limits)))
+        return cls(config, again.image, again.mount_ro, described, None if package is None else str(package), notes)
+
+    def check(self, config: Config) -> None:
+        """Refuse settings that lack what is not taken from a manifest, which anybody may have written.
+
+        Raises:
+            NotReplayable: the run had an image, or was shown files of its machine, and they are not given again.
+        """
+        sandbox = config.sandbox
+        if self.image is not None and sandbox.image is None and sandbox.backend != "bwrap":
+            raise NotReplayable(
+                f"the run's programs ran in the image {shown(self.image)}, which no folder can ask for: if you trust "
+                f"it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
+            )
+        if self.mounts and not sandbox.mount_ro:
+            raise NotReplayable(
+                f"the run's programs were shown {shown(' '.join(self.mounts))}, which no folder can ask for: if they "
+                f"may read this here, give it again (--mount-ro HOST:BOX)"
+            )
 
     def changes(self, config: Config, backend: SandboxBackend) -> list[str]:
         """Return a line for everything that is otherwise now, as in `python: '3.11.2' then, '3.12.1' now`.
 
         Of another backend only what both say of themselves is compared.
         """
-        then = {"package": self.package, **self.described, **_settings(self.config)}
+        then = {"package": self.package, **self.described, **_settings(self.config), "mount_ro": self.mounts}
         now = {"package": version(_PACKAGE), **backend.describe(), **_settings(config)}
         other = then.get("backend") != now.get("backend")
         names = [name for name in dict.fromkeys((*then, *now)) if not other or (name in then and name in now)]
@@ -87,6 +110,13 @@ class Conditions:
         )
 
 
+def given(config: Config) -> list[str]:
+    """Return a line for all that programs have of this machine at the user's word."""
+    sandbox = config.sandbox
+    image = [] if sandbox.image is None else [f"programs run in the image {sandbox.image}, as you say"]
+    return [*image, *(f"programs are shown {mount}, as you say" for mount in sandbox.mount_ro)]
+
+
 def _settings(config: Config) -> dict[str, Any]:
     sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer", "era"})
     return {**sandbox, **config.pipeline.model_dump(include=set(_TIMES))}
@@ -98,7 +128,7 @@ def _environment(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((each for each in reversed(found) if isinstance(each, Mapping) and each.get("sandbox")), {})
 
 
-def _notes(manifest: Mapping[str, Any], config: Config, limits: bool) -> Iterator[str]:
+def _notes(manifest: Mapping[str, Any], limits: bool) -> Iterator[str]:
     for change in manifest.get("changes", ()):
         change = _mapping(change)
         name = str(change.get("what", ""))
@@ -107,8 +137,6 @@ def _notes(manifest: Mapping[str, Any], config: Config, limits: bool) -> Iterato
             yield f"{name} changed while the run was made, from {before} to {now}; it is taken for {now}"
     if not limits:
         yield "the run did not record its limits: today's defaults hold"
-    for mount in config.sandbox.mount_ro:
-        yield f"programs are shown {mount}, as they were"
 
 
 def _config(sandbox: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Config:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from agent.errors import NotReplayable
 from agent.languages.base import Language, MalformedProgram, Program
@@ -94,21 +95,46 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
     )
 
 
+def tested(view: RunView) -> list[Key]:
+    """Return every pair and round with a test report, in the order of their ids. Not all of them were executed.
+
+    Raises:
+        RunFolderError: the run is damaged.
+    """
+    return sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
+
+
+def was_executed(view: RunView, key: Key) -> bool:
+    """Tell whether a pair and round has an execution; reads its evidence.
+
+    Raises:
+        RunFolderError: the run is damaged.
+    """
+    evidence = view.evidence(*key)
+    return evidence is not None and bool(evidence.executions)
+
+
 def executed(view: RunView) -> list[Key]:
     """Return every pair and round with an execution, in the order of their ids. Reads all of the evidence.
 
     Raises:
         RunFolderError: the run is damaged.
     """
-    tested = sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
-    return [key for key in tested if (evidence := view.evidence(*key)) is not None and evidence.executions]
+    return [key for key in tested(view) if was_executed(view, key)]
 
 
-def sampled(keys: Sequence[Key], size: int, seed: int) -> list[Key]:
-    """Return a random sample of so many pairs, each with all of its rounds, in the order of the keys."""
-    pairs = list(dict.fromkeys(pair_id for pair_id, _ in keys))
-    drawn = frozenset(random.Random(seed).sample(pairs, min(size, len(pairs))))
-    return [key for key in keys if key[0] in drawn]
+def sampled(keys: Sequence[Key], size: int, seed: int, counts: Callable[[Key], bool] = lambda _key: True) -> list[Key]:
+    """Return the keys that count of a random sample of so many pairs which have any, in their order; all if no more do.
+
+    Only those are asked about that are drawn.
+    """
+    rounds: dict[str, list[Key]] = {}
+    for key in keys:
+        rounds.setdefault(key[0], []).append(key)
+    order = random.Random(seed).sample(list(rounds), len(rounds))
+    drawn = islice(filter(None, ([key for key in rounds[each] if counts(key)] for each in order)), size)
+    chosen = {key for of_pair in drawn for key in of_pair}
+    return [key for key in keys if key in chosen]
 
 
 def _commands(evidence: Evidence, execution: Execution) -> Iterator[tuple[str, ...]]:

@@ -17,8 +17,8 @@ from agent.errors import (
     UnsupportedLanguage,
 )
 from agent.languages import built_in_languages
-from agent.languages.base import Language, Program
-from agent.replay.conditions import Conditions
+from agent.languages.base import Language, MalformedProgram, Program
+from agent.replay.conditions import Conditions, given
 from agent.replay.outcome import Difference, differences
 from agent.replay.records import Key, Recorded, recorded
 from agent.sandbox.base import Environment, Keeping, SandboxBackend
@@ -121,7 +121,7 @@ class Replayer:
         self._again = again
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
         self._same_interpreter = conditions.same_interpreter(backend)
-        self.notes: tuple[str, ...] = (*conditions.notes, *conditions.changes(config, backend))
+        self.notes: tuple[str, ...] = (*conditions.notes, *given(config), *conditions.changes(config, backend))
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> Replayed:
         """Run an execution of a pair again, by default the last one, and compare.
@@ -216,7 +216,11 @@ class Replayer:
             result = await session.run(job)
         finally:
             await session.close()
-        return _Ended(what.language.report(what.program, result), result.seconds, tuple(notes))
+        try:
+            report = what.language.report(what.program, result)
+        except MalformedProgram as error:
+            raise NotReplayable(f"pair {what.recorded.pair.id!r}: its recorded program is none: {error}") from error
+        return _Ended(report, result.seconds, tuple(notes))
 
 
 @asynccontextmanager
@@ -231,11 +235,13 @@ async def replaying(
     """Give a replayer over a backend as the run had it, or as `config` says; `progress` is given lines for the user.
 
     Raises:
-        NotReplayable: the run executed nothing, or by a backend of its own.
+        NotReplayable: the run executed nothing, or by a backend of its own; or with an image or files of its machine
+            that `config` does not give again.
         SandboxUnavailable: there is no such sandbox here.
     """
     conditions = conditions or Conditions.of(view.manifest)
     config = config or conditions.config
+    conditions.check(config)
     backend = await choose(config.sandbox, progress, backends=LOCKED)
     try:
         yield Replayer(view, backend, conditions, config=config, concurrency=concurrency)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Literal
+from typing import Literal
 
-from agent.report.archive import Shelf
+from agent.report.archive import Shelf, Spool, is_full
 from agent.report.document import Figures
 from agent.report.figures.base import Seen, as_one
 from agent.report.records import SharedTexts, evidence, row, story
@@ -25,14 +25,19 @@ _CLASSES = ("evidence-a", "evidence-b", "evidence-c")
 
 
 class Collection:
-    """Rows, stories and evidence, put away compressed; `annotated` is how many annotations were seen."""
+    """Rows, stories and evidence, put away compressed; `annotated` is how many annotations were seen.
 
-    def __init__(self, spool: IO[bytes]) -> None:
+    Evidence that can no longer fit into a page of `max_bytes` is let go at once.
+    """
+
+    def __init__(self, spool: Spool, max_bytes: int) -> None:
         self.rows = Shelf("rows", spool, records=_ROWS_IN_A_PIECE)
         # by number of records alone: rows say nothing of where their story is
         self.stories = Shelf("stories", spool, records=STORIES_IN_A_PIECE, piece_bytes=1 << 62)
         self.evidence = {name: Shelf(name, spool, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES}
         self.shared = SharedTexts()
+        self._all = [self.rows, self.stories, *self.evidence.values()]
+        self._max_bytes = max_bytes
         self.annotated = 0
         self.with_evidence = 0
         self.not_asked_for = 0
@@ -44,7 +49,10 @@ class Collection:
         if seen.evidence is not None:
             if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
                 shelf = self.evidence[_class(seen)]
-                place = (shelf.name, *shelf.add(evidence(seen.evidence, self.shared)))
+                if is_full(shelf, self._all, self._max_bytes):
+                    place = (shelf.name, len(shelf.pieces), 0)
+                else:
+                    place = (shelf.name, *shelf.add(evidence(seen.evidence, self.shared)))
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1
@@ -53,28 +61,29 @@ class Collection:
 
     def shelves(self) -> list[Shelf]:
         """Return all shelves, the dearest first."""
-        shelves = [self.rows, self.stories, *self.evidence.values()]
-        for shelf in shelves:
+        for shelf in self._all:
             shelf.flush()
-        return shelves
+        return self._all
 
 
 def collect(
     run: RunView,
-    spool: IO[bytes],
+    spool: Spool,
     figures: Figures,
     *,
     gold: Mapping[str, int] | None = None,
     kept: Kept = "all",
+    max_bytes: int,
     on_progress: Progress | None = None,
 ) -> Collection:
-    """Show every pair of a run to the figures and put its records away.
+    """Show every pair of a run to the figures and put its records away, for a page of `max_bytes`.
 
     Raises:
+        StorageError: the spool cannot be written.
         RunFolderError: the folder is damaged.
         InputError: its input is damaged.
     """
-    found = Collection(spool)
+    found = Collection(spool, max_bytes)
     total = len(run.index.done())
     of_pairs, of_annotations = figures.of_pairs, figures.of_annotations
     for pair, rounds in _annotated(run, gold or {}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from agent.errors import RunFolderError
 from agent.store import files
 
 _FIRST = "full"
+_FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def find_run(folder: Path) -> Place:
         return Place(folder, own, ablation)
     names = [_FIRST, *(row.variant for row in ablation.rows)]
     for name in names:
-        # a name from a file: it may not lead out of the folder
-        if name == Path(name).name and (folder / name / files.MANIFEST).is_file():
+        # a name from a file, and perhaps a link beside it: neither may lead out of the folder
+        if _FOLDER.fullmatch(name) and not (folder / name).is_symlink() and (folder / name / files.MANIFEST).is_file():
             return Place(folder / name, f"{own}/{name}", ablation)
     raise RunFolderError(f"{folder}: holds {files.ABLATION}, but the folder of none of its runs ({', '.join(names)})")

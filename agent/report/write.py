@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from agent.ablation.reading import Ablation
 from agent.datasets.encoding import dumps
-from agent.report.archive import Shelf, fitting
+from agent.report.archive import Shelf, Spool, fitting, spool_beside
 from agent.report.charts import Block
 from agent.report.collect import STORIES_IN_A_PIECE, Collection, Kept, Progress, collect
 from agent.report.document import Figures
@@ -66,24 +65,35 @@ class Report:
             InputError: its input is damaged.
             StorageError: the file cannot be written; an earlier one is whole.
         """
+        with spool_beside(path) as spool:
+            return self._through(path, spool, on_progress)
+
+    def _through(self, path: Path, spool: Spool, on_progress: Progress | None) -> Written:
         pairs = sum(1 for _ in self.run.pairs())
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
         figures = Figures(Funnel(pairs))
-        with tempfile.TemporaryFile() as spool:
-            found = collect(self.run, spool, figures, gold=self.gold, kept=self.kept, on_progress=on_progress)
-            document = {
-                "name": self.title or self.run.path.resolve().name,
-                "subtitle": _subtitle(self.run.manifest, pairs, rounds),
-                "cards": figures.cards(rounds),
-                "sections": figures.sections(self.run.manifest, self.ablation, self.against_gold),
-                "columns": COLUMNS,
-                "bins": [bin_name(number) for number in range(BINS)],
-                "stories_in_a_piece": STORIES_IN_A_PIECE,
-                "rounds": rounds,
-            }
-            return self._write(path, document, found, spool)
+        found = collect(
+            self.run,
+            spool,
+            figures,
+            gold=self.gold,
+            kept=self.kept,
+            max_bytes=self.max_bytes,
+            on_progress=on_progress,
+        )
+        document = {
+            "name": self.title or self.run.path.resolve().name,
+            "subtitle": _subtitle(self.run.manifest, pairs, rounds),
+            "cards": figures.cards(rounds),
+            "sections": figures.sections(self.run.manifest, self.ablation, self.against_gold),
+            "columns": COLUMNS,
+            "bins": [bin_name(number) for number in range(BINS)],
+            "stories_in_a_piece": STORIES_IN_A_PIECE,
+            "rounds": rounds,
+        }
+        return self._write(path, document, found, spool)
 
-    def _write(self, path: Path, document: dict[str, Any], found: Collection, spool: IO[bytes]) -> Written:
+    def _write(self, path: Path, document: dict[str, Any], found: Collection, spool: Spool) -> Written:
         shared = Shelf("shared", spool, records=len(found.shared.texts) + 1)
         for text in found.shared.texts:
             shared.add(dumps(text))

@@ -12,6 +12,8 @@ REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
 ABLATION = "ablation.json"
 """In the folder that holds the runs of an ablation."""
+ABLATION_CSV = "ablation.csv"
+ABLATION_MARKDOWN = "ablation.md"
 
 # What a run that was killed while it was made may have left (hidden files besides; `.tmp`: by earlier versions).
 UNFINISHED = frozenset(

@@ -67,7 +67,15 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_names_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
-    for number, name in enumerate(("a b", "a/b")):
+    for number, name in enumerate(("a b", "A/b")):
         (tmp_path / f"{number}.yaml").write_text(f"name: {name!r}\n{JUDGE}")
     with pytest.raises(ConfigError, match="a folder of its own"):
         choose_variants([str(tmp_path / "0.yaml"), str(tmp_path / "1.yaml")])
+
+
+@pytest.mark.parametrize("name", ["ablation.json", "Ablation.CSV", "ablation.md.tmp", "/ablation.json"])
+def test_no_variant_takes_the_place_of_a_table(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "v.yaml"
+    path.write_text(f"name: {name!r}\n{JUDGE}")
+    with pytest.raises(ConfigError, match="would be where a table goes: rename it"):
+        choose_variants([str(path)])

@@ -51,6 +51,14 @@ def test_a_model_that_does_not_answer_makes_it_fail_with_the_reason(agent: Comma
     assert "sk-x-secret" not in ended.out
 
 
+def test_what_a_server_says_is_shown_as_it_is(agent: Commands) -> None:
+    with ChatServer(unauthorized("Wrong key [a:x:b]")) as server:
+        ended = agent(
+            "doctor", "--quick", "--model", "m", "--base-url", server.url, OPENAI_API_KEY="sk-x-secret", **ALONE
+        )
+    assert "Wrong key [a:x:b]" in ended.out
+
+
 def test_a_model_without_a_key_is_a_finding_beside_the_others(agent: Commands) -> None:
     ended = agent("doctor", "--quick", "--model", "gpt-4o-mini", "--json", **ALONE)
     assert ended.code == 1

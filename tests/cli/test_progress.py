@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
+from agent.cli.console import Console
 from agent.cli.progress import Display
 from agent.events import Note, PairFinished, RunStarted
 from agent.types import Annotation, ErrorInfo, Usage

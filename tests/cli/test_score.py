@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import Commands
 from tests.scoring.runs import annotated, make_error, review, sample_of, write_run
 
-HOSTILE = "\x1b[31m\u202e[bold]x"
+HOSTILE = "\x1b\u202e:x:[b]"
 
 
 def words(text: str) -> list[str]:
@@ -78,7 +78,7 @@ def test_reviewers_are_compared_and_a_sample_of_theirs_estimates_the_run(agent: 
     assert "run: estimates for all 60 pairs, from 30 sampled (" in ended.out
     assert "2 not yet" in ended.out
     assert not set("\x1b\u202e") & set(ended.out + ended.err)
-    assert "[bold]x" in ended.out
+    assert ":x:[b]" in ended.out
 
 
 def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(agent: Commands) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request
@@ -54,6 +55,17 @@ def test_text_of_strangers_cannot_steer_the_terminal(agent: Commands) -> None:
     for ended in shown:
         assert not set(HOSTILE) & {"\x1b", "\u202e", "\x07"} & set(ended.out + ended.err)
     assert "\\x1b[31m\\u202e\\x07" in shown[1].out
+
+
+def test_code_is_shown_character_by_character(agent: Commands) -> None:
+    code = "def middle(xs, a, x, b):\n    return xs[a:x:b]\n"
+    rows = [{"id": "1", "query": "take xs[a:x:b]", "code": code}]
+    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "single_llm", "--model", "heuristic")
+    plain, coloured = agent("show", "run", "1").out, agent("show", "run", "1", FORCE_COLOR="1").out
+    assert code in plain
+    for shown in (plain, re.sub(r"\x1b\[[0-9;]*m", "", coloured)):
+        assert shown.count("xs[a:x:b]") >= 2
+        assert "\N{CROSS MARK}" not in shown
 
 
 def test_json_holds_annotation_and_evidence_as_they_are(agent: Commands) -> None:

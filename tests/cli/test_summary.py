@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
+from agent.cli.console import Console
 from agent.cli.summary import Summary, Tally, as_json, as_table, money
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status, TestReport, Usage
 

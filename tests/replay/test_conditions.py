@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent import Annotator, ScriptedLLM, ScriptedSandbox
+from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, SandboxConfig
 from agent.errors import NotReplayable
-from agent.replay import Conditions
+from agent.replay import Conditions, replaying
+from agent.replay.conditions import given
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.select import limits
+from agent.store.run_view import load_run
+from tests.replay.runs import ADD
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -41,22 +45,69 @@ class Here(ScriptedSandbox):
 
 
 def test_settings_are_those_of_the_run() -> None:
-    given = {"mount_ro": ["/srv/words:/data"], "exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
+    given = {"exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
     found = Conditions.of(manifest(given=given))
     sandbox = found.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
     assert (sandbox.backend, sandbox.python, sandbox.era) == ("bwrap", "3.11", "pair")
-    assert (sandbox.mount_ro, sandbox.exclude_newer) == (("/srv/words:/data",), "2024-12-31")
+    assert sandbox.exclude_newer == "2024-12-31"
     assert sandbox.requirements is None  # the locks hold what the file led to
     assert (found.config.pipeline.test_timeout, found.config.pipeline.command_timeout) == (7.0, 3.0)
-    assert found.notes == ("programs are shown /srv/words:/data, as they were",)
+    assert found.notes == ()
+
+
+def told(config: Config, **sandbox: Any) -> Config:
+    """Return a configuration with settings of the user's."""
+    return Config.model_validate({**config.model_dump(), "sandbox": {**config.sandbox.model_dump(), **sandbox}})
+
+
+def test_an_image_is_never_taken_from_a_folder() -> None:
+    docker = {**DESCRIBED, "backend": "docker", "image": "evil:1"}
+    found = Conditions.of(manifest(docker, given={"image": "evil:1"}))
+    assert found.config.sandbox.image is None
+    for backend in ("docker", "auto"):
+        with pytest.raises(NotReplayable, match=r"ran in the image 'evil:1', .*\(--image NAME\)"):
+            found.check(told(found.config, backend=backend))
+    found.check(told(found.config, backend="bwrap"))
+    again = told(found.config, image="evil:1")
+    found.check(again)
+    assert given(again) == ["programs run in the image evil:1, as you say"]
+    ours = Conditions.of(manifest({**docker, "image": "ours:1"}))
+    ours.check(ours.config)
+    assert given(ours.config) == []
+
+
+def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None:
+    found = Conditions.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}))
+    assert found.config.sandbox.mount_ro == ()
+    with pytest.raises(NotReplayable, match=r"were shown '/root/.ssh:/data', .*\(--mount-ro HOST:BOX\)"):
+        found.check(found.config)
+    other = told(found.config, mount_ro=("/srv/words:/data",))
+    found.check(other)
+    assert given(other) == ["programs are shown /srv/words:/data, as you say"]
+    assert found.changes(other, Here(DESCRIBED))[-1] == (
+        "mount_ro: ('/root/.ssh:/data',) then, ('/srv/words:/data',) now"
+    )
+
+
+@pytest.mark.bwrap
+async def test_replaying_needs_what_a_run_had_of_its_machine(tmp_path: Path) -> None:
+    async with Annotator(
+        model="heuristic", sandbox="bwrap", run_dir=tmp_path / "run", variant="rule_arbiter"
+    ) as annotator:
+        async for _ in annotator.annotate([Pair(id="1", query="add two numbers", code=ADD)]):
+            pass
+    with load_run(tmp_path / "run") as view:
+        view.manifest["identity"]["sandbox"] = {"mount_ro": ["/srv:/data"]}
+        with pytest.raises(NotReplayable, match="--mount-ro"):
+            async with replaying(view):
+                pass
 
 
 def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
     found = Conditions.of(manifest(docker, given={"image": "ours:1"}), "bwrap").config.sandbox
     assert (found.backend, found.image, found.python) == ("bwrap", None, None)
-    assert Conditions.of(manifest(docker, given={"image": "ours:1"})).config.sandbox.image == "ours:1"
     assert Conditions.of(manifest(given={"python": "3.9"}), "docker").config.sandbox.python == "3.9"
 
 

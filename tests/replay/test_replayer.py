@@ -249,6 +249,26 @@ async def test_what_was_never_executed_cannot_be_replayed(tmp_path: Path) -> Non
         assert executed(view) == [("passes", 0)]
 
 
+@pytest.mark.bwrap
+@pytest.mark.parametrize("source", ["x\ud800", "def " * 200_000], ids=["surrogate", "long"])
+async def test_a_recorded_program_that_nobody_can_read_keeps_no_other_from_its_turn(
+    tmp_path: Path, bwrap: BwrapBackend, source: str
+) -> None:
+    run = tmp_path / "run"
+    await make_run(run, bwrap, {"other": PASSES, "strange": PASSES})
+    with load_run(run) as view:
+        evidence = view.evidence("strange")
+    assert evidence is not None
+    rewrite(run, "strange", executions=(evidence.executions[0].model_copy(update={"source": source}),))
+    async with replayer(run, bwrap) as again:
+        found = {each.id: each async for each in again.replay_all([("other", 0), ("strange", 0)])}
+    assert isinstance(found["other"], Replayed)
+    strange = found["strange"]
+    assert isinstance(strange, NotRun)
+    assert strange.error.type == "NotReplayable"
+    assert strange.error.message.startswith("pair 'strange': its recorded program is none: ")
+
+
 async def test_a_broken_sandbox_is_no_outcome(tmp_path: Path) -> None:
     await scripted_run(tmp_path / "run")
     async with replayer(tmp_path / "run", ScriptedSandbox(lambda _job: SandboxError("it broke"))) as again:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.replay import Difference, NotRun, Replayed, Tally, sampled
+from agent.replay.records import Key
 from agent.types import ErrorInfo, Status, TestReport
 
 REPORT = TestReport(status=Status.PASSED)
@@ -73,3 +76,25 @@ def test_a_sample_has_so_many_pairs_with_all_their_rounds_and_is_the_same_for_a_
 def test_another_seed_draws_others() -> None:
     keys = [(str(number), 0) for number in range(1000)]
     assert sampled(keys, 10, 0) != sampled(keys, 10, 1)
+
+
+def test_only_what_is_drawn_is_asked_about() -> None:
+    keys = [(str(number), 0) for number in range(1000)]
+    asked: list[Key] = []
+
+    def counts(key: Key) -> bool:
+        asked.append(key)
+        return int(key[0]) % 2 == 0
+
+    found = sampled(keys, 10, 0, counts)
+    assert found == sorted(key for key in asked if int(key[0]) % 2 == 0)
+    assert len(found) == 10
+    assert len(asked) < 100
+    assert sampled(keys, 1000, 0, counts) == sorted(key for key in keys if int(key[0]) % 2 == 0)
+
+
+def test_every_pair_is_as_likely_to_be_drawn() -> None:
+    keys = [(str(number), 0) for number in range(6)]
+    drawn = Counter(key for seed in range(3000) for key in sampled(keys, 2, seed, lambda key: key[0] != "3"))
+    assert ("3", 0) not in drawn
+    assert all(1050 < count < 1350 for count in drawn.values())

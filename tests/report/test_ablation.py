@@ -153,3 +153,13 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     drawn, effort_block = blocks(found)
     assert "rounds agree" in drawn["tables"][0]["columns"]
     assert "Of 90 questions, 30 went to a model" in effort_block["text"]
+
+
+@pytest.mark.parametrize("name", ["..", "", ".", "link", "inner/../..", "n" * 5000, "a\0b", "\ud800"])
+def test_neither_a_name_nor_a_link_leads_to_the_run_around_an_ablation(tmp_path: Path, name: str) -> None:
+    around = make_run(tmp_path / "around")
+    folder = write(around / "ablation", name)
+    (folder / "inner").mkdir()
+    (folder / "link").symlink_to(around)
+    with pytest.raises(RunFolderError, match="none of its runs"):
+        find_run(folder)

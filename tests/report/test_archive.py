@@ -6,16 +6,22 @@ import base64
 import io
 import json
 import zlib
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.report.archive import Piece, Shelf, fitting
+from agent.report.archive import Piece, Shelf, Spool, fitting
+
+
+def spool(held: bytes = b"") -> Spool:
+    """Return a spool in memory."""
+    return Spool(io.BytesIO(held), Path("page.html"))
 
 
 @given(st.lists(st.text(), max_size=40), st.integers(1, 9), st.integers(1, 200))
 def test_every_record_is_at_its_place(texts: list[str], records: int, piece_bytes: int) -> None:
-    shelf = Shelf("kind", io.BytesIO(b"of another"), records=records, piece_bytes=piece_bytes)
+    shelf = Shelf("kind", spool(b"of another"), records=records, piece_bytes=piece_bytes)
     places = [shelf.add(json.dumps(text).encode()) for text in texts]
     shelf.flush()
     shelf.flush()
@@ -26,8 +32,8 @@ def test_every_record_is_at_its_place(texts: list[str], records: int, piece_byte
 
 
 def test_shelves_share_a_spool() -> None:
-    spool = io.BytesIO()
-    shelves = [Shelf(name, spool, records=2) for name in "ab"]
+    own = spool()
+    shelves = [Shelf(name, own, records=2) for name in "ab"]
     for number in range(5):
         shelves[number % 2].add(str(number).encode())
     for shelf in shelves:
@@ -40,7 +46,7 @@ def test_shelves_share_a_spool() -> None:
 def test_what_is_taken_fits_and_the_next_piece_would_not(sizes: list[list[int]], room: int) -> None:
     shelves = []
     for number, pieces in enumerate(sizes):
-        shelf = Shelf(str(number), io.BytesIO(), records=1)
+        shelf = Shelf(str(number), spool(), records=1)
         shelf.pieces = [Piece(0, size, 1) for size in pieces]
         shelves.append(shelf)
     counts = fitting(shelves, room)

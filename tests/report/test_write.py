@@ -6,12 +6,18 @@ import base64
 import hashlib
 import html
 import re
+import resource
+import signal
+import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.errors import StorageError
 from agent.report import Report, Written
+from agent.report.archive import Spool, spool_beside
 from agent.report.collect import Collection, Kept
 from agent.report.page import ASSETS, embedded
 from agent.store import RunFolder, load_run
@@ -226,5 +232,56 @@ def test_our_scripts_write_no_markup(name: str) -> None:
 
 
 def test_what_is_seen_is_kept_in_pieces_rather_than_in_memory(tmp_path: Path) -> None:
-    with (tmp_path / "spool").open("w+b") as spool:
-        assert [shelf.name for shelf in Collection(spool).shelves()][:2] == ["rows", "stories"]
+    with spool_beside(tmp_path / "r.html") as spool:
+        assert [shelf.name for shelf in Collection(spool, 1000).shelves()][:2] == ["rows", "stories"]
+
+
+def test_evidence_that_can_no_longer_fit_is_not_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = make_run(tmp_path / "run", make_pairs(400))
+    put: list[bytes] = []
+    own = Spool.put
+
+    def spy(spool: Spool, packed: bytes) -> int:
+        put.append(packed)
+        return own(spool, packed)
+
+    monkeypatch.setattr(Spool, "put", spy)
+    pieces = []
+    for room in (0, 100_000_000):
+        put.clear()
+        written, _ = report(many, tmp_path / "r.html", max_bytes=room)
+        pieces.append(len([packed for packed in put if b'"exchanges"' in zlib.decompress(packed)]))
+    assert written.with_evidence == 400
+    assert pieces[0] == 3, "of each kind the first piece, whose size is known once it is there"
+    assert pieces[1] >= 400 / 40
+
+
+def test_the_disk_of_the_page_is_what_a_report_takes_room_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    written, _ = report(run, tmp_path / "r.html")
+    assert written.path.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+@pytest.mark.parametrize("target", ["nowhere/r.html", "folder"])
+def test_a_page_that_cannot_be_written_is_told_before_the_run_is_read(run: Path, tmp_path: Path, target: str) -> None:
+    (tmp_path / "folder").mkdir()
+    told: list[int] = []
+    with load_run(run) as view, pytest.raises(StorageError, match=f"{target}: cannot be written"):
+        Report(view).write(tmp_path / target, lambda done, _: told.append(done))
+    assert told == []
+
+
+def test_a_full_disk_is_told_in_words(run: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))
+    try:
+        with load_run(run) as view, pytest.raises(StorageError, match=r"r\.html: cannot be written: .*size limit"):
+            Report(view).write(tmp_path / "r.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(tmp_path.iterdir())

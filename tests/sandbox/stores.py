@@ -22,7 +22,8 @@ def installer_of(backend: SandboxBackend) -> Installer:
 async def in_store(backend: SandboxBackend, script: str) -> str:
     """Run a shell script in the folder of the environments, with the rights to change them; return what it prints."""
     if isinstance(backend, DockerBackend):
-        return await asyncio.to_thread(_in_volume, backend.describe()["image"], backend._volume, script)
+        setting = backend._running().setting
+        return await asyncio.to_thread(_in_volume, setting.image, setting.store, script)
     assert isinstance(backend, BwrapBackend)
     _, store = backend._running()
     done = await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", script], cwd=store.envs, capture_output=True)

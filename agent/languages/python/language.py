@@ -9,7 +9,7 @@ from agent.languages.python.imports import third_party
 from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
 from agent.languages.python.rules import check_candidate_is_kept
-from agent.languages.python.source import normalise
+from agent.languages.python.source import Unparsable, normalise
 from agent.languages.python.varying import what_varies
 from agent.languages.python.wrong_ones import impostors
 from agent.sandbox.base import Job, RunResult
@@ -92,8 +92,15 @@ class PythonLanguage:
         )
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Read a run: per-case outcomes, status, and who failed."""
-        return reporting.report(program, result)
+        """Read a run: per-case outcomes, status, and who failed.
+
+        Raises:
+            MalformedProgram: it is none of `insert`'s, and cannot be read.
+        """
+        try:
+            return reporting.report(program, result)
+        except Unparsable as error:
+            raise MalformedProgram(str(error)) from error
 
     def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
         """Return the import names to install (empty when no dependency was missing)."""

@@ -13,6 +13,7 @@ from agent.resources import data_folder
 from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
 from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.pip_options import read_sources
 from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
 from agent.sandbox.dependencies.wheels import WheelFetcher
 from agent.sandbox.docker.concessions import CONCESSIONS
@@ -31,6 +32,7 @@ from agent.sandbox.pool import Pool
 from agent.sandbox.seccomp import engine_profile
 
 VOLUME = f"{PREFIX}-environments"
+_ID = 24
 
 
 class DockerBackend:
@@ -43,7 +45,8 @@ class DockerBackend:
             names, or an official one that the engine has.
         supply: which dependencies may be had, and how many are kept.
         mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
-        volume: the named volume that holds dependency environments, kept from run to run.
+        volume: the named volume that holds dependency environments, kept from run to run; an image that is not ours
+            has one of its own, by its id, since what it calls `python3` may write there what it likes.
         pool: how many containers wait, started, for the next pairs.
         starts: how many containers are starting at once; each takes about one core for a tenth of a second.
         patience: seconds for which a start waits for an engine that has gone, as one that is being restarted.
@@ -101,10 +104,11 @@ class DockerBackend:
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
             limits = replace(self.limits, cpus=min(self.limits.cpus, engine.cpus))
-            await crew.call(engine.ensure_volume, self._volume)
+            store = await crew.call(self._store_of, engine, image)
+            await crew.call(engine.ensure_volume, store)
             await crew.call(sweep, engine, owner)
             security = (f"seccomp={engine_profile()}",)
-            confined = Setting(image, limits, self._volume, owner.labels(), security, self._mounts)
+            confined = Setting(image, limits, store, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
             self._refuse_other_python(image)
@@ -129,7 +133,8 @@ class DockerBackend:
         """Return a builder for this backend's sandboxes that has another supply."""
         # an image's own pip may know nothing of dates
         builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
-        return WheelEnvironments(self.installer, supply=supply, fetcher=WheelFetcher(SandboxedPip(builders.open)))
+        fetcher = WheelFetcher(SandboxedPip(builders.open))
+        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher, sources=self._sources)
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
@@ -224,6 +229,18 @@ class DockerBackend:
         if self._python is not None and (self._python in self._images or self._python != source.python_version()):
             return await crew.call(image_with, engine, self._python, self._images)
         return await ensure_built(engine, source, progress, call=crew.call)
+
+    def _store_of(self, engine: DockerEngine, image: str) -> str:
+        """Return the volume that an image's builders write to: no other image's sandboxes have it mounted."""
+        if self._image is None and image == _own_image().tag():
+            return self._volume
+        image_id = (engine.image_id(image) or image).rpartition(":")[2]
+        return f"{self._volume}-{image_id[:_ID]}"
+
+    async def _sources(self) -> list[str]:
+        """Return what wheels come from: an image that is not ours may have made them up."""
+        store = self._running().setting.store
+        return [*await read_sources(), *([] if store == self._volume else [store])]
 
     def _refuse_other_python(self, image: str) -> None:
         has = self.installer.interpreter.version

@@ -27,6 +27,7 @@ from agent.sandbox.inside import source
 from agent.sandbox.owner import Owner
 from tests.sandbox.conftest import passes, statements
 from tests.sandbox.proxy import Proxy
+from tests.sandbox.stores import in_store
 from tests.sandbox.wheel import make_wheel
 
 pytestmark = pytest.mark.docker
@@ -391,3 +392,29 @@ async def test_an_image_of_the_user_without_pip_runs_programs_but_installs_nothi
 async def test_an_image_that_is_nowhere_is_refused() -> None:
     with pytest.raises(SandboxUnavailable, match=r"localhost:1/nothing:1 is not here.*docker save"):
         await DockerBackend(LIMITS, image="localhost:1/nothing:1", volume=VOLUME).start(print)
+
+
+SHIM = r"""
+RUN mv "$(command -v python3)" /usr/local/bin/own-python
+RUN printf '#!/bin/sh\nmkdir /envs/poison\nexec own-python "$@"\n' > /usr/local/bin/python3
+RUN chmod 755 /usr/local/bin/python3
+"""
+
+
+async def test_an_image_of_the_user_writes_to_no_store_that_other_images_mount(
+    backend: DockerBackend, client: docker.DockerClient, tmp_path: Path
+) -> None:
+    tag = f"{VOLUME}:shim"
+    await asyncio.to_thread(build, client, tag, f"FROM {backend.describe()['image']}\n{SHIM}")
+    foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
+    try:
+        await foreign.start(print)
+        await foreign.installer.install([make_wheel(tmp_path, "tiles", {"tiles.py": ""})], "a5")
+        assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what installs"
+        assert not {"poison", "a5"} & set((await in_store(backend, "ls")).split())
+        assert await backend.installer.installed("a5") is None
+        ours, theirs = await backend._sources(), await foreign._sources()
+        assert theirs[:-1] == ours, "nor is what such an image downloaded given to others"
+    finally:
+        await foreign.close()
+        await asyncio.to_thread(client.images.remove, tag)

@@ -1,0 +1,109 @@
+"""Ctrl-C at any moment is a line and exit code 3: no traceback, whatever the command is at."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.cli import DONE, SOME_ERRORS, STOPPED
+from tests.cli.commands import Commands, environment, pairs
+from tests.cli.processes import alive, descendants, until
+
+# a signal that comes before the package has begun is Python's own affair
+_BEGIN = "import sys, agent.cli; print('begun', file=sys.stderr, flush=True); agent.cli.main()"
+_HEURISTIC = ("--model", "heuristic", "--sandbox", "bwrap")
+
+
+class Process:
+    """A command in a process that holds no imports yet."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BEGIN, *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            cwd=folder, env=environment(), start_new_session=True, text=True,
+        )  # fmt: skip
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        assert self._process.stderr.readline() == "begun\n"
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end, and for that of all that it started; return its exit code and what it told."""
+        children = descendants(self.pid)
+        try:
+            _, told = self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()
+        until(lambda: not alive(children), "the end of all processes", 10)
+        return self._process.returncode, told
+
+
+@pytest.fixture
+def run(agent: Commands) -> Commands:
+    """A folder with a run of four pairs, and gold."""
+    rows = [{**row, "label": 1} for row in pairs(4)]
+    agent.write("gold.jsonl", rows)
+    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", *_HEURISTIC)
+    return agent
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show run",
+        "report run",
+        "score run --gold gold.jsonl --resamples 20000",
+        "replay run --all --json",
+        "annotate p.jsonl -o new --model heuristic --sandbox bwrap",
+        "ablate p.jsonl -o table --gold gold.jsonl --model heuristic --sandbox bwrap --variants full,ps_fa",
+    ],
+)
+def test_at_any_moment_it_is_told_in_a_line(run: Commands, command: str) -> None:
+    chance = random.Random(command)
+    codes = []
+    for longest in (0.05, 0.3, 1.0, 3.0):
+        process = Process(run.folder, *command.split())
+        time.sleep(chance.uniform(0, longest))
+        os.kill(process.pid, signal.SIGINT)
+        code, told = process.end()
+        codes.append(code)
+        assert code in (DONE, SOME_ERRORS, STOPPED), told
+        assert "Interrupted" in told or code != STOPPED
+        assert "Traceback" not in told
+        assert not list(run.folder.glob("**/*.tmp"))
+    assert STOPPED in codes
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize("command", ["replay run --all", "annotate p.jsonl -o new --model heuristic --sandbox bwrap"])
+def test_a_second_one_leaves_nothing_half_ended(run: Commands, command: str) -> None:
+    for seconds in (0.0, 0.2):
+        process = Process(run.folder, *command.split())
+        until(lambda: len(descendants(process.pid)) > 1, "a sandbox")  # noqa: B023
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(seconds)
+        os.kill(process.pid, signal.SIGINT)
+        code, told = process.end()
+        assert code == STOPPED, told
+        assert "Interrupted" in told
+        assert "Traceback" not in told
+        assert "pending" not in told
+
+
+def test_output_that_cannot_be_encoded_is_escaped(agent: Commands) -> None:
+    rows = [{"id": "1", "query": "sch\u00f6n \u2192 \U0001f600", "code": "x = 1\n"}]
+    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "single_llm", "--model", "heuristic")
+    shown = subprocess.run(
+        [sys.executable, "-m", "agent", "show", "run", "1"],
+        cwd=agent.folder, env=environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "sch\\xf6n \\u2192 \\U0001f600" in shown.stdout
