@@ -123,7 +123,7 @@ class Language(Protocol):
         """Refuse a corrected program that proves less than the one it replaces.
 
         Raises:
-            MalformedProgram: it has fewer cases, or they check less.
+            MalformedProgram: a case is gone, or what it checks is not what it was.
         """
         ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement
-from agent.languages.python.tree import Definition, Function, is_within, roots_imported, walk, walk_scope
+from agent.languages.python.tree import Definition, Function, is_within, last_name, roots_imported, walk, walk_scope
 
 MAX_CASES = 50
 """More cases than a reader follows or a time limit serves."""
@@ -98,11 +98,11 @@ def _is_main_guard(test: ast.expr) -> bool:
 
 
 def _is_test_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return node.name.startswith("test_") and not any(_last_name(part) == "fixture" for part in node.decorator_list)
+    return node.name.startswith("test_") and not any(last_name(part) == "fixture" for part in node.decorator_list)
 
 
 def _has_required_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    if any(_last_name(part) == "patch" for decorator in node.decorator_list for part in _expressions(decorator)):
+    if any(last_name(part) == "patch" for decorator in node.decorator_list for part in _expressions(decorator)):
         return False  # `mock.patch` gives its own arguments
     positional = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     return positional > 0 or None in node.args.kw_defaults
@@ -117,7 +117,7 @@ def _is_snippets(node: ast.AST, placement: Placement) -> bool:
 
 
 def _is_test_case(lineage: Iterable[ast.ClassDef]) -> bool:
-    return any(_last_name(base).endswith("TestCase") for node in lineage for base in node.bases)
+    return any(last_name(base).endswith("TestCase") for node in lineage for base in node.bases)
 
 
 def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
@@ -128,18 +128,10 @@ def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[as
         each = pending.pop()
         if each.name not in found:
             found[each.name] = each
-            pending.extend(classes[name] for base in reversed(each.bases) if (name := _last_name(base)) in classes)
+            pending.extend(classes[name] for base in reversed(each.bases) if (name := last_name(base)) in classes)
     return list(found.values())
 
 
 def _methods(lineage: list[ast.ClassDef]) -> dict[str, ast.stmt]:
     bodies = (part for node in reversed(lineage) for part in node.body)
     return {part.name: part for part in bodies if isinstance(part, Function)}
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

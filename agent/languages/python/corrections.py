@@ -2,86 +2,75 @@
 
 from __future__ import annotations
 
-import ast
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import builtins
+from collections.abc import Iterable
 
 from agent.languages.base import MalformedProgram, Program
-from agent.languages.python.cases import case_nodes
-from agent.languages.python.insertion import MAX_PROGRAM, Placement
-from agent.languages.python.source import parse
-from agent.languages.python.tree import is_within, walk
+from agent.languages.python.telling import EXITS, Scope, Statement, Told, binds
+from agent.languages.python.tree import Definition
 
 _MOST_NAMED = 5
-_SIGNS: dict[type[ast.AST], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Not: "not",
-}
+_SHOWN = 80
 
 
 def check_correction(program: Program, corrected: Program) -> None:
     """Refuse a correction that proves less.
 
-    No fewer cases; in no case that stays, and in the whole program, fewer asserts; and every comparison and constant of
-    a case's assert (those inside of calls left out, as they may be arguments) is found in an assert again. Asserts are
-    `assert` statements, `self.assert...` and `raises`.
+    Every test case stays under its name. In each function, what tells something of the code stays, in the same order
+    and the same blocks: asserts, the data and helpers they read, and statements that use the code. It stays as it is
+    written, but for calls of the code: their arguments, how they are reached (`f(x)`, `Stand().f(x)`), and `await`,
+    `asyncio.run`, `list` and `tuple` around them. Between these, nothing may leave the function early or bind their
+    names anew. All else is free: imports, stand-ins, fixtures, input, further cases.
 
     Raises:
         MalformedProgram: says what is missing.
     """
-    before, after = _Checked(program), _Checked(corrected)
-    gone = [name for name in before.cases if name not in after.cases]
-    if len(after.cases) < len(before.cases):
-        raise MalformedProgram(f"there are fewer test cases than before; put these back: {_named(gone)}")
-    for name in before.cases.keys() & after.cases.keys():
-        if after.cases[name] < before.cases[name]:
-            raise MalformedProgram(f"the test case `{name}` has fewer asserts than before: put them back")
-    if after.asserts < before.asserts:
-        raise MalformedProgram("there are fewer asserts than before: put them back")
-    lost = before.expected - after.expected
-    if lost:
-        raise MalformedProgram(f"asserts compared with {_named(lost)}: how and with what may not change")
+    gone = [name for name in program.cases if name not in corrected.cases]
+    if gone:
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {_named(gone)}")
+    before, after = Told(program), Told(corrected)
+    new = after.defined - before.defined
+    hidden = {name for name in new if _asserts(name) or (name in before.read and name in dir(builtins))}
+    if hidden:
+        raise MalformedProgram(
+            f"the program may not define {_named(sorted(hidden))} itself: the asserts need what is real"
+        )
+    for scope, statements in before.telling():
+        _check_scope(scope, statements, before, after, program.source.split("\n"))
 
 
-class _Checked:
-    """A program's asserts: by case, in all, and what they compare with."""
-
-    def __init__(self, program: Program) -> None:
-        tree = parse(program.source, MAX_PROGRAM)
-        nodes = case_nodes(Placement(program.source, program.first_line, program.last_line, tree, tree, ()))
-        asserts = {name: list(_asserts([node])) for name, node in nodes.items()}
-        self.cases = {name: len(found) for name, found in asserts.items()}
-        everywhere = _asserts([tree])
-        self.asserts = sum(not is_within(each, program.first_line, program.last_line) for each in everywhere)
-        self.expected = Counter(value for found in asserts.values() for each in found for value in _compared(each))
-
-
-def _asserts(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    for node in walk(nodes):
-        name = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
-        if isinstance(node, ast.Assert) or name.startswith("assert") or name == "raises":
-            yield node
+def _check_scope(scope: Scope, statements: list[Statement], before: Told, after: Told, lines: list[str]) -> None:
+    there = after.scopes.get(scope, [])
+    where = f"`{'.'.join(scope)}`" if scope else "the module"
+    left = iter([(after.plain(each), after.strict(each)) for each in there])
+    for each in statements:
+        plain, lenient = before.plain(each), before.lenient(each)
+        if not any(plain == as_written or lenient == opened for as_written, opened in left):
+            raise MalformedProgram(_missing(where, each, lines))
+    if _exits(there) > _exits(before.scopes[scope]):
+        raise MalformedProgram(f"{where} has a `return`, `raise`, `break` or `continue` more than before: leave it out")
+    names = {(scope, name) for each in statements for name in binds(each.node)}
+    names |= {(scope[:-1], scope[-1])} if scope else set()
+    again = sorted(name for name in names if after.bound[name] > before.bound[name])
+    if again:
+        raise MalformedProgram(f"{where}: {_named(name for _, name in again)} may not be set again")
 
 
-def _compared(node: ast.AST) -> Iterator[str]:
-    pending: list[ast.AST] = [node.test] if isinstance(node, ast.Assert) else [*getattr(node, "args", ())]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, ast.Constant):
-            yield repr(part.value)
-        elif isinstance(part, ast.cmpop | ast.Not):
-            yield _SIGNS[type(part)]
-        elif not isinstance(part, ast.Call):
-            pending.extend(ast.iter_child_nodes(part))
+def _missing(where: str, statement: Statement, lines: list[str]) -> str:
+    if isinstance(statement.node, Definition):
+        return f"{where} stays where it stands, with the decorators and bases that it has and no others"
+    return (
+        f"{where} must keep `{lines[statement.node.lineno - 1].strip()[:_SHOWN]}` at its place, in the same blocks and "
+        "no others: only how the code is called in it may change. Prepare what it needs in statements before it"
+    )
+
+
+def _exits(statements: Iterable[Statement]) -> int:
+    return sum(isinstance(each.node, EXITS) for each in statements)
+
+
+def _asserts(name: str) -> bool:
+    return name.startswith("assert") or name == "raises"
 
 
 def _named(names: Iterable[str]) -> str:

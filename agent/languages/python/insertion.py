@@ -170,7 +170,7 @@ def _checked(source: str, first: int, length: int, shift: int, expected: list[as
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
         raise MalformedProgram(_complaint(error, source, first - shift, length, shift)) from error
-    owner, statements = _statements_between(tree, first, last)
+    owner, statements = statements_between(tree, first, last)
     if not same_tree(statements, expected):
         raise MalformedProgram(
             f"at the place of `{MARKER}` the candidate would be changed: put the marker where a statement may stand, "
@@ -179,7 +179,7 @@ def _checked(source: str, first: int, length: int, shift: int, expected: list[as
     return Placement(source, first, last, tree, owner, tuple(statements), shift)
 
 
-def _statements_between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, list[ast.stmt]]:
+def statements_between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, list[ast.stmt]]:
     """Return the outermost statements that start in these lines, and the scope they stand in."""
     pending: deque[tuple[ast.AST, ast.AST]] = deque([(tree, tree)])
     while pending:

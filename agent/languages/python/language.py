@@ -76,7 +76,7 @@ class PythonLanguage:
         """Refuse a corrected program that proves less than the one it replaces.
 
         Raises:
-            MalformedProgram: it has fewer cases or asserts, or they compare with something else.
+            MalformedProgram: a case is gone, or an assert, what it reads or what uses the code is not what it was.
         """
         corrections.check_correction(program, corrected)
 

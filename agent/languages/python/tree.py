@@ -99,3 +99,12 @@ def roots_imported(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
         return (node.module.partition(".")[0],)
     return ()
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last name of what is called or read: `c` of `a.b.c(d)`; empty where there is none."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
