@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement
+from agent.languages.python.shadowing import replacements, shadows
 from agent.languages.python.tree import Definition, Function, bindings, is_within, walk, walk_scope
 
 _PATCHERS = frozenset({"setattr", "delattr", "object"})
@@ -59,18 +60,20 @@ def _offences(placement: Placement, defined: frozenset[str], assigned: set[str])
     if isinstance(owner, ast.ClassDef):
         yield from _class_offences(placement, owner, defined)
     else:
-        yield from _hidden_definitions(placement, defined)
+        yield from _outside(_hidden(placement, defined), placement)
 
 
-def _hidden_definitions(placement: Placement, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
-    for function in walk([placement.tree]):
-        if not isinstance(function, Function) or _is_snippets(function, placement) or function is placement.owner:
-            continue
-        for node in walk_scope(function.body):
-            if _is_snippets(node, placement):
-                continue
-            names = node.names if isinstance(node, ast.Global) else [node.name] if isinstance(node, Definition) else []
-            yield from ((name, getattr(node, "lineno", 0)) for name in names if name in defined)
+def _hidden(placement: Placement, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield what functions or the module's namespace put in place of the candidate."""
+    if isinstance(placement.owner, ast.Module):
+        yield from shadows([placement.tree], defined)
+        yield from replacements(placement.tree, defined)
+        return
+    yield from shadows(getattr(placement.owner, "body", []), defined)
+    for function in walk([placement.tree]):  # elsewhere its name may be given to what the owner returns
+        if isinstance(function, Function) and function is not placement.owner:
+            inner = walk_scope(function.body)
+            yield from ((n.name, n.lineno) for n in inner if isinstance(n, Definition) and n.name in defined)
 
 
 def _class_offences(placement: Placement, owner: ast.ClassDef, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
@@ -78,6 +81,8 @@ def _class_offences(placement: Placement, owner: ast.ClassDef, defined: frozense
     for node in walk_scope(placement.tree.body):
         if node is not owner and owner.name in bindings(node):
             yield owner.name, getattr(node, "lineno", 0)
+    yield from _outside(shadows([placement.tree], {owner.name}), placement)
+    yield from _outside(replacements(placement.tree, {owner.name}), placement)
     for node in walk([placement.tree]):
         if _is_snippets(node, placement):
             continue
@@ -93,6 +98,10 @@ def _class_offences(placement: Placement, owner: ast.ClassDef, defined: frozense
         elif isinstance(node, ast.ClassDef) and any(_is_name(base, owner.name) for base in node.bases):
             names = {name for part in walk_scope(node.body) for name in bindings(part)}
             yield from ((name, line) for name in defined & names)
+
+
+def _outside(found: Iterable[tuple[str, int]], placement: Placement) -> Iterator[tuple[str, int]]:
+    return ((name, line) for name, line in found if not placement.first_line <= line <= placement.last_line)
 
 
 def _is_snippets(node: ast.AST, placement: Placement) -> bool:

@@ -9,6 +9,46 @@ from agent.languages import Language, MalformedProgram, Program, PythonLanguage,
 
 python = PythonLanguage()
 CODE = "def add(a, b):\n    return a + b"
+SHADOWS = (
+    "add = lambda a, b: 3",
+    "add: object = max",
+    "add, other = max, 1",
+    "for add in [max]: pass",
+    "with open('x') as add: pass",
+    "import operator as add",
+    "from operator import add",
+    "print(add := max)",
+    "try: pass\n    except Exception as add: pass",
+    "assert [add(1, 2) for add in [max]] == [3]",
+    "match max:\n        case add: pass",
+    "match [max]:\n        case [*add]: pass",
+    "assert (lambda add: add(1, 2))(max) == 3",
+    "def given(add=max): return add(1, 2)",
+    "def given():\n        add = max",
+    "if True:\n        add = max",
+    "add = 1 if True else add",
+)
+REPLACEMENTS = (
+    "globals()['add'] = max",
+    "globals().update(add=max)",
+    "globals().update({{'add': max}})",
+    "globals().__setitem__('add', max)",
+    "del globals()['add']",
+    "vars()['add'] = max",
+    "vars(sys.modules[__name__])['add'] = max",
+    "setattr(sys.modules[__name__], 'add', max)",
+    "sys.modules[__name__].add = max",
+    "sys.modules['test_program'].__dict__['add'] = max",
+    "own.add = max",
+    "here = sys.modules[__name__]; here.add = max",
+    "mock.patch.object(own, 'add', max).start()",
+    "mock.patch('__main__.add', max).start()",
+    "mock.patch(__name__ + '.add', max).start()",
+    "mock.patch(f'{{__name__}}.add', max).start()",
+    "mock.patch.dict(globals(), add=max).start()",
+    "monkeypatch.setattr(own, 'add', max)",
+    "monkeypatch.setitem(globals(), 'add', max)",
+)
 
 
 def insert(template: str, code: str = CODE) -> Program:
@@ -147,6 +187,17 @@ class TestTheCandidateIsKept:
             "# <candidate>\nfor add in []: pass\n{test}",
             "# <candidate>\ndef test_b():\n    def add(a, b):\n        return 3\n{test}",
             "# <candidate>\ndef test_b():\n    global add\n    add = max\n{test}",
+            *(f"# <candidate>\ndef test_b():\n    {line}\n{{test}}" for line in SHADOWS),
+            *(f"import sys, __main__ as own\n# <candidate>\n{line}\n{{test}}" for line in REPLACEMENTS),
+            *(
+                f"import sys, __main__ as own\n# <candidate>\ndef test_b():\n    {line}\n{{test}}"
+                for line in REPLACEMENTS
+            ),
+            "# <candidate>\ndef test_b(add=max):\n    pass\n{test}",
+            "# <candidate>\ndef test_b(*, add=None):\n    pass\n{test}",
+            "# <candidate>\ndef given(*add):\n    return add(1)\n{test}",
+            "# <candidate>\n@mock.patch('test_program.add')\ndef test_b(x):\n    pass\n{test}",
+            "# <candidate>\nclass TestB(TestCase):\n    def test_b(self):\n        add = max\n{test}",
         ],
     )
     def test_a_program_that_defines_the_candidate_itself_is_refused(self, template: str) -> None:
@@ -161,8 +212,13 @@ class TestTheCandidateIsKept:
         "template",
         [
             "class Fake:\n    def add(self, x):\n        pass\n# <candidate>\n{test}",
-            "# <candidate>\ndef test_b():\n    x = [add for add in [1]]\n{test}",
             "# <candidate>\nobject_with = type('x', (), {{}})\nobject_with.add = 1\n{test}",
+            "def given_get(url, add=None):\n    return url, add\n# <candidate>\n{test}",
+            "# <candidate>\ndef test_b():\n    own = type('x', (), {{}})()\n    setattr(own, 'add', 1)\n{test}",
+            "# <candidate>\n@mock.patch('requests.add')\ndef test_b(x):\n    mock.patch.object(x, 'add').start()\n{test}",
+            "# <candidate>\ndef test_b():\n    assert globals()['add'](1, 2) == 3\n{test}",
+            "# <candidate>\ndef test_b():\n    assert getattr(sys.modules[__name__], 'add')(1, 2) == 3\n{test}",
+            "# <candidate>\ndef test_b():\n    globals()['requests'] = given = 1\n{test}",
         ],
     )
     def test_the_same_name_elsewhere_is_let_through(self, template: str) -> None:
@@ -181,6 +237,8 @@ class TestTheCandidateIsKept:
             "class Stack:\n    pass\n",
             "class Better(Stack):\n    def push(self, x):\n        pass\n",
             "def test_b():\n    with mock.patch.object(Stack, 'push'):\n        pass\n",
+            "def test_b():\n    Stack = print\n",
+            "globals()['Stack'] = print\n",
         ],
     )
     def test_a_method_may_not_be_replaced_either(self, after: str) -> None:
