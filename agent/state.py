@@ -27,7 +27,8 @@ class State(TypedDict, total=False):
     """One pair on its way to a label. Keys appear as nodes provide them.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
-    `rounds` counts stage-2 repairs, `repairs` every repair that led to another execution. `weakness` says why an
+    `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
+    led to another execution. `weakness` says why an
     earlier program proved nothing, so that another is written; it tells nothing of the snippet's body.
     """
 
@@ -50,6 +51,7 @@ class State(TypedDict, total=False):
     commands: tuple[CommandRun, ...]
     sought: frozenset[str]
     rounds: int
+    installs: int
     repairs: int
     simulated: Simulated
     label: Literal[0, 1] | None

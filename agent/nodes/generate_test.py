@@ -39,7 +39,9 @@ class GenerateTest:
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)
             return Step("snippet_error", {"snippet": snippet, "report": report})
-        return Step("generated", {"snippet": snippet, **await self._write(snippet, state, tools)})
+        # repairs of an earlier program are not in this one, so that it may need as many
+        unrepaired: State = {"rounds": 0, "installs": 0}
+        return Step("generated", {"snippet": snippet, **unrepaired, **await self._write(snippet, state, tools)})
 
     async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
         language = tools.language

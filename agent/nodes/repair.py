@@ -25,7 +25,8 @@ class Repair:
 
     Stage 1 does not count as a round; it is tried at most three times, as a program may name ever new modules. A round
     of stage 2 is one reply's commands and the execution that follows; at most `max_try_time` of them (Algorithm 1
-    allows one more than the name says). It ends early when the model gives no command or no command changed anything.
+    allows one more than the name says). A program that is written anew has all of them again. It ends early when the
+    model gives no command or no command changed anything.
     """
 
     name = "repair"
@@ -39,11 +40,11 @@ class Repair:
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` when another execution may end otherwise."""
         update: State = {}
-        direct_installs = state.get("repairs", 0) - state.get("rounds", 0)
-        if state["report"].cause is Cause.DEPENDENCY and direct_installs < _DIRECT_INSTALLS:
+        repairs, installs = state.get("repairs", 0), state.get("installs", 0)
+        if state["report"].cause is Cause.DEPENDENCY and installs < _DIRECT_INSTALLS:
             update = await self._install_missing(state, tools)
             if "environment" in update:
-                return Step("repaired", {**update, "repairs": state.get("repairs", 0) + 1})
+                return Step("repaired", {**update, "installs": installs + 1, "repairs": repairs + 1})
         if state.get("rounds", 0) >= tools.config.max_try_time:
             return Step("given_up", update)
         merged: State = {**state, **update}
@@ -51,10 +52,7 @@ class Repair:
         update = {**update, **stage_two}
         if not changed:
             return Step("given_up", update)
-        return Step(
-            "repaired",
-            {**update, "rounds": state.get("rounds", 0) + 1, "repairs": state.get("repairs", 0) + 1},
-        )
+        return Step("repaired", {**update, "rounds": state.get("rounds", 0) + 1, "repairs": repairs + 1})
 
     async def _install_missing(self, state: State, tools: Tools) -> State:
         sought = state.get("sought", frozenset())

@@ -7,9 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from agent import ScriptedLLM, ScriptedSandbox
+from agent.config import Config, PipelineConfig
 from agent.errors import SandboxError
 from agent.events import Event, PairFinished
-from agent.sandbox.base import Job, RunResult
+from agent.sandbox.base import Frame, Job, Record, RunResult
 from agent.store import load_run
 from agent.types import Cause, Status
 from tests.scripts import PAIR, failed, label, passed, program, screen
@@ -43,6 +44,31 @@ async def test_a_program_that_still_proves_nothing_is_kept_as_such_and_supports_
     assert found.test is not None
     assert (found.test.status, found.test.vacuous, found.strength) == (Status.PASSED, True, 0.0)
     assert (found.label, found.against_test, found.confidence) == (0, False, 0.8)
+
+
+async def test_a_program_that_is_written_again_may_be_repaired_as_often_as_the_first() -> None:
+    smoke = "# <candidate>\n\n\ndef test_a():\n    add(1, 2)\n"
+    sound = "def test_a():\n    assert add(1, 2) == 3\n"
+    model = ScriptedLLM(
+        {
+            "screen": [screen()],
+            "scaffold": [program("GIVEN = unknown\n\n# <candidate>\n")],
+            "generate_blind": [program(smoke.partition("\n\n\n")[2]), program(sound)],
+            "repair": [program("GIVEN = 1\n\n" + smoke), program("GIVEN = 1\n\n# <candidate>\n\n\n" + sound)],
+            "arbitrate": [label(1)] * 3,
+        }
+    )
+
+    def run(job: Job) -> RunResult:
+        if "unknown" in job.program:
+            frames = (Frame("program.py", 1, "<module>"),)
+            return RunResult((Record("load", "", "error", "NameError", "no", frames), Record("end")))
+        return passed(job) if "assert" not in job.program or holds(job) else failed(job)
+
+    config = Config(pipeline=PipelineConfig(max_try_time=1))
+    found = await annotate(model, ScriptedSandbox(run), variant="full_plus", without=["specify_query"], config=config)
+    assert found.test is not None
+    assert (found.test.status, found.test.vacuous, found.repairs) == (Status.PASSED, False, 2)
 
 
 async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -> None:

@@ -166,19 +166,6 @@ def test_it():
     assert check is not None
 """,
     ),
-    "mocks what it tests": (
-        SLUG,
-        """from unittest import mock
-
-# <candidate>
-
-
-def test_it():
-    with mock.patch(__name__ + ".slug", return_value="hello-world") as mocked:
-        assert slug("Hello World") == "hello-world"
-        mocked.assert_called_once_with("Hello World")
-""",
-    ),
     "never iterates the generator": (
         CHUNKS,
         """# <candidate>

@@ -38,7 +38,7 @@ def _given(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Ite
     defaults = [*without, *arguments.defaults, *arguments.kw_defaults, None, None]
     others = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
     is_case = isinstance(function, Function) and function.name.startswith("test")
-    called = {part.func.id for part in ast.walk(function) if isinstance(part, ast.Call) and _is_name(part.func)}
+    called = {last_name(part) for part in ast.walk(function) if isinstance(part, ast.Call) and _is_name(part.func)}
     for arg, default in zip([*positional, *arguments.kwonlyargs, *others], defaults, strict=False):
         if is_case or arg.arg in called or not isinstance(default, ast.Constant | None):
             yield arg
