@@ -134,6 +134,10 @@ class SqlLanguage:
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
         return (Impostor(RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
+    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:  # noqa: ARG002
+        """Return nothing: there is no query that every test can read."""
+        return ()
+
     def varying(self, program: Program) -> tuple[str, ...]:
         """Return whether the query draws random numbers."""
         return ("random",) if "random" in program.source.lower() else ()

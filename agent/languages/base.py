@@ -57,6 +57,8 @@ class Program:
 RETURNS_NOTHING = "returns_nothing"
 RETURNS_FIRST_ARGUMENT = "returns_first_argument"
 RAISES = "raises"
+SAYS_NO = "says_no"
+SAYS_YES = "says_yes"
 """Kinds of impostors that cannot be right, whatever is asked for."""
 
 
@@ -64,7 +66,7 @@ RAISES = "raises"
 class Impostor:
     """Wrong code that can stand in a snippet's place: a sound test program notices it.
 
-    `kind` is one of the three above or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
+    `kind` is one of those above or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
     right by chance. `change` tells a reader what is different.
     """
 
@@ -151,6 +153,13 @@ class Language(Protocol):
         """Return at most `limit` impostors of a snippet, those that cannot be right first; none where it cannot say.
 
         Never raises. Equal snippets have equal impostors.
+        """
+        ...
+
+    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:
+        """Return impostors of a snippet that break by no use, so that only a check notices them, or none. Never raises.
+
+        Their kinds are `SAYS_NO` and `SAYS_YES`, by what they answer to whatever is asked of them.
         """
         ...
 

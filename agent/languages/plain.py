@@ -63,6 +63,10 @@ class PlainLanguage:
         """Return nothing: what cannot be read cannot be changed."""
         return ()
 
+    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:  # noqa: ARG002
+        """Return nothing, as for `wrong_ones`."""
+        return ()
+
     def varying(self, program: Program) -> tuple[str, ...]:  # noqa: ARG002
         """Return nothing: no program is ever run."""
         return ()

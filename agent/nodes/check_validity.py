@@ -7,16 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Impostor, MalformedProgram
+from agent.languages.base import (
+    RAISES,
+    RETURNS_FIRST_ARGUMENT,
+    RETURNS_NOTHING,
+    SAYS_NO,
+    SAYS_YES,
+    Impostor,
+    MalformedProgram,
+)
 from agent.nodes.execute import job_for
 from agent.state import State, Step, Tools
 from agent.types import Status, WrongOne
 
-_STAND_INS: Mapping[str, str] = {
+_RETURNING: Mapping[str, str] = {
     RETURNS_NOTHING: "does nothing and returns nothing",
     RETURNS_FIRST_ARGUMENT: "returns its first argument unchanged",
-    RAISES: "always raises an error",
 }
+_OBLIGING: Mapping[str, str] = {
+    SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
+    SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
+}
+_STAND_INS: Mapping[str, str] = {**_RETURNING, **_OBLIGING, RAISES: "always raises an error"}
 _PATIENCE = 3
 """How many times as long as the snippet a wrong one may take."""
 
@@ -28,11 +40,15 @@ class CheckValidity:
     of the killed is the program's `strength`. Mutants that happen to be right survive sound programs too: a strength
     below 1 says nothing against a program.
 
-    A program is *vacuous* when nothing but a crash was ever noticed: it passes on every stand-in that returns, and no
-    mutant fails an assertion. Whether it notices the stand-in that raises makes no difference, nor do mutants that
-    raise or hang: to notice those it is enough to call the snippet. Code that works by its effects alone is no
-    exception, as a stand-in that does nothing has none. It is written again, once, told by `weakness` what it passed.
-    The report keeps that it is vacuous, until another program's takes its place.
+    A program is *vacuous* when nothing but crashes was noticed. An assertion that failed is more than that, unless the
+    code had raised. Where none did, an error may come of a check (`if f(x) != y: raise`), or of using a result that is
+    not there (`len(f(x))`). Obliging code tells: whatever is done with it, it does not break. It is no measure of
+    strength. Code that works by its effects alone is no exception, as a stand-in that does nothing has none. To look
+    at a result's type, or whether there is one, is a check, and so is to hand it to what takes one type only
+    (`json.loads(f(x))`): that they are worth little is what the strength says.
+
+    A vacuous program is written again, once, told by `weakness` what it passed. The report keeps that it is vacuous,
+    until another program's takes its place.
     """
 
     name = "check_validity"
@@ -47,14 +63,20 @@ class CheckValidity:
         unknown: State = {"wrong_ones": (), "strength": None}
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
-        found = await self._tried(state, tools)
+        snippet = tools.language.inspect(state["pair"].code)
+        found = await self._each(tools.language.wrong_ones(snippet, tools.config.wrong_ones), state, tools)
         if not found:
             return Step("checked", unknown)
-        strength = sum(one.killed for one in found) / len(found)
-        checked: State = {"wrong_ones": found, "strength": strength}
-        if not is_vacuous(found):
+        tried, vacuous = found, is_vacuous(found)
+        if vacuous is None:
+            tried = (*found, *await self._each(tools.language.obliging(snippet), state, tools))
+            vacuous = is_vacuous(tried)
+        # what the last one left would pass for the work of another program's snippet
+        await tools.sandbox.renew()
+        checked: State = {"wrong_ones": found, "strength": sum(one.killed for one in found) / len(found)}
+        if not vacuous:
             return Step("checked", checked)
-        weakness = describe(found)
+        weakness = describe(tried)
         # the arbiter reads the message with the report
         found_out = {"vacuous": True, "message": f"the program proves nothing. {weakness}"}
         report = state["report"].model_copy(update=found_out)
@@ -62,16 +84,9 @@ class CheckValidity:
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
-    async def _tried(self, state: State, tools: Tools) -> tuple[WrongOne, ...]:
-        language = tools.language
-        impostors = language.wrong_ones(language.inspect(state["pair"].code), tools.config.wrong_ones)
-        if not impostors:
-            return ()
-        # what the snippet left behind would pass for the work of a stand-in, and what the mutants leave for a program's
-        await tools.sandbox.renew()
-        found = [await self._try(impostor, state, tools) for impostor in impostors]
-        await tools.sandbox.renew()
-        return tuple(one for one in found if one is not None)
+    async def _each(self, impostors: Sequence[Impostor], state: State, tools: Tools) -> tuple[WrongOne, ...]:
+        tried = [await self._try(impostor, state, tools) for impostor in impostors]
+        return tuple(one for one in tried if one is not None)
 
     async def _try(self, impostor: Impostor, state: State, tools: Tools) -> WrongOne | None:
         """Run the program on an impostor; None where it cannot stand in the snippet's place."""
@@ -80,6 +95,8 @@ class CheckValidity:
         except MalformedProgram:
             return None
         job = job_for(program, state.get("environment"), tools)
+        # what the snippet left behind, or another wrong one, would pass for the work of this one
+        await tools.sandbox.renew()
         result = await tools.sandbox.run(replace(job, timeout=_timeout(state, tools)))
         status = tools.language.report(program, result).status
         return WrongOne(kind=impostor.kind, change=impostor.change, status=status)
@@ -91,14 +108,17 @@ def _timeout(state: State, tools: Tools) -> float:
     return min(tools.config.test_timeout, max(tools.config.wrong_one_timeout, _PATIENCE * taken))
 
 
-def is_vacuous(found: Sequence[WrongOne]) -> bool:
-    """Say whether a program noticed nothing but that code raises or hangs; False where nothing else was tried."""
+def is_vacuous(found: Sequence[WrongOne]) -> bool | None:
+    """Say whether a program noticed nothing but crashes; None where that takes obliging code to tell."""
     telling = [one for one in found if one.kind != RAISES]
-    return bool(telling) and not any(_proves(one) for one in telling)
-
-
-def _proves(one: WrongOne) -> bool:
-    return one.killed if one.kind in _STAND_INS else one.status is Status.FAILED
+    if any(one.status is Status.FAILED for one in telling):
+        return False
+    obliging = [one for one in telling if one.kind in _OBLIGING]
+    if obliging:
+        # an error there is the program's own; a time-out is a loop that waits for another answer
+        return not any(one.status is Status.ERROR for one in obliging)
+    crashed = any(one.killed for one in telling if one.kind in _RETURNING)
+    return None if crashed or not telling else True
 
 
 def describe(found: Sequence[WrongOne]) -> str:
@@ -108,4 +128,4 @@ def describe(found: Sequence[WrongOne]) -> str:
     kinds = Counter(one.kind for one in passed if one.kind not in _STAND_INS)
     told += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
     also = f" All its cases pass for {', '.join(told)}." if told else ""
-    return f"No case of the program fails when the tested code does something else.{also}"
+    return f"No case of the program fails an assertion when the tested code does something else.{also}"

@@ -13,7 +13,7 @@ from agent.llm.models import Models
 from agent.llm.scripted import ScriptedLLM
 from agent.nodes.execute import Execute
 from agent.prompts import Prompts
-from agent.sandbox.base import SandboxBackend
+from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.session import SandboxSession
 from agent.state import State, Tools
 from agent.types import Pair
@@ -30,11 +30,13 @@ async def tools_in(
     await session.close()
 
 
-async def executed(template: str, code: str, tools: Tools) -> State:
+async def executed(template: str, code: str, tools: Tools, environment: Environment | None = None) -> State:
     """Run a program once, as the pipeline does before it looks closer."""
     language = PythonLanguage()
     snippet = language.inspect(code)
     state: State = {"pair": Pair(id="1", query="q", code=code), "snippet": snippet}
     state["program"] = language.insert(template, snippet)
+    if environment is not None:
+        state["environment"] = environment
     step = await Execute()(state, tools)
     return {**state, **step.update}

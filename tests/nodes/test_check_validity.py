@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from agent.config import PipelineConfig
-from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING
+from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, SAYS_NO, SAYS_YES
 from agent.nodes.check_validity import CheckValidity, describe, is_vacuous
-from agent.sandbox.base import Job, RunResult, SandboxBackend
+from agent.sandbox.base import Frame, Job, Record, RunResult, SandboxBackend
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State, Step
 from agent.types import Status, WrongOne
+from tests.nodes.crashes_and_checks import BY_PYTEST, CHECKS, CRASHES, PI
 from tests.nodes.running import executed, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
 from tests.scripts import environment, failed, passed
@@ -45,6 +46,41 @@ async def test_a_program_proves_what_it_says_of(bwrap: SandboxBackend, code: str
 
 
 @pytest.mark.bwrap
+@pytest.mark.parametrize(("code", "template"), CRASHES.values(), ids=CRASHES)
+async def test_a_program_notices_nothing_but_crashes_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+    assert (await checked(template, code, bwrap)).outcome == "vacuous"
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("code", "template"), CHECKS.values(), ids=CHECKS)
+async def test_a_program_notices_more_than_crashes_that(bwrap: SandboxBackend, code: str, template: str) -> None:
+    step = await checked(template, code, bwrap)
+    assert step.outcome == "checked"
+    assert step.update["strength"]
+
+
+@pytest.mark.network
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("code", "template", "outcome"), BY_PYTEST.values(), ids=BY_PYTEST)
+async def test_a_program_of_pytest_that_checks(bwrap: SandboxBackend, code: str, template: str, outcome: str) -> None:
+    async with tools_in(bwrap) as tools:
+        state = await executed(template, code, tools, await tools.sandbox.environment(["pytest"]))
+        assert state["report"].status is Status.PASSED
+        assert (await CheckValidity()(state, tools)).outcome == outcome
+
+
+@pytest.mark.bwrap
+async def test_what_obliging_code_passed_is_told_and_is_no_measure_of_strength(bwrap: SandboxBackend) -> None:
+    template = "# <candidate>\n\n\ndef test_a():\n    pi() + 1\n"
+    first = await checked(template, PI, bwrap)
+    assert "says no to whatever it is asked, code that returns what goes along" in first.update["weakness"]
+    second = await checked(template, PI, bwrap, weakness=first.update["weakness"])
+    assert [one.kind for one in second.update["wrong_ones"]] == [RETURNS_NOTHING, RAISES]
+    assert second.update["strength"] == 1
+    assert second.update["report"].vacuous
+
+
+@pytest.mark.bwrap
 async def test_to_call_the_code_and_look_at_nothing_proves_nothing(bwrap: SandboxBackend) -> None:
     assert (await checked(SMOKE, SLUG, bwrap)).outcome == "vacuous"
 
@@ -55,6 +91,18 @@ async def test_a_file_that_the_snippet_left_is_not_the_work_of_a_stand_in(bwrap:
     template = "# <candidate>\n\n\ndef test_a():\n    note('x')\n    assert open('note.txt').read() == 'x'\n"
     step = await checked(template, code, bwrap)
     assert {one.kind: one.killed for one in step.update["wrong_ones"]}[RETURNS_NOTHING]
+
+
+@pytest.mark.bwrap
+async def test_a_file_that_one_mutant_left_is_not_the_work_of_the_next(bwrap: SandboxBackend) -> None:
+    code = (
+        "def save(text):\n    if len(text) > 0:\n        with open('out.txt', 'w') as f:\n            f.write(text)\n"
+    )
+    template = "# <candidate>\n\n\ndef test_a():\n    save('hello')\n    assert open('out.txt').read() == 'hello'\n"
+    step = await checked(template, code, bwrap)
+    missed = {one.kind for one in step.update["wrong_ones"] if not one.killed}
+    assert missed == {"off_by_one"}
+    assert step.update["strength"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.bwrap
@@ -126,14 +174,31 @@ async def test_wrong_ones_are_no_executions_of_the_pair() -> None:
     assert not {"executions", "result", "repairs", "rounds"} & step.update.keys()
 
 
-async def test_wrong_ones_run_in_the_environment_of_the_snippet_and_in_a_sandbox_of_their_own() -> None:
+async def test_wrong_ones_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
         state = await executed(TEMPLATE, SLUG, tools)
         state["environment"] = environment(["numpy"])
         await CheckValidity()(state, tools)
     assert {job.environment for job in sandbox.jobs[1:]} == {"knumpy"}
-    assert sandbox.acquired == 2
+    assert sandbox.acquired == len(sandbox.jobs) == 13
+
+
+async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_wrong_one() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox, PipelineConfig(wrong_ones=1)) as tools:
+        state = await executed(TEMPLATE, SLUG, tools)
+        await CheckValidity()(state, tools)
+        assert sandbox.acquired == 2
+        await tools.sandbox.run(sandbox.jobs[0])
+    assert sandbox.acquired == 3
+
+
+async def test_obliging_code_is_tried_only_where_a_crash_may_have_been_a_check() -> None:
+    for end, kinds in ((failed, 0), (passed, 0), (broke, 2)):
+        sandbox = ScriptedSandbox(Runs(**{"_Obliging": passed, "def slug": end}))
+        await checked(TEMPLATE, SLUG, sandbox)
+        assert len([job for job in sandbox.jobs if "class _Obliging" in job.program]) == kinds
 
 
 async def test_none_are_tried_when_the_setting_says_so() -> None:
@@ -153,6 +218,13 @@ async def test_wrong_ones_have_little_time_but_no_less_than_the_snippet_needed()
     assert [job.timeout for job in sandbox.jobs[1:]] == [2, 4.5, 10]
 
 
+def broke(job: Job) -> RunResult:
+    """Return a run in which every case raised an error."""
+    frames = (Frame("program.py", 99, "test"),)
+    ended = [(Record("start", name), Record("case", name, "error", "TypeError", "no", frames)) for name in job.cases]
+    return RunResult((*(record for records in ended for record in records), Record("end")))
+
+
 def one(kind: str, status: Status) -> WrongOne:
     return WrongOne(kind=kind, change="line 1: `secret_name < 3` became `secret_name >= 3`", status=status)
 
@@ -161,17 +233,25 @@ def one(kind: str, status: Status) -> WrongOne:
     ("found", "vacuous"),
     [
         ([one(RETURNS_NOTHING, Status.PASSED)], True),
-        ([one(RETURNS_NOTHING, Status.ERROR)], False),
+        ([one(RETURNS_NOTHING, Status.ERROR)], None),
+        ([one(RETURNS_NOTHING, Status.TIMEOUT)], None),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(RETURNS_FIRST_ARGUMENT, Status.PASSED)], None),
+        ([one(RETURNS_NOTHING, Status.ERROR), one("off_by_one", Status.FAILED)], False),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(RAISES, Status.FAILED)], None),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.PASSED)], True),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.FAILED), one(SAYS_YES, Status.PASSED)], False),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.ERROR)], False),
+        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.TIMEOUT)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one(RAISES, Status.ERROR)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.FAILED)], False),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.ERROR)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.TIMEOUT)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one(RETURNS_FIRST_ARGUMENT, Status.FAILED)], False),
-        ([one(RAISES, Status.PASSED)], False),
-        ([], False),
+        ([one(RAISES, Status.PASSED)], None),
+        ([], None),
     ],
 )
-def test_to_notice_a_crash_is_no_proof(found: list[WrongOne], vacuous: bool) -> None:
+def test_to_notice_a_crash_is_no_proof(found: list[WrongOne], vacuous: bool | None) -> None:
     assert is_vacuous(found) is vacuous
 
 

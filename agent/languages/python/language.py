@@ -11,7 +11,7 @@ from agent.languages.python.inspection import examine
 from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import Unparsable, normalise
 from agent.languages.python.varying import what_varies
-from agent.languages.python.wrong_ones import impostors
+from agent.languages.python.wrong_ones import impostors, obliging
 from agent.sandbox.base import Job, RunResult
 from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
@@ -113,6 +113,10 @@ class PythonLanguage:
     def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
         """Return stand-ins that cannot be right, then mutants of the snippet."""
         return impostors(snippet.code, limit)
+
+    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:
+        """Return the snippet's names bound to an object that takes part in whatever is done with it."""
+        return obliging(snippet.code)
 
     def varying(self, program: Program) -> tuple[str, ...]:
         """Return the clocks, random numbers and orders that the program or its snippet uses."""

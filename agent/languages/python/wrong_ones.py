@@ -7,10 +7,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 
-from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Impostor, Snippet
+from agent.languages.base import (
+    RAISES,
+    RETURNS_FIRST_ARGUMENT,
+    RETURNS_NOTHING,
+    SAYS_NO,
+    SAYS_YES,
+    Impostor,
+    Snippet,
+)
 from agent.languages.python.mutations import Edit, edits
 from agent.languages.python.source import Unparsable, fragment_reason, parse
-from agent.languages.python.tree import Function, walk_scope
+from agent.languages.python.tree import Function, bindings, walk_scope
+from agent.sandbox.inside import source
 
 MAX_CHARACTERS = 20_000
 """Longer snippets have stand-ins alone: every mutant is written out and compiled whole."""
@@ -44,6 +53,35 @@ def impostors(code: str, limit: int) -> tuple[Impostor, ...]:
     return tuple(found)
 
 
+def obliging(code: str) -> tuple[Impostor, ...]:
+    """Return impostors of normalised code that bind its names to an object which no use breaks; none without names.
+
+    One says no to whatever is asked of it, and one yes: a program that looks at the result notices one of them.
+    """
+    try:
+        tree = parse(code)
+        imports, names = _names(tree)
+        if not names:
+            return ()
+        (made,) = (node for node in parse(source("python_obliging")).body if isinstance(node, ast.ClassDef))
+        head = ast.unparse(ast.Module([*imports, made], []))
+        found = []
+        for kind, says in ((SAYS_NO, False), (SAYS_YES, True)):
+            text = f"{head}\n{made.name}._says = {says}\n{' = '.join(names)} = {made.name}()\n"
+            fragment_reason(text)
+            found.append(Impostor(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
+    except (Unparsable, RecursionError, MemoryError):
+        return ()
+    return tuple(found)
+
+
+def _names(tree: ast.Module) -> tuple[list[ast.stmt], list[str]]:
+    """Return the imports of a snippet, and the other names that it binds where it stands."""
+    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    others = [node for node in tree.body if node not in imports]
+    return imports, [*dict.fromkeys(name for node in walk_scope(others) for name in bindings(node))]
+
+
 def _dump(text: str) -> str | None:
     """Return what equal code has in common; None for what does not compile."""
     try:
@@ -66,12 +104,13 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
                 with _changed(changes):
                     yield kind, change, ast.unparse(tree)
     else:
-        kept = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        imports, names = _names(tree)
+        nothing = " = ".join([*names, "None"]) if names else "pass"
         for kind, change, statement in (
-            (RETURNS_NOTHING, "it does nothing", "pass"),
+            (RETURNS_NOTHING, "it does nothing", nothing),
             (RAISES, "it raises", f"raise RuntimeError({_MESSAGE!r})"),
         ):
-            with _changed([(tree, "body", [*kept, *ast.parse(statement).body])]):
+            with _changed([(tree, "body", [*imports, *ast.parse(statement).body])]):
                 yield kind, change, ast.unparse(tree)
     for edit in _spread(edits(tree)) if mutate else ():
         before, line = _shown(edit.about), edit.about.lineno

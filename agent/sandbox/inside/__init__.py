@@ -18,7 +18,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {"python_harness": ("python_pytest", "py
 
 @cache
 def source(name: str) -> str:
-    """Return the source of `supervisor` or of a harness."""
+    """Return the source of `supervisor`, of a harness, or of what takes a snippet's place."""
     first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in (name, *_PARTS.get(name, ())))
     # what is imported from the future has to stand first, and holds for the parts that follow
     return "\n\n".join([first, *(other.replace(_FUTURE, "") for other in others)])

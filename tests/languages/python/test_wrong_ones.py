@@ -208,10 +208,12 @@ class TestStandIns:
         code = "def twice(f):\n    def inner(*a):\n        return f(*a) * 2\n    return inner\n"
         assert loaded(made(code)[RETURNS_FIRST_ARGUMENT][0])["twice"](len) is len
 
-    def test_of_statements_keep_their_imports(self) -> None:
-        found = made("import json\n\nx = json.dumps([1])\n")
-        assert loaded(found[RETURNS_NOTHING][0]).keys() >= {"json"}
-        assert "x" not in loaded(found[RETURNS_NOTHING][0])
+    def test_of_statements_keep_their_imports_and_leave_their_names_without_a_value(self) -> None:
+        found = made("import json\n\nx, y = json.dumps([1]), 2\nfor z in []:\n    pass\n\n\nclass A:\n    b = 3\n")
+        space = loaded(found[RETURNS_NOTHING][0])
+        assert callable(space["json"].dumps)
+        assert [space[name] for name in "xyzA"] == [None] * 4
+        assert "b" not in space
         with pytest.raises(RuntimeError):
             loaded(found[RAISES][0])
 
@@ -230,5 +232,5 @@ def test_impostors_take_the_snippets_place(code: str) -> None:
         ast.parse(ast.unparse(ast.parse(snippet.code)))
     except (MalformedProgram, Unparsable):
         return
-    for one in language.wrong_ones(snippet, 12):
+    for one in (*language.wrong_ones(snippet, 12), *language.obliging(snippet)):
         assert language.insert(template, one.snippet).cases == ("test_a",)

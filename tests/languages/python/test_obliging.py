@@ -1,0 +1,114 @@
+"""An object that no use breaks stands in a snippet's place: only a check notices it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.languages import Impostor, PythonLanguage
+from agent.languages.base import SAYS_NO, SAYS_YES, Snippet
+from agent.languages.plain import PlainLanguage
+
+
+def loaded(impostor: Impostor) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(impostor.snippet.code, space)
+    return space
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200))
+def test_no_text_breaks_it(text: str) -> None:
+    PythonLanguage().obliging(Snippet(text))
+
+
+def test_a_language_that_cannot_be_read_has_none() -> None:
+    assert PlainLanguage("cobol").obliging(Snippet("DISPLAY 'X'.")) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("import json\n\n\ndef f(x):\n    y = x\n    return json.dumps(y)\n", "f"),
+        ("class A:\n    def m():\n        return 1\n\n\nasync def g():\n    pass\n", "Ag"),
+        ("f = lambda x: x\nx = y = 3\n", "fxy"),
+        ("from __future__ import annotations\n\n\ndef f(x: y):\n    return x\n", "f"),
+    ],
+)
+def test_it_stands_for_every_name_that_the_snippet_binds(code: str, names: str) -> None:
+    no, yes = PythonLanguage().obliging(Snippet(code))
+    assert (no.kind, yes.kind) == (SAYS_NO, SAYS_YES)
+    for one in (no, yes):
+        space = loaded(one)
+        assert {type(space[name]).__name__ for name in names} == {"_Obliging"}
+        assert "y" in names or "y" not in space
+
+
+@pytest.mark.parametrize("code", ["print(1)\n", "import json\n", "def f(:\n", ""])
+def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
+    assert PythonLanguage().obliging(Snippet(code)) == ()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "f(1, a=2).b[3:4].c()",
+        "a, (b, c), d = f",
+        "for a, b in f.items(): a + b",
+        "[*f], {**f}, dict(f), sum(f), max(f), sorted(f), ''.join(map(str, f)), list(reversed(f))",
+        "f + 1, 1 + f, 2 ** f, f // 2, 7 % f, divmod(f, 2), f | {1}, f @ f, -f, ~f, abs(f), round(f, 2)",
+        "f += 1; f[0] = 1; del f[0]; f.a = 2",
+        "len(f), int(f), float(f), complex(f), range(f), [0, 1][f], hash(f), bool(f), {f: 1}",
+        "'%d %.2f %s' % (f, f, f), f'{f:>8} {f:.2f} {f!r}', '{:,}'.format(f)",
+        "with f as a, a: pass",
+        "isinstance(3, f), f < 3, 3 in f, f == 3",
+        "f = f(len)",
+        "import math, os, copy; math.sqrt(f), math.floor(f), os.path.join(f, 'a'), copy.deepcopy(f)",
+        "import asyncio; asyncio.run(f(1)).a",
+    ],
+)
+def test_it_takes_part_in_whatever_is_done_with_it(use: str) -> None:
+    for one in PythonLanguage().obliging(Snippet("def f():\n    return 1\n")):
+        exec(use, loaded(one))
+
+
+def test_it_takes_part_in_what_coroutines_do() -> None:
+    async def use(f: Any) -> None:
+        async with f as a, f(1):
+            async for b, c in a:
+                assert (await b, c) == (f, f)
+        assert await asyncio.gather(f, asyncio.create_task(f())) == [f, f]
+
+    for one in PythonLanguage().obliging(Snippet("f = 1\n")):
+        asyncio.run(use(loaded(one)["f"]))
+
+
+def test_it_hides_no_error() -> None:
+    async def use(f: Any) -> None:
+        async with f:
+            raise KeyError
+
+    for one in PythonLanguage().obliging(Snippet("f = 1\n")):
+        f = loaded(one)["f"]
+        with pytest.raises(KeyError):
+            asyncio.run(use(f))
+        with pytest.raises(KeyError), f:
+            raise KeyError
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "f == 3", "f != 3", "f < 3", "f >= 3", "abs(f - 3) < 1e-9", "f[0] == 'a'", "'a' in f", "'a' not in f", "f",
+        "not f", "len(f) == 0", "len(f) == 1", "len(f) > 0", "all(x > 0 for x in f)", "any(x < 0 for x in f)",
+        "f.ready()", "not f.ready()", "f(2).total == 3", "isinstance(f, list)", "str(f) == 'a'", "int(f) == 0",
+        "sum(f) == 6", "list(f) == [1]", "dict(f) == {}", "next(iter(f)) == 1",
+    ],
+)  # fmt: skip
+def test_it_is_noticed_by_whoever_looks(check: str) -> None:
+    found = [bool(eval(check, loaded(one))) for one in PythonLanguage().obliging(Snippet("def f():\n    pass\n"))]
+    assert False in found
