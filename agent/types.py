@@ -133,14 +133,15 @@ class TestReport(Frozen):
 
     @property
     def executed(self) -> bool:
-        """Whether the program ran as a test: it reached the snippet and the outcome speaks of the snippet.
+        """Whether the program ran as a test: it reached the snippet, and did not fail of its own or for a dependency.
 
-        The paper's "Exec. rate" (Table II) is the share of generated programs for which this holds.
+        The paper's "Exec. rate" (Table II) is the share of generated programs for which this holds. A flaky program did
+        run: that its outcome says nothing is another matter.
         """
         if self.status in (Status.PASSED, Status.FAILED):
             return True
         started = any(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
-        return self.cause is Cause.SNIPPET and started
+        return self.cause in (Cause.SNIPPET, Cause.FLAKY) and started
 
     @property
     def says(self) -> Literal[0, 1] | None:

@@ -61,3 +61,19 @@ def test_no_label_goes_against_an_outcome_that_was_predicted() -> None:
 
 def test_readers_are_told_of_a_pass_that_proves_nothing() -> None:
     assert (PASSED.outcome, VACUOUS.outcome, FAILED.outcome) == ("passed", PROVES_NOTHING, "failed")
+
+
+STARTED = (CaseResult(name="test_a", outcome=CaseOutcome.PASSED), CaseResult(name="test_b", outcome=CaseOutcome.ERROR))
+UNRUN = (CaseResult(name="test_a", outcome=CaseOutcome.NOT_RUN),)
+
+
+@pytest.mark.parametrize("cause", [Cause.SNIPPET, Cause.FLAKY])
+def test_a_program_ran_whose_cases_began_whatever_the_snippet_or_chance_made_of_them(cause: Cause) -> None:
+    assert TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
+    assert not TestReport(status=Status.ERROR, cause=cause, cases=UNRUN).executed
+    assert not TestReport(status=Status.ERROR, cause=cause).executed
+
+
+@pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])
+def test_a_program_that_failed_itself_did_not_run_as_a_test(cause: Cause) -> None:
+    assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed

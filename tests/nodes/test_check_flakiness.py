@@ -52,13 +52,27 @@ async def test_an_order_that_hashes_decide_is_flaky(bwrap: SandboxBackend) -> No
         step = await CheckFlakiness()(state, tools)
     assert step.outcome == "flaky"
     report = step.update["report"]
-    assert (report.status, report.cause, report.executed) == (Status.ERROR, Cause.FLAKY, False)
+    assert (report.status, report.cause, report.executed) == (Status.ERROR, Cause.FLAKY, True)
     assert [(case.name, case.outcome, case.cause) for case in report.cases] == [
         ("test_order", CaseOutcome.ERROR, Cause.FLAKY),
         ("test_number", CaseOutcome.PASSED, None),
     ]
     assert "order of sets" in report.message
     assert "test_order" in report.message
+
+
+@pytest.mark.bwrap
+async def test_the_order_of_what_two_dicts_share_is_flaky(bwrap: SandboxBackend) -> None:
+    code = "def common(a, b):\n    return list(a.keys() & b.keys())\n"
+    prints = (
+        "# <candidate>\n\nALL = dict.fromkeys('abcdefghijklmnop')\n\n\ndef test_a():\n    print(*common(ALL, ALL))\n"
+    )
+    async with tools_in(bwrap) as tools:
+        order = (await executed(prints, code, tools))["result"].stdout.split()
+        asserts = prints.replace("print(*common(ALL, ALL))", f"assert common(ALL, ALL) == {order}")
+        state = await executed(asserts, code, tools)
+        assert state["report"].status is Status.PASSED
+        assert (await CheckFlakiness()(state, tools)).outcome == "flaky"
 
 
 @pytest.mark.bwrap
@@ -98,6 +112,15 @@ async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
     await checked(STEADY_CHANCE, CHANCE, sandbox)
     assert [job.options.get(HASH_SEED) for job in sandbox.jobs] == [None, "1", "2"]
     assert sandbox.acquired == 3
+
+
+async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_repeat() -> None:
+    sandbox = ScriptedSandbox(passed)
+    async with tools_in(sandbox) as tools:
+        await CheckFlakiness()(await executed(STEADY_CHANCE, CHANCE, tools), tools)
+        assert sandbox.acquired == 3
+        await tools.sandbox.run(sandbox.jobs[0])
+    assert sandbox.acquired == 4
 
 
 async def test_a_busy_machine_is_no_flakiness() -> None:

@@ -29,6 +29,37 @@ def program(code: str, template: str = TEMPLATE) -> Program:
         ("import asyncio\n    return asyncio.gather(*x)", "tasks"),
         ("return hash(x)", "hashes"),
         ("return id(x)", "addresses"),
+        ("return list(x.keys() & y)", "order of sets"),
+        ("return list(x.items() - y.items())", "order of sets"),
+        ("return list({*y} ^ x.keys())", "order of sets"),
+        ("names = x.keys()\n    return list(names | y)", "order of sets"),
+        ("names = x.keys()\n    y -= names\n    return list(y)", "order of sets"),
+        ("return list((names := x.keys()) and y & names)", "order of sets"),
+        ("return list(x.union(y))", "order of sets"),
+        ("return list(x.difference(y))", "order of sets"),
+        ("x.difference_update(y)", "order of sets"),
+        ("return [*map(set, x)]", "order of sets"),
+        ("from collections import defaultdict\n    return defaultdict(set)", "order of sets"),
+        ("make = frozenset\n    return list(make(x))", "order of sets"),
+        ("return sorted(x, key=hash)", "hashes"),
+        ("return {**dict(zip(map(id, x), x))}", "addresses"),
+        ("from os import listdir\n    return listdir(x)", "order of files"),
+        ("from os import walk as through\n    return next(through(x))", "order of files"),
+        ("from glob import glob as found\n    return found(x)", "order of files"),
+        ("from os import urandom as noise\n    return noise(x)", "random"),
+        ("import secrets as s\n    return s.token_hex(x)", "random"),
+        ("from numpy.random import normal\n    return normal(x)", "random"),
+        ("import torch\n    return torch.randperm(x)", "random"),
+        ("from os import getpid\n    return getpid()", "processes"),
+        ("import os\n    return os.getpid()", "processes"),
+        ("import os\n    return os.path.getmtime(x)", "time"),
+        ("import asyncio\n    return asyncio.sleep(x)", "time"),
+        ("import asyncio\n    return asyncio.wait(x)", "tasks"),
+        ("from asyncio import create_task as begin\n    return begin(x)", "tasks"),
+        ("import socket as s\n    return s.socket()", "connections"),
+        ("import platform\n    return platform.uname()", "hosts"),
+        ("from tempfile import mkdtemp\n    return mkdtemp()", "names of temporary files"),
+        ("import tempfile\n    return tempfile.NamedTemporaryFile().name", "names of temporary files"),
     ],
 )
 def test_time_chance_and_order_are_seen_in_the_snippet(body: str, what: str) -> None:
@@ -40,10 +71,23 @@ def test_they_are_seen_in_the_program_around_it_too() -> None:
     assert PythonLanguage().varying(program("def f(x):\n    return x * x", template)) == ("random",)
 
 
-def test_a_temporary_file_or_a_coroutine_alone_is_none() -> None:
-    template = "import asyncio\nimport tempfile\n" + TEMPLATE
+def test_a_coroutine_alone_is_none() -> None:
+    template = "import asyncio\n" + TEMPLATE
     assert PythonLanguage().varying(program("async def f(x):\n    return x * x", template)) == ()
 
 
 def test_a_program_of_values_alone_has_none() -> None:
     assert PythonLanguage().varying(program("def f(x):\n    return sorted(x)[0] + len({'a': 1})")) == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return [*x.keys()] + [*x.items()]",
+        "count = len(x.keys())\n    return count - 1 | 2",
+        "return (x - 1) & 3 ^ 4 | 5",
+        "x.id = set = hash = 3\n    return x",
+    ],
+)
+def test_a_dict_keeps_its_order_and_numbers_have_none(body: str) -> None:
+    assert PythonLanguage().varying(program(f"def f(x):\n    {body}")) == ()
