@@ -191,7 +191,7 @@ def _annotation(
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state.get("stand_ins", ()),
-        reading=state.get("reading", ""),
+        reading=_reading(state),
         strength=state.get("strength"),
         votes=state.get("votes", ()),
         confidence=state.get("confidence") if decided else None,
@@ -205,13 +205,17 @@ def _annotation(
     )
 
 
+def _reading(state: State) -> str:
+    return state.get("met") or state.get("reading", "")
+
+
 def _evidence(pair: Pair, progress: _Progress, asker: Asker) -> Evidence:
     state = progress.state
     program = state.get("program")
     return Evidence(
         pair=pair,
         template=None if program is None else program.template,
-        reading=state.get("reading", ""),
+        reading=_reading(state),
         spec=state.get("spec"),
         wrong_ones=state.get("wrong_ones", ()),
         exchanges=tuple(asker.exchanges),

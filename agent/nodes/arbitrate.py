@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from agent.llm import parsing
-from agent.nodes.asking import about_execution, about_pair, chosen, readings
+from agent.nodes.asking import about_execution, about_pair, met, readings
 from agent.state import State, Step, Tools
 from agent.types import Status
 from agent.wording import counted
@@ -47,7 +47,7 @@ class Arbitrate:
         decided: State = {"label": reply.label, "decided_by": self.role, "reason": reply.reason}
         if reply.label is None:
             return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
-        return Step("decided", {**decided, **chosen(state, reply.reading)})
+        return Step("decided", {**decided, "met": met(state, reply)})
 
 
 class ArbitrateOrAbstain(Arbitrate):

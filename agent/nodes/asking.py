@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.languages.canonical import canonical
+from agent.llm.parsing import LabelReply
 from agent.state import State, Tools
 
 
@@ -36,6 +37,11 @@ def chosen(state: State, number: int | None) -> State:
     """Return the reading that a reply names by its number, as the state keeps it; nothing where it names none."""
     spec = state.get("spec")
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
+
+
+def met(state: State, reply: LabelReply) -> str:
+    """Return the reading that a reply finds met; empty for any label but 1, whatever reading it speaks of."""
+    return chosen(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 
 def about_execution(state: State) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from agent.llm.parsing import LabelReply
 from agent.nodes.arbitrate import UNDECIDED
-from agent.nodes.asking import chosen
+from agent.nodes.asking import met
 from agent.state import State, Step, Tools
 
 Vote = Literal[0, 1] | None
@@ -28,8 +29,8 @@ class RateConfidence:
 
     The votes are independent samples of one and the same prompt: `votes - 1` calls more for each pair that the arbiter
     decided. Labels of the screener, or of a rule, are rated as they are: one opinion, no call. The label is the answer
-    with the most votes; where no answer has more than every other, the evidence does not decide: null, or 0 where the
-    setting `abstain` says so.
+    with the most votes, and what it says of readings and reasons comes from votes for it; where no answer has more than
+    every other, the evidence does not decide: null, or 0 where the setting `abstain` says so.
     """
 
     name = "rate_confidence"
@@ -44,30 +45,42 @@ class RateConfidence:
         update: State = {}
         votes: tuple[Vote, ...] = (None if state.get("abstained") else state["label"],)
         if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
-            others: list[LabelReply] = []
+            given = [_Given(votes[0], state.get("met", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
-                others.append(await tools.asker.ask_again(_ROLE, vote))
-            votes = (*votes, *(reply.label for reply in others))
-            undecided: State = {"label": UNDECIDED[tools.config.abstain], "abstained": True}
-            update = {"votes": votes, **_decided(votes, others, state, undecided)}
+                reply: LabelReply = await tools.asker.ask_again(_ROLE, vote)
+                given.append(_Given(reply.label, met(state, reply), reply.reason))
+            votes = tuple(each.label for each in given)
+            update = {"votes": votes, **_decided(given, UNDECIDED[tools.config.abstain])}
         decided: State = {**state, **update}
         label = None if decided.get("abstained") else decided["label"]
         rated = None if label is None else confidence(label, votes, support_of(label, decided))
         return Step("rated", {**update, "confidence": rated})
 
 
-def _decided(votes: Sequence[Vote], others: Sequence[LabelReply], state: State, undecided: State) -> State:
-    """Return what the majority changes of the label that the first vote gave."""
-    winner, tied = majority(votes)
-    if winner == votes[0] and not tied:
-        return {}
+@dataclass(frozen=True)
+class _Given:
+    """One vote: its label, the reading that it finds met (empty: none), and its reason."""
+
+    label: Vote
+    reading: str
+    reason: str
+
+
+def _decided(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
+    """Return what the votes decide: the majority's label, the reading that most of its votes name, and a reason for it.
+
+    Of readings that equally many name, it is the first.
+    """
+    winner, tied = majority([each.label for each in given])
     if tied:
-        told = ", ".join("undecided" if vote is None else str(vote) for vote in votes)
-        return {**undecided, "reason": f"the votes are divided ({told}). {state['reason']}"}
-    reply = next(reply for reply in others if reply.label == winner)
-    if winner is None:
-        return {**undecided, "reason": reply.reason}
-    return {"label": winner, "abstained": False, "reason": reply.reason, **chosen(state, reply.reading)}
+        told = ", ".join("undecided" if each.label is None else str(each.label) for each in given)
+        reason = f"the votes are divided ({told}). {given[0].reason}"
+        return {"label": undecided, "abstained": True, "met": "", "reason": reason}
+    agreed = [each for each in given if each.label == winner]
+    reading = Counter(each.reading for each in agreed).most_common(1)[0][0]
+    label = undecided if winner is None else winner
+    reason = next(each.reason for each in agreed if each.reading == reading)
+    return {"label": label, "abstained": winner is None, "met": reading, "reason": reason}
 
 
 def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:

@@ -96,7 +96,7 @@ async def test_a_flaky_program_is_no_evidence_and_tried_on_no_wrong_ones() -> No
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)] * 3}
     found = await annotate(replies, sandbox, chance, variant="full_plus", without=PLAIN)
     assert found.test is not None
-    assert (found.test.status, found.test.cause) == (Status.ERROR, Cause.FLAKY)
+    assert (found.test.status, found.test.cause, found.test.executed) == (Status.ERROR, Cause.FLAKY, True)
     assert (found.strength, len(sandbox.jobs)) == (None, 3)
 
 

@@ -17,7 +17,7 @@ from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, majority, support_of
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State
-from agent.types import Cause, Status, TestReport
+from agent.types import Cause, QuerySpec, Reading, Status, TestReport
 from tests.nodes.running import tools_in
 from tests.scripts import PAIR, label
 
@@ -80,6 +80,66 @@ async def test_an_arbiter_who_abstained_alone_is_outvoted() -> None:
     state, _ = await rated([None, 0, 0], arbiter=ArbitrateOrAbstain, abstain="negative")
     assert (state["label"], state["abstained"], state["reason"]) == (0, False, "vote 1")
     assert state["confidence"] == confidence(0, [None, 0, 0], 0)
+
+
+async def test_a_majority_that_abstains_gives_its_reason() -> None:
+    state, _ = await rated([1, None, None], arbiter=ArbitrateOrAbstain)
+    assert (state["label"], state["abstained"], state["reason"]) == (None, True, "vote 1")
+
+
+async def test_who_abstained_first_among_votes_that_are_divided_is_told_of_the_others() -> None:
+    state, _ = await rated([None, 0, 1], arbiter=ArbitrateOrAbstain)
+    assert (state["label"], state["abstained"]) == (None, True)
+    assert state["reason"] == "the votes are divided (undecided, 0, 1). vote 0"
+
+
+TESTED, ONE, TWO = "what was tested", "reading one", "reading two"
+SPEC = QuerySpec(readings=(Reading(text=ONE), Reading(text=TWO)))
+
+
+async def read(votes: Sequence[tuple[int | None, int | None]], abstain: str = "keep") -> State:
+    """Let the arbiter vote with these labels and readings on a pair whose test was of another; return the state."""
+    replies = [
+        json.dumps({"reason": f"vote {n}", "reading": number, "label": value})
+        for n, (value, number) in enumerate(votes)
+    ]
+    config = PipelineConfig.model_validate({"votes": len(votes), "abstain": abstain})
+    async with tools_in(ScriptedSandbox(), config, ScriptedLLM(replies)) as tools:
+        state: State = {"pair": PAIR, "spec": SPEC, "reading": TESTED}
+        for node in (ArbitrateOrAbstain(), RateConfidence()):
+            state = {**state, **(await node(state, tools)).update}
+    return state
+
+
+@pytest.mark.parametrize(
+    ("votes", "found"),
+    [
+        ([(1, 2)], (1, TWO, "vote 0")),
+        ([(0, None)], (0, "", "vote 0")),
+        ([(0, 2)], (0, "", "vote 0")),
+        ([(1, 2), (0, None), (0, None)], (0, "", "vote 1")),
+        ([(1, 2), (0, 1), (0, 1)], (0, "", "vote 1")),
+        ([(1, 2), (None, None), (None, None)], (None, "", "vote 1")),
+        ([(1, 1), (1, 2), (1, 2)], (1, TWO, "vote 1")),
+        ([(1, 1), (1, 2), (0, None)], (1, ONE, "vote 0")),
+        ([(0, None), (1, 2), (1, 1)], (1, TWO, "vote 1")),
+        ([(0, 1), (1, 2), (1, 2)], (1, TWO, "vote 1")),
+        ([(1, 2), (1, 2), (1, 1)], (1, TWO, "vote 0")),
+        ([(None, 1), (1, 1), (1, 2), (1, 2)], (1, TWO, "vote 2")),
+    ],
+)
+async def test_the_reading_that_is_met_is_that_of_most_votes_for_the_label(
+    votes: list[tuple[int | None, int | None]], found: tuple[int | None, str, str]
+) -> None:
+    state = await read(votes)
+    assert (state["label"], state["met"], state["reason"]) == found
+    assert state["reading"] == TESTED
+
+
+@pytest.mark.parametrize("votes", [[(1, 2), (0, None)], [(1, 2), (0, None), (None, None)]])
+async def test_votes_that_are_divided_find_no_reading_met(votes: list[tuple[int | None, int | None]]) -> None:
+    for abstain in ("keep", "negative"):
+        assert (await read(votes, abstain))["met"] == ""
 
 
 async def test_one_vote_costs_no_call_beyond_the_arbiters() -> None:

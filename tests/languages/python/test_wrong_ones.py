@@ -130,6 +130,24 @@ def test_a_mutant_says_what_it_changed(kind: str, was: str, becomes: str | None)
     assert f"`{was}` became {after}" in changes
 
 
+@pytest.mark.parametrize(
+    ("operator", "opposite"),
+    [("<", ">="), ("<=", ">"), ("==", "!="), ("in", "not in"), ("is", "is not")],
+)
+def test_a_comparison_becomes_its_opposite(operator: str, opposite: str) -> None:
+    for was, becomes in ((operator, opposite), (opposite, operator)):
+        (found,) = made(f"def f(x, y):\n    return x {was} y\n")["swapped_comparison"]
+        assert found.change == f"line 2: `x {was} y` became `x {becomes} y`"
+
+
+@pytest.mark.parametrize(
+    ("operator", "other"), [("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("//", "*"), ("%", "//"), ("**", "*")]
+)
+def test_a_calculation_becomes_another(operator: str, other: str) -> None:
+    (found,) = made(f"def f(x, y):\n    return x {operator} y\n")["swapped_arithmetic"]
+    assert found.change == f"line 2: `x {operator} y` became `x {other} y`"
+
+
 def test_signatures_decorators_and_annotations_are_left_alone() -> None:
     code = "@cached(size=5)\ndef f(a: Literal[3] = 7) -> Literal[9]:\n    return a\n"
     assert made(code).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES} - {RETURNS_FIRST_ARGUMENT}
