@@ -169,14 +169,27 @@ def test_prompts_for_json_name_it_and_show_an_example(role: str) -> None:
     assert '{"reason"' in text
 
 
-@pytest.mark.parametrize("role", ["screen", "generate_test", "arbitrate", "judge"])
-def test_the_criterion_changes_what_is_asked_of_who_judges_or_tests(role: str) -> None:
-    half = PROMPTS.render(role, {**variables(role), "criterion": "half"})[0].content
-    assert half != PROMPTS.render(role, variables(role))[0].content
+BY_CRITERION = {"specify_query", "screen", "judge", "generate_test", "generate_blind", "arbitrate"}
+"""Who says what is required, tests for it or judges by it."""
+
+WITHOUT_CRITERION = {"scaffold", "repair", "simulate"}
+"""Who only makes a program run, or predicts how it ends."""
+
+
+def test_of_every_role_it_is_known_whether_the_criterion_matters_to_it() -> None:
+    assert set(ROLES) == BY_CRITERION | WITHOUT_CRITERION
+
+
+@pytest.mark.parametrize("spec", [True, False])
+@pytest.mark.parametrize("role", sorted(BY_CRITERION))
+def test_the_criterion_changes_what_is_asked_of_who_requires_judges_or_tests(role: str, spec: bool) -> None:
+    given = {**variables(role), **({} if spec or role == "specify_query" else {"spec": None})}
+    half = PROMPTS.render(role, {**given, "criterion": "half"})[0].content
+    assert half != PROMPTS.render(role, given)[0].content
     assert "half" in half.lower()
 
 
-@pytest.mark.parametrize("role", ["repair", "simulate"])
+@pytest.mark.parametrize("role", sorted(WITHOUT_CRITERION))
 def test_the_criterion_changes_nothing_for_who_only_makes_a_program_run_or_predicts_its_end(role: str) -> None:
     assert PROMPTS.render(role, {**variables(role), "criterion": "half"}) == PROMPTS.render(role, variables(role))
 

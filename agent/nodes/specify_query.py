@@ -13,8 +13,8 @@ from agent.state import State, Step, Tools
 class SpecifyQuery:
     """Ask for the plausible readings of the query and what each requires.
 
-    The question holds the query, its language and the criterion, and nothing of a candidate, so that it is the same for
-    all candidates of a query and is asked once in a run and round.
+    The question holds the query, its language and what the criterion makes of requirements, and nothing of a candidate,
+    so that it is the same for all candidates of a query and is asked once in a run and round, also over a resume.
     """
 
     name = "specify_query"
