@@ -114,7 +114,7 @@ class Language(Protocol):
         ...
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding (a marker, no test cases) provides around the snippet; nothing of the snippet itself.
+        """Return what scaffolding (a marker, no test cases) provides around the snippet, for who may not know its body.
 
         Raises:
             MalformedProgram: the snippet cannot stand in it, or it holds test cases or work of the snippet's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import json
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.languages.python import PythonLanguage
+from agent.languages.python.hiding import is_plain
 from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.parsing import parse_program
@@ -70,6 +72,7 @@ def told(model: ScriptedLLM, role: str = "generate_blind") -> str:
 
 
 WORD = re.compile(r"[^\W\d]\w*|\d[\w.]*")
+SYNTAX_OF_STRINGS = re.compile(r"""\b[rbfu]{1,2}(?=['"])|![rsa](?=[:}])""")
 STATIC = "\n".join(
     message.content
     for surroundings in ("", "s")
@@ -95,8 +98,28 @@ def leaked(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
     """Return what of a snippet's tokens is in a prompt without being in its fixed text or in what is allowed."""
     known = "\n".join((STATIC, *allowed))
     words, strings = body_tokens(code)
-    secret = words - set(WORD.findall(known))
-    return (secret & set(WORD.findall(prompt))) | {text for text in strings if text not in known and text in prompt}
+    secret = words | {text for text in strings if WORD.fullmatch(text)}
+    found = secret & set(WORD.findall(SYNTAX_OF_STRINGS.sub("", prompt))) - set(WORD.findall(known))
+    return found | {text for text in strings - secret if text not in known and text in prompt}
+
+
+def names_of(node: ast.Import | ast.ImportFrom) -> set[str]:
+    paths = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+    return {name for path in paths for name in path.split(".")}
+
+
+def unavoidable(code: str) -> set[str]:
+    """Return what stand-ins must be able to name because the code uses it, and Python's plainest words."""
+    nodes = list(ast.walk(ast.parse(code)))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    written = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    written |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    members = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    imported = {name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name in names_of(node)}
+    plain = {word for word in body_tokens(code)[0] if is_plain(word) or word in "01"}
+    return (read - written - vars(builtins).keys()) | members | keywords | shared | imported | plain
 
 
 def test_the_measure_finds_what_leaks() -> None:
@@ -108,17 +131,62 @@ def test_the_measure_finds_what_leaks() -> None:
     assert leaked("4711", RANKING.code, ["4711"]) == set()
 
 
-async def test_the_expectations_are_written_without_a_token_of_the_body() -> None:
-    model = answers()
+UNAVOIDABLE = ("self", "points", "helper", "True", "return")
+"""What a stand-in for the board must have because the code uses it, and words of Python's own."""
+
+LEAKING = """import collections
+'''ranking returns sorted(self.points, key=helper, reverse=True)[:limit]'''
+
+class Board:
+    "A board."
+    "The snippet: return sorted(self.points, key=helper, reverse=True)[:limit] or 'nothing-at-all'"
+
+    def __init__(self, scores, HIDDEN=4711, note: "sorted" = "nothing-at-all"):
+        self.points = scores
+        "points are sorted, reverse, as giraffes are"
+        self.given_size = HIDDEN
+        self.given_note = f"{len(scores)} reverse: nothing-at-all"
+
+    @staticmethod
+    def given_rule(key=lambda reverse: (reverse, sorted)):
+        # zebra
+        return {"limit": "return sorted(self.points)", "zebra": key}
+
+    # <candidate>
+
+def helper(value, key="about giraffes"):
+    return value
+"""
+
+
+@pytest.mark.parametrize("scaffold", [SCAFFOLD, LEAKING])
+async def test_the_expectations_are_written_without_a_token_of_the_body(scaffold: str) -> None:
+    model = answers(scaffold=[program(scaffold, ["Board"])])
     found = await annotate(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
-    surroundings = LANGUAGE.surroundings(SCAFFOLD, LANGUAGE.inspect(RANKING.code))
     assert found.error is None
-    assert leaked(told(model), RANKING.code, [RANKING.query, signature, surroundings]) == set()
-    for word in ("zebra", "giraffes", "4711", "HIDDEN", "nothing", "elephant", "collections", "sorted"):
+    assert leaked(told(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE]) == set()
+    for word in ("zebra", "giraffes", "4711", "HIDDEN", "nothing", "elephant", "collections", "sorted", "reverse"):
         assert word not in told(model).replace('an "does not raise"', "")
     assert "def ranking(self, limit=10):" in told(model)
-    assert "def __init__(self, scores):" in told(model)
+    assert "self.points = scores" in told(model)
+    assert len([call for call in model.calls if call.role == "scaffold"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("leak", "complaint"),
+    [
+        ("want = sorted(given_points, key=len, reverse=True)[:3] or 0", "repeats `sorted("),
+        ("def given(self, want=sorted(self.points, key=helper, reverse=False)): pass", "repeats `sorted("),
+        ("HIDDEN = 3", "defines `HIDDEN`"),
+    ],
+)
+async def test_scaffolding_that_does_the_work_is_asked_for_again(leak: str, complaint: str) -> None:
+    leaking = SCAFFOLD.replace("    # <candidate>", f"    {leak}\n    # <candidate>")
+    model = answers(scaffold=[program(leaking), program(SCAFFOLD)])
+    assert (await annotate(model)).error is None
+    assert complaint in told(model, "scaffold")
+    assert leak not in told(model)
 
 
 async def test_two_bodies_behind_one_signature_give_one_question() -> None:
@@ -144,7 +212,7 @@ async def test_no_complaint_shows_the_body_either(cases: str, complaint: str) ->
     assert (await annotate(model)).error is None
     assert complaint in told(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
-    assert leaked(told(model), RANKING.code, [RANKING.query, signature, SCAFFOLD, cases]) <= {"collections", "zebra"}
+    assert leaked(told(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE, cases]) == set()
 
 
 async def test_a_clash_with_what_only_the_code_defines_is_told_without_its_name() -> None:
@@ -255,9 +323,10 @@ async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> No
     assert len(asked) > 125
     for call in asked:
         pair = pairs[call.pair_id]
-        allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
+        code = LANGUAGE.inspect(pair.code).code
+        allowed = [pair.query, call.variables["signature"], *unavoidable(code)]
         prompt = "\n".join(message.content for message in call.messages)
-        assert leaked(prompt, LANGUAGE.inspect(pair.code).code, allowed) == set(), pair.id
+        assert leaked(prompt, code, allowed) == set(), pair.id
 
 
 @pytest.mark.real_data

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement
-from agent.languages.python.tree import Definition, Function, is_within, last_name, roots_imported, walk, walk_scope
+from agent.languages.python.tree import (
+    Definition,
+    Function,
+    is_within,
+    last_name,
+    loaded,
+    roots_imported,
+    walk,
+    walk_scope,
+)
 
 MAX_CASES = 50
 """More cases than a reader follows or a time limit serves."""
@@ -43,7 +52,7 @@ def case_nodes(placement: Placement) -> dict[str, ast.AST]:
 
 
 def _found(placement: Placement) -> tuple[list[tuple[str, ast.AST]], bool]:
-    definitions = list(_definitions(placement.tree.body))
+    definitions = [node for node in loaded(placement.tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
     functions = [node for node in functions if not _is_snippets(node, placement)]
@@ -73,28 +82,6 @@ def _check(cases: list[tuple[str, ast.AST]]) -> None:
         body = getattr(node, "body", [])
         if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(body, classes=True)):
             raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
-
-
-def _definitions(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield what is defined when the module loads, also inside of its compound statements."""
-    pending = list(statements)[::-1]
-    while pending:
-        node = pending.pop()
-        inner: list[ast.stmt] = []
-        if isinstance(node, Definition):
-            yield node
-        elif isinstance(node, ast.If):
-            inner = node.orelse if _is_main_guard(node.test) else [*node.body, *node.orelse]
-        elif isinstance(node, ast.Try | ast.TryStar):
-            handlers = [part for handler in node.handlers for part in handler.body]
-            inner = [*node.body, *handlers, *node.orelse, *node.finalbody]
-        elif isinstance(node, ast.With):
-            inner = node.body
-        pending.extend(reversed(inner))
-
-
-def _is_main_guard(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _is_test_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -65,10 +65,14 @@ class PythonLanguage:
         return None if snippet.problem is not None else signatures.signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding defines around the snippet: no imports, comments or docstrings.
+        """Return what scaffolding defines around the snippet, for who may not know its body.
+
+        No imports, comments or docstrings; and no token of the body, but for names that stand-ins must define because
+        the snippet uses them, what its signature tells, and Python's plainest words.
 
         Raises:
-            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases or work of the snippet's.
+            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases, work of the snippet's or
+                definitions under names of the body's own.
         """
         return signatures.surroundings(scaffold, snippet.code)
 

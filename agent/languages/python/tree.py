@@ -63,6 +63,28 @@ def _of_this_scope(node: ast.AST, classes: bool) -> list[ast.AST]:
     return list(ast.iter_child_nodes(node))
 
 
+def loaded(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield what runs when these statements are loaded, compound ones taken apart; never what a main guard keeps."""
+    pending = list(statements)[::-1]
+    while pending:
+        node = pending.pop()
+        inner: list[ast.stmt] = []
+        if isinstance(node, ast.If):
+            inner = node.orelse if _is_main_guard(node.test) else [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try | ast.TryStar):
+            handlers = [part for handler in node.handlers for part in handler.body]
+            inner = [*node.body, *handlers, *node.orelse, *node.finalbody]
+        elif isinstance(node, ast.With):
+            inner = node.body
+        else:
+            yield node
+        pending.extend(reversed(inner))
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
 def bindings(node: ast.AST) -> Iterator[str]:
     """Yield the names that a single node binds."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
