@@ -227,6 +227,7 @@ class Annotator:
         gateway = Gateway(
             BudgetedModels(self._models, self._budget or Budget(self._config.runner.budget_usd)),
             cache=self._open_cache,
+            recall=None if folder is None else folder.answer,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
         )

@@ -28,9 +28,9 @@ class State(TypedDict, total=False):
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
     `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
-    led to another execution. `weakness` says why an earlier program proved nothing, so that another is written; it tells
-    nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a test;
-    `met` is the one that the arbiter finds met.
+    led to another execution. `weakness` says why an earlier program proved nothing, so that another is written; it
+    tells nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a
+    test; `met` is the one that the arbiter finds met.
     """
 
     pair: Pair

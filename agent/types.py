@@ -279,7 +279,7 @@ class Exchange(Frozen):
     """One question and its answer, as kept in evidence. `key` is the reply cache's key.
 
     `usage` is what was paid for it in this run; `saved` is what a reply from the cache cost when it was paid for, and
-    `seconds` how long the model took then (None: not known).
+    `seconds` how long the model took then (None: not known). `shared`: it was asked for other pairs, too.
     """
 
     role: str
@@ -292,6 +292,7 @@ class Exchange(Frozen):
     saved: Usage = Usage()
     seconds: Seconds | None = None
     problem: str | None = None
+    shared: bool = False
     raw: dict[str, Any] = Field(default_factory=dict)
 
 

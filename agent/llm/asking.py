@@ -124,6 +124,7 @@ class Asker:
                 saved=answer.saved,
                 seconds=answer.seconds,
                 problem=problem,
+                shared=call.shared,
                 raw=dict(answer.raw),
             )
         )

@@ -66,9 +66,9 @@ class Gateway:
     """Answers calls from the cache, from an equal call in flight, or from the role's model.
 
     A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
-    Replies to calls that pairs share are kept while the gateway lives where no cache keeps them. `on_reply` is told
-    every reply handed out, once the cache holds it; what it raises reaches the caller. One gateway serves one event
-    loop.
+    Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
+    those that earlier pairs of the run went by, which come before the cache's. `on_reply` is told every reply handed
+    out, once the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
     """
 
     def __init__(
@@ -76,12 +76,14 @@ class Gateway:
         models: RoleModels,
         *,
         cache: ReplyCache | None = None,
+        recall: Callable[[str], Reply | None] | None = None,
         limit: asyncio.Semaphore | None = None,
         on_reply: Callable[[Call, Reply], None] | None = None,
     ) -> None:
         self._models = models
         self._cache = cache
         self._shared = MemoryReplyCache() if cache is None else cache
+        self._recall = recall
         self._limit = limit
         self._on_reply = on_reply
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
@@ -107,7 +109,9 @@ class Gateway:
         key = _key(model, call)
         cache = self._shared if call.shared else self._cache
         while True:
-            stored = None if cache is None else cache.get(key)
+            stored = self._recall(key) if call.shared and self._recall is not None else None
+            if stored is None and cache is not None:
+                stored = cache.get(key)
             if stored is not None:
                 return _unpaid(stored)
             flight = self._flights.get(key)

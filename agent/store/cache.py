@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
@@ -46,8 +46,8 @@ class SqliteReplyCache:
         if row is None:
             return None
         try:
-            return _reply(loads(zlib.decompress(row[0])))
-        except (zlib.error, ValueError, TypeError, KeyError) as error:
+            return unpack_reply(row[0])
+        except ValueError as error:
             raise RunFolderError(f"{self.path}: holds an unreadable reply ({error}). {_REMEDY}") from error
 
     def put(self, key: str, reply: Reply) -> None:
@@ -57,7 +57,7 @@ class SqliteReplyCache:
             RunFolderError: the file is damaged.
             StorageError: the file cannot be written.
         """
-        packed = zlib.compress(dumps(_record(reply)))
+        packed = pack_reply(reply)
         with using_database(self.path, _REMEDY):
             self._connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, packed))
 
@@ -74,8 +74,9 @@ class SqliteReplyCache:
         self.close()
 
 
-def _record(reply: Reply) -> dict[str, Any]:
-    return {
+def pack_reply(reply: Reply) -> bytes:
+    """Return a reply as it is stored: without what it saved, which whoever reads it says anew."""
+    record = {
         "text": reply.text,
         "usage": reply.usage.model_dump(),
         "model": reply.model,
@@ -85,7 +86,17 @@ def _record(reply: Reply) -> dict[str, Any]:
         "raw": dict(reply.raw),
         "seconds": reply.seconds,
     }
+    return zlib.compress(dumps(record))
 
 
-def _reply(record: dict[str, Any]) -> Reply:
-    return Reply(**{**record, "usage": Usage.model_validate(record["usage"])})
+def unpack_reply(packed: bytes) -> Reply:
+    """Return the reply that was packed.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        record = loads(zlib.decompress(packed))
+        return Reply(**{**record, "usage": Usage.model_validate(record["usage"])})
+    except (zlib.error, TypeError, KeyError) as error:
+        raise ValueError(str(error)) from error

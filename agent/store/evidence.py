@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
+from agent.llm.base import Reply
+from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import open_database, open_read_only
 from agent.store.failures import using_database
 from agent.store.opening import check_own
-from agent.types import Evidence
+from agent.types import Evidence, Usage
 
 _APPLICATION_ID = 0x74646165  # "tdae"
 _VERSION = 1
@@ -21,6 +24,8 @@ _TABLES = """
 CREATE TABLE records (key BLOB, round INTEGER, record BLOB NOT NULL, PRIMARY KEY (key, round));
 CREATE TABLE texts (hash BLOB PRIMARY KEY, text BLOB NOT NULL)
 """
+# Not among the tables that a file is made with: those of earlier versions get it, too.
+_ANSWERS = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, reply BLOB NOT NULL)"
 _REMEDY = "Move it away to go on: the labels in annotations.jsonl are whole, evidence of earlier pairs is lost."
 # Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
 _REMEMBERED = 10_000
@@ -29,7 +34,7 @@ MOST_UNPACKED = 256 << 20
 
 
 class EvidenceStore:
-    """Keeps `Evidence` by pair and round.
+    """Keeps `Evidence` by pair and round, and the answers to questions that pairs shared by their keys.
 
     System messages are the same for all pairs: each is stored once, by its hash. All else of a pair is compressed in
     one piece, since its prompts, programs and replies repeat each other (half the space, and a third of the time, of
@@ -54,9 +59,11 @@ class EvidenceStore:
             self._connection = open_database(
                 path, application_id=_APPLICATION_ID, version=_VERSION, tables=_TABLES, remedy=_REMEDY
             )
+            with using_database(path, _REMEDY):
+                self._connection.execute(_ANSWERS)
 
     def put(self, evidence: Evidence, round: int = 0) -> None:
-        """Keep the evidence of a pair and round, in place of an earlier one.
+        """Keep the evidence of a pair and round, in place of an earlier one; of shared answers the first one stays.
 
         Raises:
             StorageError: the file cannot be written; what it held is kept.
@@ -64,12 +71,14 @@ class EvidenceStore:
         """
         record, texts = _packed(evidence)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
+        answers = [(key, pack_reply(reply)) for key, reply in _answers(evidence)]
         row = (_key(evidence.pair.id), round, zlib.compress(dumps(record)))
         with using_database(self.path, _REMEDY):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 if fresh:
                     self._connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
+                self._connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?)", answers)
                 self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -94,6 +103,21 @@ class EvidenceStore:
                 return Evidence.model_validate(self._unpacked(loads(_decompressed(row[0]))))
             except (zlib.error, ValueError, TypeError, KeyError) as error:
                 raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({error})") from error
+
+    def answer(self, key: str) -> Reply | None:
+        """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
+
+        `key` is that of the question as it was first asked, whatever had to be asked again.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        with using_database(self.path, _REMEDY):
+            row = self._connection.execute("SELECT reply FROM answers WHERE key = ?", (key,)).fetchone()
+        try:
+            return None if row is None else unpack_reply(row[0])
+        except ValueError as error:
+            raise RunFolderError(f"{self.path}: holds an unreadable answer ({error}). {_REMEDY}") from error
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -121,6 +145,22 @@ def _decompressed(content: bytes) -> bytes:
         cause = "is cut off" if len(text) < MOST_UNPACKED else f"unpacks to more than {MOST_UNPACKED >> 20} MB"
         raise ValueError(f"a compressed text {cause}")
     return text
+
+
+def _answers(evidence: Evidence) -> Iterator[tuple[str, Reply]]:
+    """Yield the usable replies to shared questions, each under the key of the question as it was first asked.
+
+    Another pair that asks the same then has the answer at once, not the unusable ones before it.
+    """
+    asked: dict[str, tuple[str, Usage]] = {}
+    for exchange in evidence.exchanges:
+        if exchange.shared:
+            key, paid = asked.pop(exchange.role, (exchange.key, Usage()))
+            paid += exchange.saved if exchange.cached else exchange.usage
+            if exchange.problem is None:
+                yield key, Reply(exchange.reply, usage=paid, model=exchange.model, seconds=exchange.seconds)
+            else:
+                asked[exchange.role] = key, paid
 
 
 def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import RunFolderError
+from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationLog
 from agent.store.documents import remove_drafts, replacing
@@ -131,6 +132,14 @@ class RunFolder:
     def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
         """Return the evidence of a pair and round, None when there is none."""
         return self._evidence.get(pair_id, round)
+
+    def answer(self, key: str) -> Reply | None:
+        """Return what finished pairs were answered to a question that the run's pairs share, None when there is none.
+
+        Raises:
+            RunFolderError: the evidence file is damaged.
+        """
+        return self._evidence.answer(key)
 
     def served(self, model: str, fingerprint: str | None = None, *, role: str = "") -> str | None:
         """Record which model served a call of a role; return a note when that changed since the run began."""

@@ -75,7 +75,7 @@ def test_the_interval_is_over_pairs_of_which_every_round_must_end_as_it_did(agen
         2,
     ]
     drawn = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
-    assert "replayed    3 rounds of 1 of 3 pairs that were executed (a random sample, seed 1)" in drawn
+    assert "replayed    3 rounds of 1 of 3 pairs that were tested (a random sample, seed 1)" in drawn
 
 
 def test_a_sample_is_drawn_by_its_seed(agent: Commands) -> None:

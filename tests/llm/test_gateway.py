@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,14 @@ async def test_a_stored_reply_is_not_paid_again() -> None:
     second = await Gateway(Models.of(model), cache=cache).ask(CALL)
     assert (first.text, first.cached, second.text, second.cached) == ("one", False, "one", True)
     assert second.usage == Usage()
+
+
+async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alone() -> None:
+    paid = Usage(calls=1, cost_usd=0.5)
+    gateway = Gateway(Models.of(ScriptedLLM(["asked"])), cache=Memory(), recall=lambda _key: Reply("known", usage=paid))
+    alone, shared = await gateway.ask(CALL), await gateway.ask(replace(CALL, shared=True))
+    assert (alone.text, shared.text) == ("asked", "known")
+    assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
 
 
 async def test_errors_are_not_stored() -> None:

@@ -91,6 +91,67 @@ async def test_a_malformed_answer_is_asked_again_once_for_all() -> None:
     assert {annotation.error for annotation in found} == {None}
 
 
+class Changing(ScriptedLLM):
+    """A model whose answers differ from call to call; the first `unreadable` specifications are no JSON."""
+
+    def __init__(self, tag: str, unreadable: int = 0) -> None:
+        super().__init__(self._told)
+        self._tag, self._unreadable = tag, unreadable
+
+    def _told(self, call: Call) -> str:
+        asked = len(of(self, "specify_query"))
+        if call.role != "specify_query":
+            return json.dumps({"reason": "", "reading": 1, "verdict": "match"})
+        if asked <= self._unreadable:
+            return "no json"
+        return json.dumps({"readings": [{"reading": f"reading {self._tag}{asked}", "requirements": ["It adds."]}]})
+
+
+async def readings_of(
+    model: ScriptedLLM, run_dir: Path, limit: int | None = None, **options: Any
+) -> dict[tuple[str, int], str]:
+    options = {"variant": VARIANT, "sandbox": ScriptedSandbox(passed), "run_dir": run_dir, **options}
+    async with Annotator(model=model, **options) as annotator:
+        found = [annotation async for annotation in annotator.annotate(CANDIDATES[:4], limit=limit)]
+    return {(annotation.id, annotation.round): annotation.reading for annotation in found}
+
+
+@pytest.mark.parametrize("unreadable", [0, 1])
+async def test_a_resumed_run_goes_on_with_the_readings_it_began_with(unreadable: int, tmp_path: Path) -> None:
+    await readings_of(Changing("A", unreadable), tmp_path / "run", 2)
+    later = Changing("B", unreadable)
+    found = await readings_of(later, tmp_path / "run")
+    assert (len(found), set(found.values())) == (4, {f"reading A{unreadable + 1}"})
+    assert of(later, "specify_query") == []
+
+
+async def test_it_does_so_too_when_its_cache_is_gone_or_another(tmp_path: Path) -> None:
+    await readings_of(Changing("A"), tmp_path / "run", 2, cache=tmp_path / "one.sqlite")
+    await readings_of(Changing("B"), tmp_path / "other run", cache=tmp_path / "two.sqlite")
+    found = await readings_of(Changing("C"), tmp_path / "run", cache=tmp_path / "two.sqlite")
+    assert (len(found), set(found.values())) == (4, {"reading A1"})
+
+
+async def test_each_round_goes_on_with_its_own_readings(tmp_path: Path) -> None:
+    begun = await readings_of(Changing("A"), tmp_path / "run", 2, rounds=2)
+    assert {begun["0", 0], begun["0", 1]} == {"reading A1", "reading A2"}
+    found = await readings_of(Changing("B"), tmp_path / "run", rounds=3)
+    for number in (0, 1):
+        assert {found[pair.id, number] for pair in CANDIDATES[:4]} == {begun["0", number]}
+    assert {found[pair.id, 2] for pair in CANDIDATES[:4]} == {"reading B1"}
+
+
+async def test_where_no_readings_were_had_they_are_asked_for_again(tmp_path: Path) -> None:
+    assert set((await readings_of(Changing("A", unreadable=9), tmp_path / "run")).values()) == {""}
+    found = await readings_of(Changing("B"), tmp_path / "run", retry_errors=True)
+    assert set(found.values()) == {"reading B1"}
+
+
+async def test_another_run_has_readings_of_its_own(tmp_path: Path) -> None:
+    await readings_of(Changing("A"), tmp_path / "run", 2)
+    assert set((await readings_of(Changing("B"), tmp_path / "another")).values()) == {"reading B1"}
+
+
 async def test_nothing_of_a_candidate_is_in_the_question() -> None:
     model = ScriptedLLM(answer)
     await annotate(model, CANDIDATES[:1])

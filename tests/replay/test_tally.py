@@ -87,10 +87,10 @@ def test_only_what_is_drawn_is_asked_about() -> None:
         return int(key[0]) % 2 == 0
 
     found = sampled(keys, 10, 0, counts)
-    assert found == sorted(key for key in asked if int(key[0]) % 2 == 0)
+    assert found == [key for key in keys if key in asked and int(key[0]) % 2 == 0]
     assert len(found) == 10
     assert len(asked) < 100
-    assert sampled(keys, 1000, 0, counts) == sorted(key for key in keys if int(key[0]) % 2 == 0)
+    assert sampled(keys, 1000, 0, counts) == [key for key in keys if int(key[0]) % 2 == 0]
 
 
 def test_every_pair_is_as_likely_to_be_drawn() -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError, StorageError
+from agent.llm.base import Reply
 from agent.store import evidence
 from agent.store.evidence import EvidenceStore
+from agent.types import Exchange, Usage
 from tests.store.samples import SYSTEM, make_evidence, make_pair
 
 
@@ -54,6 +56,54 @@ def test_rounds_are_kept_apart_and_a_second_put_replaces(path: Path) -> None:
     assert (first.reading, second.reading) == ("new", "other round")
     store.close()
     assert count(path, "records") == 2
+
+
+def shared(key: str, reply: str, problem: str | None = None, *, cached: bool = False) -> Exchange:
+    cost = {"saved" if cached else "usage": Usage(calls=1, input_tokens=5)}
+    return Exchange(
+        role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, shared=True, cached=cached,
+        **cost,
+    )  # fmt: skip
+
+
+def test_answers_that_pairs_share_are_found_by_the_question_as_it_was_first_asked(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a", exchanges=(shared("one", "no json", "it is no JSON"), shared("again", "answer"))))
+    store.put(make_evidence("b", exchanges=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
+    assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
+    assert store.answer("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
+    assert [store.answer(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
+
+
+def test_of_shared_answers_the_first_one_stays(path: Path) -> None:
+    store = EvidenceStore(path)
+    for reply in ("first", "second"):
+        store.put(make_evidence("a", exchanges=(shared("one", reply),)))
+    store.close()
+    found = EvidenceStore(path).answer("one")
+    assert found is not None
+    assert found.text == "first"
+
+
+def test_a_file_of_before_there_were_shared_answers_is_gone_on_with(path: Path) -> None:
+    EvidenceStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE answers")
+    connection.close()
+    store = EvidenceStore(path)
+    assert store.answer("one") is None
+    store.put(make_evidence("a", exchanges=(shared("one", "first"),)))
+    assert store.answer("one") is not None
+
+
+def test_an_answer_that_is_damaged_is_an_error(path: Path) -> None:
+    store = EvidenceStore(path)
+    store.put(make_evidence("a", exchanges=(shared("one", "first"),)))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE answers SET reply = x'00'")
+    connection.close()
+    with pytest.raises(RunFolderError, match="unreadable answer"):
+        store.answer("one")
 
 
 def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
