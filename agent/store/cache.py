@@ -46,8 +46,8 @@ class SqliteReplyCache:
         if row is None:
             return None
         try:
-            return unpack_reply(row[0])
-        except ValueError as error:
+            return unpack_reply(zlib.decompress(row[0]))
+        except (zlib.error, ValueError) as error:
             raise RunFolderError(f"{self.path}: holds an unreadable reply ({error}). {_REMEDY}") from error
 
     def put(self, key: str, reply: Reply) -> None:
@@ -57,7 +57,7 @@ class SqliteReplyCache:
             RunFolderError: the file is damaged.
             StorageError: the file cannot be written.
         """
-        packed = pack_reply(reply)
+        packed = zlib.compress(pack_reply(reply))
         with using_database(self.path, _REMEDY):
             self._connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, packed))
 
@@ -75,7 +75,7 @@ class SqliteReplyCache:
 
 
 def pack_reply(reply: Reply) -> bytes:
-    """Return a reply as it is stored: without what it saved, which whoever reads it says anew."""
+    """Return a reply in JSON, as it is stored: without what it saved, which whoever reads it says anew."""
     record = {
         "text": reply.text,
         "usage": reply.usage.model_dump(),
@@ -86,7 +86,7 @@ def pack_reply(reply: Reply) -> bytes:
         "raw": dict(reply.raw),
         "seconds": reply.seconds,
     }
-    return zlib.compress(dumps(record))
+    return dumps(record)
 
 
 def unpack_reply(packed: bytes) -> Reply:
@@ -96,7 +96,7 @@ def unpack_reply(packed: bytes) -> Reply:
         ValueError: it is damaged.
     """
     try:
-        record = loads(zlib.decompress(packed))
+        record = loads(packed)
         return Reply(**{**record, "usage": Usage.model_validate(record["usage"])})
-    except (zlib.error, TypeError, KeyError) as error:
+    except (TypeError, KeyError) as error:
         raise ValueError(str(error)) from error

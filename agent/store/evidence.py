@@ -71,7 +71,7 @@ class EvidenceStore:
         """
         record, texts = _packed(evidence)
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
-        answers = [(key, pack_reply(reply)) for key, reply in _answers(evidence)]
+        answers = [(key, zlib.compress(pack_reply(reply))) for key, reply in _answers(evidence)]
         row = (_key(evidence.pair.id), round, zlib.compress(dumps(record)))
         with using_database(self.path, _REMEDY):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -115,8 +115,8 @@ class EvidenceStore:
         with using_database(self.path, _REMEDY):
             row = self._connection.execute("SELECT reply FROM answers WHERE key = ?", (key,)).fetchone()
         try:
-            return None if row is None else unpack_reply(row[0])
-        except ValueError as error:
+            return None if row is None else unpack_reply(_decompressed(row[0]))
+        except (zlib.error, ValueError) as error:
             raise RunFolderError(f"{self.path}: holds an unreadable answer ({error}). {_REMEDY}") from error
 
     def close(self) -> None:

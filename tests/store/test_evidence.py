@@ -96,11 +96,14 @@ def test_a_file_of_before_there_were_shared_answers_is_gone_on_with(path: Path) 
     assert store.answer("one") is not None
 
 
-def test_an_answer_that_is_damaged_is_an_error(path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [b"\x00", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b"{}" * 99)[:-4]]
+)
+def test_an_answer_that_is_damaged_is_an_error(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a", exchanges=(shared("one", "first"),)))
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE answers SET reply = x'00'")
+        connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()
     with pytest.raises(RunFolderError, match="unreadable answer"):
         store.answer("one")
