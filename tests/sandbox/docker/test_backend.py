@@ -409,10 +409,10 @@ async def test_an_image_of_the_user_writes_to_no_store_that_other_images_mount(
     foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
     try:
         await foreign.start(print)
-        await foreign.installer.install([make_wheel(tmp_path, "tiles", {"tiles.py": ""})], "a5")
+        await foreign.installer.install([make_wheel(tmp_path, "tiles", {"tiles.py": ""})], "a8")
         assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what installs"
-        assert not {"poison", "a5"} & set((await in_store(backend, "ls")).split())
-        assert await backend.installer.installed("a5") is None
+        assert not {"poison", "a8"} & set((await in_store(backend, "ls")).split())
+        assert await backend.installer.installed("a8") is None
         ours, theirs = await backend._sources(), await foreign._sources()
         assert theirs[:-1] == ours, "nor is what such an image downloaded given to others"
     finally:
