@@ -98,7 +98,7 @@ def test_the_demo_gives_the_output_that_is_shown(folder: Path) -> None:
     replays = [command for command in COMMANDS if command.startswith("agent replay runs/demo")]
     assert [run(command, folder).stdout.splitlines()[0] for command in replays] == [
         "the same outcome",
-        "replayed    12 of 12 executed pairs (a random sample, seed 0)",
+        "replayed    12 of 12 pairs that were executed (a random sample, seed 0)",
     ]
 
 
