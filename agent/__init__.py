@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agent.annotator import Annotator
     from agent.config import Config
     from agent.datasets import read_pairs
+    from agent.evidence import Evidence
     from agent.graph import Variant
     from agent.languages.base import Language
     from agent.llm.base import LLM
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from agent.sandbox.scripted import ScriptedSandbox
     from agent.state import Node
     from agent.sync import annotate
-    from agent.types import Annotation, Evidence, Pair, TestReport, Usage
+    from agent.types import Annotation, Pair, TestReport, Usage
 
 __version__ = "0.1.0"
 
@@ -33,7 +34,7 @@ _HOMES = {
     "Annotation": "agent.types",
     "Annotator": "agent.annotator",
     "Config": "agent.config",
-    "Evidence": "agent.types",
+    "Evidence": "agent.evidence",
     "LLM": "agent.llm.base",
     "Language": "agent.languages.base",
     "Node": "agent.state",

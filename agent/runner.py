@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from agent.config import Config
 from agent.errors import PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
+from agent.evidence import Evidence, NodeVisit, ProgramRun
 from agent.graph import Pipeline
 from agent.languages.base import Language
 from agent.languages.plain import PlainLanguage
@@ -21,7 +22,7 @@ from agent.sandbox.eras import Eras
 from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.state import State, Step, Tools
-from agent.types import Annotation, ErrorInfo, Evidence, NodeVisit, Pair, ProgramRun, Usage
+from agent.types import Annotation, ErrorInfo, Pair, Usage
 
 Listener = Callable[[Event], None]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 from agent.config import PipelineConfig
+from agent.evidence import CommandRun, Execution
 from agent.languages.base import Language, Program, Snippet
 from agent.llm.asking import Asker
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
-from agent.types import CommandRun, Execution, Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
+from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.evidence import Evidence, Exchange
 from agent.store.majority import Label, Votes, mean_agreement
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Evidence, Exchange, Usage
+from agent.types import Annotation, Usage
 
 
 @dataclass

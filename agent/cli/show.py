@@ -14,11 +14,12 @@ from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money
 from agent.cli.text import print_json, say
 from agent.errors import UsageError
+from agent.evidence import CommandRun, Evidence, Exchange, Execution
 from agent.languages import built_in_languages
 from agent.store import files
 from agent.store.majority import Ended, Votes, ended
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, CommandRun, Evidence, Exchange, Execution, Pair, QuerySpec, TestReport, WrongOne
+from agent.types import Annotation, Pair, QuerySpec, TestReport, WrongOne
 
 _NEAR = 3
 _MOST_COMPARED = 50_000

@@ -6,8 +6,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line, plain
+from agent.evidence import Evidence
 from agent.store.run_view import RunView
-from agent.types import Annotation, Cause, Evidence, Status
+from agent.types import Annotation, Cause, Status
 from agent.wording import counted
 
 MOST_PAIRS = 40

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.types import CommandRun, Evidence, Exchange, Execution, QuerySpec, WrongOne
+from agent.evidence import CommandRun, Evidence, Exchange, Execution
+from agent.types import QuerySpec, WrongOne
 
 _VERDICT = frozenset({"arbitrate", "judge"})
 _AFTER_A_RUN = _VERDICT | {"repair"}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from agent.evidence import Layout
 from agent.sandbox.base import Job, RunResult
-from agent.types import Layout, TestReport
+from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):

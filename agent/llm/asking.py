@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agent.errors import ModelError, ReplyError
+from agent.evidence import Exchange
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.extract import Unparsable, blank, without_thinking
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import schema_of
 from agent.prompt_text import cut, printable, sound
 from agent.prompts import Prompts
-from agent.types import Exchange, Usage
+from agent.types import Usage
 
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from agent.evidence import Execution
 from agent.languages.base import Program
 from agent.sandbox.base import Environment, Job
 from agent.state import State, Step, Tools
-from agent.types import Cause, Execution
+from agent.types import Cause
 
 
 class Execute:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from agent.errors import DependencyUnavailable
+from agent.evidence import CommandRun
 from agent.languages.base import MalformedProgram, Program
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair
 from agent.sandbox.base import Environment
 from agent.sandbox.commands import Install, Plan, Refuse, read_commands
 from agent.state import State, Step, Tools
-from agent.types import Cause, CommandRun
+from agent.types import Cause
 
 _DIRECT_INSTALLS = 3
 

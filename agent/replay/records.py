@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from agent.errors import NotReplayable
+from agent.evidence import Evidence, Execution
 from agent.languages.base import Language, MalformedProgram, Program
 from agent.sandbox.commands import Run, plan
 from agent.store.run_view import RunView
-from agent.types import Cause, Evidence, Execution, Pair
+from agent.types import Cause, Pair
 
 Key = tuple[str, int]
 """A pair's id and its round."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.datasets.encoding import dumps
+from agent.evidence import Evidence, Exchange, Execution
 from agent.prompt_text import cut
 from agent.report.figures.base import Seen
 from agent.stats.calibration import bin_of
-from agent.types import Evidence, Exchange, Execution, Pair, TestReport
+from agent.types import Pair, TestReport
 
 COLUMNS = (
     "id", "round", "query", "label", "majority", "decided_by", "screened", "status", "cause", "error", "stand_ins",

@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
+from agent.evidence import Evidence
 from agent.review.guidelines import Guidelines
 from agent.review.queues import Entry, Queue
 from agent.review.telling import evidence_told, pair_told, review_told
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView
-from agent.types import Evidence, Pair
+from agent.types import Pair
 
 LONGEST_REASON = 10_000
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agent.evidence import Evidence
 from agent.review.queues import Entry
 from agent.store.majority import Votes
 from agent.store.reviews import Review
-from agent.types import Annotation, Evidence, Pair, TestReport
+from agent.types import Annotation, Pair, TestReport
 
 _TOLD = {
     *("label", "decided_by", "reason", "screen_verdict", "simulated", "stand_ins", "reading", "strength", "votes"),

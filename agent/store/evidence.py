@@ -11,12 +11,13 @@ from typing import Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
+from agent.evidence import Evidence
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import open_database, open_read_only
 from agent.store.failures import using_database
 from agent.store.opening import check_own
-from agent.types import Evidence, Usage
+from agent.types import Usage
 
 _APPLICATION_ID = 0x74646165  # "tdae"
 _VERSION = 1

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import RunFolderError
+from agent.evidence import Evidence
 from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationLog
@@ -19,7 +20,7 @@ from agent.store.failures import writing
 from agent.store.lock import FolderLock
 from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
-from agent.types import Annotation, Evidence, Pair
+from agent.types import Annotation, Pair
 
 
 class RunFolder:

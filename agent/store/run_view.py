@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
+from agent.evidence import Evidence
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore
 from agent.store.manifest import read_manifest
-from agent.types import Annotation, Evidence, Pair
+from agent.types import Annotation, Pair
 
 _NAMED = 20
 """Runs that a message names; more would hide what it says."""

@@ -19,21 +19,10 @@ from agent.ablation.table import AblationTable, Row, Setting, make_table
 from agent.ablation.variants import choose_variants
 from agent.ablation.work import Work
 from agent.ablation.writing import as_csv, as_markdown, write_table
+from agent.evidence import Evidence, Exchange, Execution, ProgramRun
 from agent.graph import load_variant
 from agent.store.majority import Label
-from agent.types import (
-    Annotation,
-    CaseOutcome,
-    CaseResult,
-    Evidence,
-    Exchange,
-    Execution,
-    Pair,
-    ProgramRun,
-    Status,
-    TestReport,
-    Usage,
-)
+from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]

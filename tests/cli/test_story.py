@@ -11,15 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.story import Ran, happenings
+from agent.evidence import CommandRun, Evidence, Exchange, Execution
 from agent.types import (
     Annotation,
     CaseOutcome,
     CaseResult,
     Cause,
-    CommandRun,
-    Evidence,
-    Exchange,
-    Execution,
     Pair,
     QuerySpec,
     Reading,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.config import Config, PipelineConfig
+from agent.evidence import Evidence
 from agent.llm.base import Call
 from agent.replay import Conditions, Replayer
 from agent.sandbox.base import SandboxBackend
 from agent.store import RunFolder, load_run
-from agent.types import Evidence
 from tests.scripts import commands, program
 
 ADD = "def add(a, b):\n    return a + b\n"

@@ -11,11 +11,12 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from agent.ablation.reading import Ablation
+from agent.evidence import CommandRun, Evidence, Exchange, Execution
 from agent.report import Report
 from agent.report.figures.gold import blocks as gold_blocks
 from agent.scoring.report import report as scored
 from agent.store import RunFolder, load_run
-from agent.types import CommandRun, ErrorInfo, Evidence, Exchange, Execution, Pair, Status, TestReport, WrongOne
+from agent.types import ErrorInfo, Pair, Status, TestReport, WrongOne
 from tests.conftest import browser as browser_path
 from tests.report.browsing import COUNT, Opened, Opener
 from tests.report.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run

@@ -7,20 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agent.evidence import CommandRun, Evidence, Exchange, Execution, NodeVisit, ProgramRun
 from agent.store import RunFolder
 from agent.types import (
     Annotation,
     CaseOutcome,
     CaseResult,
     Cause,
-    CommandRun,
     ErrorInfo,
-    Evidence,
-    Exchange,
-    Execution,
-    NodeVisit,
     Pair,
-    ProgramRun,
     Status,
     TestReport,
     Usage,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from agent.cli.summary import Summary, Tally
+from agent.evidence import Evidence, Exchange, NodeVisit
 from agent.report.charts import Block
 from agent.report.figures.base import Figure, Seen, as_one, duration, money
 from agent.report.figures.confidence import Confidence
@@ -17,18 +18,7 @@ from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.stats.calibration import reliability
 from agent.store import load_run
-from agent.types import (
-    PROVES_NOTHING,
-    Annotation,
-    Cause,
-    Evidence,
-    Exchange,
-    NodeVisit,
-    Pair,
-    Status,
-    TestReport,
-    Usage,
-)
+from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60

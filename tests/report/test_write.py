@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from agent.errors import StorageError
+from agent.evidence import Evidence
 from agent.report import Report, Written
 from agent.report.archive import Spool, spool_beside
 from agent.report.collect import Collection, Kept
 from agent.report.page import ASSETS, embedded
 from agent.store import RunFolder, load_run
-from agent.types import Annotation, Evidence, Pair, Usage, Verdict
+from agent.types import Annotation, Pair, Usage, Verdict
 from tests.report.reading import Read
 from tests.report.runs import HOSTILE, IDENTITY, make_pairs, make_run
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from agent.evidence import Evidence, Exchange, Execution
 from agent.store import RunFolder
-from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Evidence, Exchange, Execution, Pair, Status
+from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
 
 ROOT = Path(__file__).parents[2]

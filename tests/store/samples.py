@@ -6,23 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agent.evidence import CommandRun, Evidence, Exchange, Execution
 from agent.store import RunFolder
-from agent.types import (
-    Annotation,
-    CaseOutcome,
-    CaseResult,
-    Cause,
-    CommandRun,
-    ErrorInfo,
-    Evidence,
-    Exchange,
-    Execution,
-    Pair,
-    Status,
-    TestReport,
-    Usage,
-    Verdict,
-)
+from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
 
 SYSTEM = "You write tests. " * 50
 REPORT = TestReport(

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError, StorageError
+from agent.evidence import Exchange
 from agent.llm.base import Reply
 from agent.store import evidence
 from agent.store.evidence import EvidenceStore
-from agent.types import Exchange, Usage
+from agent.types import Usage
 from tests.store.samples import SYSTEM, make_evidence, make_pair
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from agent.datasets import iter_normalised
 from agent.errors import InputError, RunFolderError
+from agent.evidence import Evidence
 from agent.store import load_run
-from agent.types import Annotation, Evidence
+from agent.types import Annotation
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from agent.evidence import Evidence
 from agent.report.charts import Block
 from agent.store.majority import Ended, Votes, ended, standing_for
-from agent.types import PROVES_NOTHING, Annotation, Evidence
+from agent.types import PROVES_NOTHING, Annotation
 
 LABEL_COLOURS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
 OUTCOME_COLOURS: Mapping[str, str] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+from agent.evidence import CommandRun
 from agent.report.charts import Block, Segment, bars, block, stacked, table
 from agent.report.figures.base import LABEL_COLOURS, Seen, share
-from agent.types import CommandRun
 from agent.wording import counted
 
 _MOST_NAMES = 15

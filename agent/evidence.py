@@ -1,0 +1,123 @@
+"""What is kept of how a label came about: questions and answers, programs and their runs, commands, time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from agent.types import Count, Frozen, Pair, QuerySpec, Seconds, TestReport, Usage, WrongOne
+
+_ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Exchange(Frozen):
+    """One question and its answer, as kept in evidence. `key` is the reply cache's key.
+
+    `usage` is what was paid for it in this run; `saved` is what a reply from the cache cost when it was paid for, and
+    `seconds` how long the model took then (None: not known). `shared`: it was asked for other pairs, too.
+    """
+
+    role: str
+    key: str
+    messages: tuple[dict[str, str], ...]
+    reply: str
+    model: str = ""
+    cached: bool = False
+    usage: Usage = Usage()
+    saved: Usage = Usage()
+    seconds: Seconds | None = None
+    problem: str | None = None
+    shared: bool = False
+    raw: dict[str, Any] = Field(default_factory=dict)
+
+
+class Layout(Frozen):
+    """What a program is besides its source: the lines its snippet stands in (1-based, inclusive), cases, options."""
+
+    first_line: Count
+    last_line: Count
+    cases: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+class Execution(Frozen):
+    """One execution of a program, as kept in evidence; `installed` is the environment's lock.
+
+    `shared`: the same program had been run before, in the same environment, and this is its result (`agent ablate`).
+    `exchanges_before` and `commands_before` count what of the evidence had happened by then. They, and `layout`, are
+    None in runs of versions that did not keep them.
+    """
+
+    source: str
+    layout: Layout | None = None
+    exchanges_before: Count | None = None
+    commands_before: Count | None = None
+    report: TestReport
+    environment: str | None = None
+    installed: tuple[str, ...] = ()
+    exit_code: _ExitCode | None = None
+    signal: _ExitCode | None = None
+    timed_out: bool = False
+    stdout: str = ""
+    stderr: str = ""
+    seconds: Seconds = 0.0
+    shared: bool = False
+
+
+class CommandRun(Frozen):
+    """One stage-2 command and what became of it."""
+
+    command: str
+    outcome: Literal["installed", "ran", "refused", "failed"]
+    output: str = ""
+
+
+class ProgramRun(Frozen):
+    """One run of a program in a sandbox, whatever for; `shared` as in `Execution`: its seconds are those of then."""
+
+    seconds: Seconds
+    shared: bool = False
+
+
+class NodeVisit(Frozen):
+    """One node that a pair came through: what it concluded, and the seconds since the one before.
+
+    `exchanges` and `runs` count what of the evidence had happened by its end; None in runs of versions that did not
+    keep them.
+    """
+
+    node: str
+    outcome: str
+    seconds: Seconds
+    exchanges: Count | None = None
+    runs: Count | None = None
+
+
+class Evidence(Frozen):
+    """Everything that led to a pair's label: enough to show it and to run its test again.
+
+    `visits` is the way through the graph; empty in runs that did not note it. `runs` are all runs of programs, those on
+    wrong ones and repeats among them; None in runs of versions that did not keep them.
+    """
+
+    pair: Pair
+    template: str | None = None
+    reading: str = ""
+    spec: QuerySpec | None = None
+    wrong_ones: tuple[WrongOne, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    commands: tuple[CommandRun, ...] = ()
+    visits: tuple[NodeVisit, ...] = ()
+    runs: tuple[ProgramRun, ...] | None = None
