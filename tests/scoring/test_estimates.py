@@ -123,7 +123,7 @@ def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_p
     assert estimates(tmp_path / "longer") is None
 
 
-def test_reviewers_are_annotators_the_last_of_their_blind_reviews_counts(tmp_path: Path) -> None:
+def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", run_of(3, 1))
     assert read_reviewed(run).reviewers == ()
     review(run, "ann", {"one0": 0, "one1": None})
@@ -134,17 +134,17 @@ def test_reviewers_are_annotators_the_last_of_their_blind_reviews_counts(tmp_pat
     found = read_reviewed(run)
     assert [(each.name, dict(each.labels)) for each in found.reviewers] == [
         ("ann", {"one0": 0, "one1": None}),
-        ("bob", {"one0": 1, "zero0": 0}),
+        ("bob", {"one0": 0, "zero0": 0}),
     ]
-    assert found.majority.labels == {"one0": None, "one1": None, "zero0": 0}
-    assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 1, 2, 3, None)
+    assert found.majority.labels == {"one0": 0, "one1": None, "zero0": 0}
+    assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
     last = read_reviewed(run, "last")
     assert [(each.name, dict(each.labels)) for each in last.reviewers] == [
         ("ann", {"one0": 1, "one1": None, "one2": 1}),
         ("bob", {"one0": 1, "zero0": 0}),
         ("cat", {"zero0": 1}),
     ]
-    assert (last.in_sight, last.left_out) == (3, 0)
+    assert (last.in_sight, last.left_out) == (4, 0)
     assert estimates(run) is None
 
 
