@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -56,7 +57,8 @@ class _Signals:
         if self.count:
             work.close()
             raise asyncio.CancelledError
-        return await work
+        with _waking():
+            return await work
 
     def _take(self, *_: object) -> None:
         self.count += 1
@@ -68,3 +70,20 @@ class _Signals:
             self._task.cancel()
             # it may be waiting, with nothing to wake it up
             self._task.get_loop().call_soon_threadsafe(lambda: None)
+
+
+@contextmanager
+def _waking() -> Iterator[None]:
+    """Have each signal wake the loop up: one that another thread is given is else not seen while it waits."""
+    loop = asyncio.get_running_loop()
+    woken, waking = socket.socketpair()
+    with woken, waking:
+        for end in (woken, waking):
+            end.setblocking(False)
+        loop.add_reader(woken, woken.recv, 4096)
+        before = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(woken)
