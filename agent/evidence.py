@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,14 +9,6 @@ from pydantic import Field
 from agent.types import Count, Frozen, Pair, QuerySpec, Seconds, TestReport, Usage, WrongOne
 
 _ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
-
-
-@dataclass(frozen=True)
-class Message:
-    """One turn of a conversation with a model."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 class Exchange(Frozen):

@@ -19,7 +19,6 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent.errors import PromptError
-from agent.evidence import Message
 from agent.prompt_text import (
     delimited,
     describe_history,
@@ -30,7 +29,7 @@ from agent.prompt_text import (
     fitted,
 )
 from agent.resources import data_folder
-from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Simulated, Status, TestReport
+from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
 QUERY_VARIABLES = frozenset({"query", "language", "criterion"})
 COMMON_VARIABLES = QUERY_VARIABLES | {"code", "fence", "context", "spec"}

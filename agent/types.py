@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -263,3 +264,11 @@ class Annotation(Frozen):
         """Whether the label is another than what the test says; a predicted outcome (`simulated`) says nothing."""
         says = None if self.test is None else self.test.says
         return None not in (self.label, says) and self.label != says
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str

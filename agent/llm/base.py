@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from agent.evidence import Message as Message
+from agent.types import Message as Message
 from agent.types import Usage
 
 ReplyKind = Literal["json", "text"]

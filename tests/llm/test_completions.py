@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evidence import Message
 from agent.llm.completions import UnusableBody, fewest_tokens, read_completion, read_usage
+from agent.types import Message
 from tests.llm.server import says
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None))

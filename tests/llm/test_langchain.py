@@ -14,10 +14,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import Field, SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout
-from agent.evidence import Message
 from agent.llm.base import LLM, Call
 from agent.llm.langchain import LangChainModel
 from agent.llm.prices import Prices
+from agent.types import Message
 from tests.llm.server import ChatServer, no_credit, rate_limited, says, slow
 
 ODD = object()

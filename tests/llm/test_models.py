@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError, InputError
-from agent.evidence import Message
 from agent.llm.base import Call
 from agent.llm.models import ROLES, Models, parse_model
 from agent.llm.openai import OpenAIModel
 from agent.llm.replay import ReplayModel
 from agent.llm.scripted import ScriptedLLM
+from agent.types import Message
 from tests.llm.server import ChatServer, says
 
 LOCAL = "http://localhost:11434/v1"

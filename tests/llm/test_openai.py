@@ -16,7 +16,6 @@ import pytest
 
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
-from agent.evidence import Message
 from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
 from agent.llm.gateway import Gateway
@@ -24,6 +23,7 @@ from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
 from agent.prompts import Prompts
+from agent.types import Message
 from tests.llm.server import (
     Answer,
     ChatServer,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, ModelError
-from agent.evidence import Message
 from agent.llm.base import LLM, Call
 from agent.llm.replay import ReplayModel
+from agent.types import Message
 
 
 def call(pair: str = "p1", role: str = "screen", turn: int = 0) -> Call:

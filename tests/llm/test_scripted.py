@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import AccountError, ModelError
-from agent.evidence import Message
 from agent.llm.base import LLM, Call, Reply
 from agent.llm.scripted import ScriptedLLM
+from agent.types import Message
 
 
 def call(role: str = "screen", pair: str = "p1") -> Call:
