@@ -54,6 +54,9 @@ class VariantRow(_Row):
     agreement: float | None = None
     executed_share: float | None = None
     cases_per_program: float | None = None
+    tests_checked: int | None = None
+    tests_vacuous: int | None = None
+    mean_strength: float | None = None
     repairs_per_pair: float | None = None
     calls_per_pair: float | None = None
     tokens_per_pair: float | None = None

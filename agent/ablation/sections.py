@@ -36,6 +36,8 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
         title = f"Pairs that one of two has right alone (exact McNemar test against {table.against})"
         found.append(Section(title, _tested_against(table.against)))
     found.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
+    if any(row.tests_checked for row in table.rows):
+        found.append(Section("Tests that passed, tried on wrong code", _CHECKED))
     return tuple(found)
 
 
@@ -139,4 +141,10 @@ _WORK = (
     Column("cost", _cost),
     Column("seconds", lambda row: _number(row.seconds_per_pair, 2)),
     Column("errors", lambda row: str(row.errors)),
+)
+_CHECKED = (
+    _VARIANT,
+    Column("tried", lambda row: f"{row.tests_checked:,}" if row.tests_checked else _NOTHING),
+    Column("prove nothing", lambda row: f"{row.tests_vacuous:,}" if row.tests_checked else _NOTHING),
+    Column("mean strength", lambda row: _number(row.mean_strength, 2)),
 )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agent.ablation.runs import VariantRun
@@ -46,8 +47,10 @@ class Row(Frozen):
 
     Measures are those of `agent.scoring` by the majority label, None where undefined. `executed_share` is of the
     programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over programs that
-    were given to a sandbox; `repairs_per_pair` is the mean over rounds. `calls_per_pair` to `seconds_per_pair` are what
-    the variant takes by itself (`Work`), all rounds of a pair together; tokens are input and output.
+    were given to a sandbox; `repairs_per_pair` is the mean over rounds. Of the tests that passed, `tests_checked` were
+    tried on wrong code, with a mean strength, and `tests_vacuous` of them prove nothing. `calls_per_pair` to
+    `seconds_per_pair` are what the variant takes by itself (`Work`), all rounds of a pair together; tokens are input
+    and output.
     """
 
     variant: str
@@ -65,6 +68,9 @@ class Row(Frozen):
     agreement: float | None
     executed_share: float | None
     cases_per_program: float | None
+    tests_checked: int
+    tests_vacuous: int
+    mean_strength: float | None
     repairs_per_pair: float
     calls_per_pair: float
     tokens_per_pair: float
@@ -192,6 +198,9 @@ def _row(
         agreement=work.agreement,
         executed_share=work.executed / work.programs if run.executes and work.programs else None,
         cases_per_program=work.cases / work.programs_with_cases if work.programs_with_cases else None,
+        tests_checked=len(work.strengths),
+        tests_vacuous=work.vacuous,
+        mean_strength=fmean(work.strengths) if work.strengths else None,
         repairs_per_pair=work.repairs / max(work.annotations, 1),
         calls_per_pair=work.calls / pairs,
         tokens_per_pair=(usage.input_tokens + usage.output_tokens) / pairs,

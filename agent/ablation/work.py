@@ -56,6 +56,8 @@ class Work:
     executed: int = 0
     programs_with_cases: int = 0
     cases: int = 0
+    strengths: list[float] = field(default_factory=list)
+    vacuous: int = 0
     repairs: int = 0
     asked: dict[str, Asked] = field(default_factory=dict)
     made: Counter[str] = field(default_factory=Counter)
@@ -93,6 +95,9 @@ class Work:
         if test is not None and test.cases:
             self.programs_with_cases += 1
             self.cases += len(test.cases)
+        if annotation.strength is not None:
+            self.strengths.append(annotation.strength)
+            self.vacuous += test is not None and test.vacuous
         if evidence is None:
             return
         if evidence.template is not None:

@@ -65,13 +65,23 @@ _EFFORT = {
     "tokens": ("tokens_per_pair", "{:,.0f}"), "cost": ("cost_per_pair", "${:.5f}"),
     "seconds": ("seconds_per_pair", "{:.2f}"), "errors": ("errors", "{:,}"),
 }  # fmt: skip
+_CHECKED = {
+    "tried on wrong code": ("tests_checked", "{:,}"), "prove nothing": ("tests_vacuous", "{:,}"),
+    "strength": ("mean_strength", "{:.2f}"),
+}  # fmt: skip
 
 
 def _effort(found: Ablation) -> Table:
+    checked = _CHECKED if any(row.tests_checked for row in found.rows) else {}
     rows = [
-        [row.variant, *(_number(getattr(row, name), form) for name, form in _EFFORT.values())] for row in found.rows
+        [
+            row.variant,
+            *(_number(getattr(row, name), form) for name, form in _EFFORT.values()),
+            *(_number(getattr(row, name) if row.tests_checked else None, form) for name, form in checked.values()),
+        ]
+        for row in found.rows
     ]
-    return table({"variant": False, **dict.fromkeys(_EFFORT, True)}, rows)
+    return table({"variant": False, **dict.fromkeys((*_EFFORT, *checked), True)}, rows)
 
 
 def _name(row: VariantRow) -> str:

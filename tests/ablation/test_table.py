@@ -200,6 +200,22 @@ def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> 
     assert (work.programs, work.executed, work.cases) == (1, 1, 1)
 
 
+def test_tests_that_were_tried_on_wrong_code_are_counted_with_their_strength_and_those_that_prove_nothing() -> None:
+    work = worked(test=PASSED, strength=1.0)
+    work.add(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None), None)
+    vacuous = PASSED.model_copy(update={"vacuous": True})
+    work.add(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0), None)
+    run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
+    found = make_table([run], [work], PAIRS, GOLD, UNTESTED, beside=Path("out"))
+    row = found.rows[0]
+    assert (row.tests_checked, row.tests_vacuous, row.mean_strength) == (2, 1, 0.5)
+    section = sections(found)[-1]
+    assert [(column.heading, column.text(row)) for column in section.columns] == [
+        ("variant", "full_plus"), ("tried", "2"), ("prove nothing", "1"), ("mean strength", "0.50")
+    ]  # fmt: skip
+    assert "wrong code" not in str([each.title for each in sections(table())])
+
+
 def test_a_folder_that_did_not_keep_every_run_says_how_many_it_knows_and_no_time() -> None:
     work = worked(runs=None, test=PASSED)
     assert (work.executions, work.executions_made, work.seconds) == (1, 1, None)

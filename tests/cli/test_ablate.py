@@ -171,7 +171,7 @@ def test_json_is_the_table_alone_with_the_fields_of_the_contract(agent: Commands
     fields = (
         "variant title paper run accuracy coverage selective_accuracy precision recall f1 kappa alpha mcnemar "
         "errors executed_share cases_per_program repairs_per_pair calls_per_pair tokens_per_pair cost_per_pair "
-        "seconds_per_pair"
+        "seconds_per_pair tests_checked tests_vacuous mean_strength"
     )
     assert set(fields.split()) <= set(done.json["rows"][0])
     assert set(done.json["rows"][0]["accuracy"]) == {"value", "low", "high"}

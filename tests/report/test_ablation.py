@@ -82,6 +82,15 @@ def test_a_table_of_an_older_version_keeps_its_counts() -> None:
     assert effort["text"].strip() == "Means per pair."
 
 
+def test_what_was_tried_on_wrong_code_has_columns_where_any_was() -> None:
+    checked = {"tests_checked": 22, "tests_vacuous": 18, "mean_strength": 0.34}
+    rows = row("full", tests_checked=0, tests_vacuous=0), row("full_plus", **checked)
+    effort = blocks(Ablation.model_validate(ablation(*rows)))[1]["tables"][0]
+    assert effort["columns"][-3:] == ["tried on wrong code", "prove nothing", "strength"]
+    assert [cells[-3:] for cells in effort["rows"]] == [["–", "–", "–"], ["22", "18", "0.34"]]
+    assert "prove nothing" not in blocks(Ablation.model_validate(ablation(row("full"))))[1]["tables"][0]["columns"]
+
+
 def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
     folder = write(tmp_path / "out", "ps_fa", "full")
     with pytest.raises(RunFolderError, match="none of its runs"):
@@ -135,6 +144,7 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     against = McNemar(against="full", only_this_right=1, only_other_right=9, p=0.02, p_holm=0.04, note=None)
     written = Row(
         variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
+        tests_checked=4, tests_vacuous=1, mean_strength=0.75,
         cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
     )  # fmt: skip
     table = AblationTable(
