@@ -14,7 +14,7 @@ from agent.ablation.reading import read_ablation
 from agent.ablation.runs import AblationRuns
 from agent.ablation.sections import Section, remarks, sections
 from agent.ablation.table import AblationTable, Setting, make_table
-from agent.ablation.variants import choose_reference, choose_variants
+from agent.ablation.variants import choose_reference, choose_variants, folder_name
 from agent.ablation.work import work_of
 from agent.ablation.writing import CSV, JSON, MARKDOWN, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
@@ -27,6 +27,7 @@ from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
 from agent.cli.text import plain, print_json, say
 from agent.errors import InputError, RunStopped, UsageError
+from agent.graph import Variant
 from agent.llm.models import Models
 from agent.llm.nature import scripted
 from agent.scoring.gold import read_gold
@@ -55,6 +56,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     measures(Confusion())  # what it takes is asked for before anything is spent
     models = Models.from_options(options.model or (), **options.model_options())
     out = options.out or default_folder(pairs, "ablation", models.label())
+    _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), config.runner.rounds)
     check_writable(out, options.cache)
     tell_without_effect(console, options, chosen, models)
@@ -107,6 +109,13 @@ def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) 
     if known < len(wanted):
         say(console, f"note: the measures leave out {len(wanted) - known} of {len(wanted):,} pairs, for lack of gold")
     return labels
+
+
+def _check_links(out: Path, chosen: Sequence[Variant]) -> None:
+    """Refuse a stranger's folder that would lead a variant's run to another place."""
+    for folder in (out / folder_name(variant) for variant in chosen):
+        if folder.is_symlink():
+            raise UsageError(f"{folder}: is a link, where the run of a variant belongs; remove it, or give another -o")
 
 
 def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -> None:

@@ -155,6 +155,15 @@ def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent
     assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
 
 
+def test_a_link_in_the_place_of_a_variants_folder_is_refused(agent: Commands) -> None:
+    (agent.folder / "elsewhere").mkdir()
+    (agent.folder / "out").mkdir()
+    (agent.folder / "out/ps_fa").symlink_to(agent.folder / "elsewhere")
+    refused = agent("ablate", prepare(agent), *OFFLINE, "-o", "out")
+    assert (refused.code, "out/ps_fa: is a link" in " ".join(refused.err.split())) == (2, True)
+    assert not any((agent.folder / "elsewhere").iterdir())
+
+
 def test_another_variant_than_full_may_be_the_one_compared_with(agent: Commands) -> None:
     done = agent("ablate", prepare(agent), *OFFLINE, "--against", "single_llm", "-o", "out")
     assert "exact McNemar test against single_llm" in done.out
