@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,9 +51,17 @@ def written(query: str, code: str) -> tuple[ProgramReply, Program]:
 
 def run(sources: Sequence[str]) -> list[dict[str, str]]:
     """Run programs one after another; each gives its cases' outcomes: passed, failed, or the exception's text."""
-    finished = subprocess.run(
-        [sys.executable, "-I", "-c", _RUNNER], input=json.dumps(sources), capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, "-I", "-c", _RUNNER]
+    with tempfile.TemporaryDirectory() as folder:  # for what the programs leave behind
+        finished = subprocess.run(
+            command,
+            input=json.dumps(sources),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": folder},
+        )
     assert finished.returncode == 0, finished.stderr
     return [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
 
