@@ -119,6 +119,22 @@ def test_a():
         CHUNKS,
         "# <candidate>\n\n\ndef test_a():\n    for a, b in chunks('abcd', 2):\n        print(a, b)\n",
     ),
+    "takes the generator's first item": (CHUNKS, "# <candidate>\n\n\ndef test_a():\n    next(chunks('abcd', 2))\n"),
+    "derives a class from it": (
+        POINT,
+        """# <candidate>
+
+
+class Named(Point):
+    def __init__(self, name):
+        super().__init__(1, 2)
+        self.name = name
+
+
+def test_a():
+    Named("a").x
+""",
+    ),
     "asserts afterwards": (SLUG, "# <candidate>\n\n\ndef test_a():\n    slug('A b').upper()\n    assert 1 + 1 == 2\n"),
 }
 

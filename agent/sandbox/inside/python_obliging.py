@@ -16,6 +16,13 @@ class _Obliging:
 
     _says = False
 
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __mro_entries__(self, _: object) -> "tuple[type, ...]":
+        # two of the snippet's classes are one object, and no class has the same base twice
+        return (type("Base", (type(self),), {}),)
+
     def __call__(self, *_: object, **__: object) -> "_Obliging":
         return self
 
@@ -61,6 +68,14 @@ class _Obliging:
         caller = _getframe(1)
         code, wanted = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
         return iter([self] * (wanted if code == opmap["UNPACK_SEQUENCE"] else 1))
+
+    def __next__(self) -> "_Obliging":
+        from sys import _getframe
+
+        # what has a next item is, to the event loop, a coroutine that goes on
+        if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
+            raise StopIteration(self)
+        return self
 
     async def __aiter__(self) -> "AsyncIterator[_Obliging]":
         yield self

@@ -69,6 +69,9 @@ def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
         "f = f(len)",
         "import math, os, copy; math.sqrt(f), math.floor(f), os.path.join(f, 'a'), copy.deepcopy(f)",
         "import asyncio; asyncio.run(f(1)).a",
+        "next(f), next(f(1), None), next(iter(f)), [a for a in f]",
+        "class A(f): pass\nA(1).b, A(2, c=3)(4)",
+        "class A(f.b, f):\n    def __init__(self, x):\n        super().__init__(x)\n        self.x = x\nA(1).x",
     ],
 )
 def test_it_takes_part_in_whatever_is_done_with_it(use: str) -> None:
@@ -106,7 +109,7 @@ def test_it_hides_no_error() -> None:
         "f == 3", "f != 3", "f < 3", "f >= 3", "abs(f - 3) < 1e-9", "f[0] == 'a'", "'a' in f", "'a' not in f", "f",
         "not f", "len(f) == 0", "len(f) == 1", "len(f) > 0", "all(x > 0 for x in f)", "any(x < 0 for x in f)",
         "f.ready()", "not f.ready()", "f(2).total == 3", "isinstance(f, list)", "str(f) == 'a'", "int(f) == 0",
-        "sum(f) == 6", "list(f) == [1]", "dict(f) == {}", "next(iter(f)) == 1",
+        "sum(f) == 6", "list(f) == [1]", "dict(f) == {}", "next(iter(f)) == 1", "next(f) == 1",
     ],
 )  # fmt: skip
 def test_it_is_noticed_by_whoever_looks(check: str) -> None:
