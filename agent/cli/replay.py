@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,24 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.console import Console
+from agent.cli.replayed import Course, all_as_json, as_json, tell, tell_all, tell_notes
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
-from agent.cli.text import one_line, print_json, say
+from agent.cli.text import print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.replay import Conditions, NotRun, Replayed, Reproducibility, Tally, replaying, sampled, tested, was_executed
-from agent.replay.records import Key
+from agent.replay import Conditions, Replayed, Tally, replaying
 from agent.store.run_view import RunView, load_run
-from agent.types import TestReport
-from agent.wording import counted
 
-_LISTED = 50
 _SECONDS_BETWEEN_LINES = 10.0
-_CAUSES = {
-    "flaky": "flaky: it does not always end in the same way",
-    "changed": "it always ends in this other way by now",
-}
 
 
 @dataclass(frozen=True)
@@ -109,60 +102,22 @@ def _replay_one(request: Request, view: RunView, conditions: Conditions, config:
         raise typer.Exit(STOPPED) from None
     notes = (*notes, *found.notes)
     if request.as_json:
-        print_json({**_as_json(found), "notes": notes})
+        print_json({**as_json(found), "notes": notes})
     else:
-        _tell_notes(notes)
-        _tell(found)
+        tell_notes(notes)
+        tell(found)
     raise typer.Exit(DONE if found.same else SOME_ERRORS)
 
 
-@dataclass
-class _Course:
-    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
-
-    `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
-    """
-
-    tally: Tally = field(default_factory=Tally)
-    tested: int = 0
-    executed: int | None = None
-    chosen: Sequence[Key] = ()
-    notes: tuple[str, ...] = ()
-    started: float = field(default_factory=time.monotonic)
-
-    def choose(self, request: Request, view: RunView) -> None:
-        """Choose what is replayed."""
-        keys = tested(view)
-        self.tested = len({pair_id for pair_id, _ in keys})
-        size = self.tested if request.sample is None else request.sample
-        self.chosen = sampled(keys, size, request.seed, partial(was_executed, view))
-        if request.sample is None or self.drawn < size:
-            self.executed = self.drawn
-
-    @property
-    def drawn(self) -> int:
-        """How many pairs were chosen."""
-        return len({pair_id for pair_id, _ in self.chosen})
-
-    @property
-    def rounds(self) -> bool:
-        """Whether some of these are in several rounds."""
-        return self.drawn < len(self.chosen)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
-
-
 def _replay_all(request: Request, view: RunView, conditions: Conditions, config: Config) -> None:
-    course, console = _Course(), Console(stderr=True)
+    course, console = Course(request.folder, request.sample, request.seed), Console(stderr=True)
 
     async def work() -> None:
         async with replaying(
             view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
         ) as replayer:
             course.notes = replayer.notes
-            course.choose(request, view)
+            course.choose(view)
             course.started = time.monotonic()
             with _Bar(console, len(course.chosen)) as bar:
                 async with aclosing(replayer.replay_all(course.chosen)) as found:
@@ -178,10 +133,10 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
         say(console, "Interrupted; this is what is known so far.")
     summary = course.tally.summary()
     if request.as_json:
-        print_json(_all_as_json(request, course, summary, interrupted))
+        print_json(all_as_json(course, summary, interrupted))
     else:
-        _tell_notes(course.notes)
-        _tell_all(request, course, summary)
+        tell_notes(course.notes)
+        tell_all(course, summary)
     if interrupted:
         raise typer.Exit(STOPPED)
     raise typer.Exit(SOME_ERRORS if summary.different or summary.not_run else DONE)
@@ -216,103 +171,3 @@ class _Bar:
         if not self._console.is_terminal and time.monotonic() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
             say(self._console, f"{self._done}/{self._total} {counts}")
-
-
-def _tell_notes(notes: Sequence[str]) -> None:
-    console = Console(stderr=True)
-    for note in notes:
-        say(console, f"note: {one_line(note, 400)}")
-
-
-def _tell(found: Replayed) -> None:
-    console = Console()
-    say(console, "the same outcome" if found.same else "another outcome than recorded", style="bold")
-    if found.cause is not None:
-        say(console, _CAUSES[found.cause])
-    which = f"execution {found.execution}" + (f" of round {found.round}" if found.round else "")
-    say(console, f"{which}: {_outcome(found.report)}, in {found.seconds:.2f} s")
-    for each in found.differences:
-        then, now = each.then or "none", each.now or "none"
-        say(console, f"  {one_line(each.what)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
-
-
-def _outcome(report: TestReport) -> str:
-    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
-
-
-def _tell_all(request: Request, course: _Course, summary: Reproducibility) -> None:
-    out = partial(say, Console())
-    done = summary.replayed + len(course.tally.not_run)
-    if course.executed is None:
-        pairs = counted(course.tested, "pair that was tested", "pairs that were tested")
-    else:
-        pairs = counted(course.executed, "pair that was executed", "pairs that were executed")
-    of, alike = f"{done:,} of {pairs}", f"{summary.same:,}"
-    if course.rounds:
-        of = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}"
-        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
-    out(f"replayed    {of}" + ("" if request.sample is None else f" (a random sample, seed {request.seed})"))
-    out(f"same        {alike}{_share(summary, ' over pairs' * course.rounds)}")
-    more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
-    out(f"different   {summary.different}{more}")
-    if summary.not_run:
-        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in summary.not_run.items())
-        out(f"not run     {len(course.tally.not_run)}: {listed}")
-    out(f"time        {course.seconds:.1f} s")
-    lines = [*map(_line, course.tally.different), *map(_line, course.tally.not_run)]
-    for line in lines[:_LISTED]:
-        out(line)
-    if len(lines) > _LISTED:
-        out(f"and {len(lines) - _LISTED} more: --json lists them all")
-
-
-def _share(summary: Reproducibility, over: str) -> str:
-    if summary.share is None:
-        return ""
-    if summary.low is None or summary.high is None:
-        return f" ({summary.share:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
-    return f" ({summary.share:.1%} of those that ran; 95% interval{over} {summary.low:.1%} to {summary.high:.1%})"
-
-
-def _line(found: Replayed | NotRun) -> str:
-    where = one_line(found.id, 40) + (f", round {found.round}" if found.round else "")
-    if isinstance(found, NotRun):
-        return f"  {where}: not run: {found.error.type}: {one_line(found.error.message, 200)}"
-    first, *rest = found.differences
-    more = f" and {len(rest)} more" if rest else ""
-    told = f"{one_line(first.what, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
-    return f"  {where}: {found.cause}: {told}{more}"
-
-
-def _as_json(found: Replayed) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "round": found.round,
-        "execution": found.execution,
-        "same": found.same,
-        "cause": found.cause,
-        "differences": [asdict(each) for each in found.differences],
-        "recorded": found.recorded.model_dump(mode="json"),
-        "replayed": found.report.model_dump(mode="json"),
-        "notes": found.notes,
-        "seconds": round(found.seconds, 4),
-    }
-
-
-def _all_as_json(request: Request, course: _Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
-    return {
-        "run": str(request.folder),
-        "tested": course.tested,
-        "executions": None if course.executed is None else len(course.chosen),
-        "chosen": len(course.chosen),
-        "sample": request.sample,
-        "seed": request.seed,
-        "interrupted": interrupted,
-        **asdict(summary),
-        "level": 0.95,
-        "pairs": [_as_json(each) for each in course.tally.different],
-        "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.tally.not_run],
-        "notes": course.notes,
-        "seconds": round(course.seconds, 3),
-    }
