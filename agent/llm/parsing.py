@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -130,6 +132,12 @@ _JSON_REPLIES: dict[str, type[_Reply]] = {
 }
 
 
+@cache
+def _schema(model: type[_Reply]) -> dict[str, Any]:
+    # made for each call, it would take longer than the prompt
+    return model.model_json_schema()
+
+
 def schema_of(role: str, variables: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the JSON Schema of a role's reply, None where it is text; for servers that hold replies to one.
 
@@ -138,7 +146,7 @@ def schema_of(role: str, variables: Mapping[str, Any]) -> dict[str, Any] | None:
     model = _JSON_REPLIES.get(role)
     if model is None:
         return None
-    schema = model.model_json_schema()
+    schema = deepcopy(_schema(model))
     schema.pop("description", None)  # it speaks to readers of this file
     if not variables.get("spec"):
         schema["properties"].pop("reading", None)
