@@ -52,6 +52,7 @@ class VariantRow(_Row):
     kappa: float | None = None
     alpha: float | None = None
     agreement: float | None = None
+    rounds_alpha: float | None = None
     executed_share: float | None = None
     cases_per_program: float | None = None
     tests_checked: int | None = None

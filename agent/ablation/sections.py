@@ -30,8 +30,9 @@ class Section:
 
 def sections(table: AblationTable) -> tuple[Section, ...]:
     """Return the parts of a table; what no row has is left out."""
-    agree = (Column("rounds agree", lambda row: _share(row.agreement)),) if table.rounds > 1 else ()
-    found = [Section("Labels against gold", (*_LABELS, *agree))]
+    found = [Section("Labels against gold", _LABELS)]
+    if table.rounds > 1:
+        found.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
     if table.against is not None and any(row.mcnemar for row in table.rows):
         title = f"Pairs that one of two has right alone (exact McNemar test against {table.against})"
         found.append(Section(title, _tested_against(table.against)))
@@ -141,6 +142,11 @@ _WORK = (
     Column("cost", _cost),
     Column("seconds", lambda row: _number(row.seconds_per_pair, 2)),
     Column("errors", lambda row: str(row.errors)),
+)
+_BETWEEN_ROUNDS = (
+    _VARIANT,
+    Column("two end alike", lambda row: _share(row.agreement)),
+    Column("Krippendorff's alpha", lambda row: _share(row.rounds_alpha)),
 )
 _CHECKED = (
     _VARIANT,

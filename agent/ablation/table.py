@@ -45,8 +45,9 @@ class McNemar(Frozen):
 class Row(Frozen):
     """One variant.
 
-    Measures are those of `agent.scoring` by the majority label, None where undefined. `executed_share` is of the
-    programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over programs that
+    Measures are those of `agent.scoring` by the majority label, None where undefined. `agreement` is the mean share of
+    two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is of
+    the programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over programs that
     were given to a sandbox; `repairs_per_pair` is the mean over rounds. Of the tests that passed, `tests_checked` were
     tried on wrong code, with a mean strength, and `tests_vacuous` of them prove nothing. `calls_per_pair` to
     `seconds_per_pair` are what the variant takes by itself (`Work`), all rounds of a pair together; tokens are input
@@ -66,6 +67,7 @@ class Row(Frozen):
     kappa: float | None
     alpha: float | None
     agreement: float | None
+    rounds_alpha: float | None
     executed_share: float | None
     cases_per_program: float | None
     tests_checked: int
@@ -196,6 +198,7 @@ def _row(
         else Share(value=accuracy, low=interval.low, high=interval.high),
         **found,
         agreement=work.agreement,
+        rounds_alpha=work.rounds_alpha,
         executed_share=work.executed / work.programs if run.executes and work.programs else None,
         cases_per_program=work.cases / work.programs_with_cases if work.programs_with_cases else None,
         tests_checked=len(work.strengths),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.evidence import Evidence, Exchange
-from agent.store.majority import Label, Votes, mean_agreement
+from agent.store.majority import Label, Votes, mean_agreement, rounds_alpha
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Usage
 
@@ -68,6 +68,7 @@ class Work:
     executions_made: int = 0
     labels: dict[str, Label] = field(default_factory=dict)
     agreement: float | None = None
+    rounds_alpha: float | None = None
 
     @property
     def calls(self) -> int:
@@ -151,5 +152,5 @@ def _work(view: RunView, ids: frozenset[str], rounds: int) -> Work:
         votes.add_annotation(annotation)
     labels = votes.labels()
     work.labels = {each.id: each.label for each in labels}
-    work.agreement = mean_agreement(labels)
+    work.agreement, work.rounds_alpha = mean_agreement(labels), rounds_alpha(labels)
     return work

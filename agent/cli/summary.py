@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
-from agent.store.majority import Votes, mean_agreement
+from agent.store.majority import Votes, mean_agreement, rounds_alpha
 from agent.types import Annotation, Status, TestReport, Usage
 from agent.wording import counted
 
@@ -20,7 +20,8 @@ class Summary(BaseModel):
     """What a run amounts to. Shares are of 1; `seconds` adds up the pairs' own times.
 
     `labels` counts pairs by the majority of their rounds; `pairs_repaired` and `pairs_with_stand_ins` those of which
-    any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` between rounds is
+    any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` is the mean share
+    of two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds; the first is
     None where no pair has two. Of the tests that passed, `tests_checked` were tried on wrong code, with a mean
     `strength`, and `tests_vacuous` prove nothing.
     """
@@ -29,6 +30,7 @@ class Summary(BaseModel):
     rounds: int = 1
     annotations: int = 0
     agreement: float | None = None
+    rounds_alpha: float | None = None
     labels: dict[str, int] = {}
     undecided: int = 0
     errors: dict[str, int] = {}
@@ -117,6 +119,7 @@ class Tally:
                 "pairs": len(pairs),
                 "rounds": max(self._votes.rounds, 1),
                 "agreement": mean_agreement(pairs),
+                "rounds_alpha": rounds_alpha(pairs),
                 "labels": dict(labels),
                 "undecided": sum(pair.undecided for pair in pairs),
                 "mean_strength": round(self._strength / checked, 4) if checked else None,
@@ -139,7 +142,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     by_majority = " by majority" * several
     row("labels", f"{labels['1']} match · {labels['0']} no match · {summary.undecided} undecided{by_majority}")
     if summary.agreement is not None:
-        row("agreement", f"{summary.agreement:.3f} between rounds")
+        alpha = "undefined" if summary.rounds_alpha is None else f"{summary.rounds_alpha:.3f}"
+        row("agreement", f"two rounds end alike in {summary.agreement:.1%} of cases · Krippendorff's alpha {alpha}")
     if summary.errors:
         row("errors", _listed(summary.errors))
     row("decided by", _listed(summary.decided_by) or "nobody")

@@ -39,7 +39,7 @@ _MEASURES = {
     "coverage": "coverage", "selective": "selective_accuracy", "precision": "precision", "recall": "recall",
     "F1": "f1", "κ": "kappa", "α": "alpha",
 }  # fmt: skip
-_ROUNDS = {"rounds agree": "agreement"}
+_ROUNDS = {"two rounds alike": "agreement", "α of rounds": "rounds_alpha"}
 
 
 def _quality(found: Ablation) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 Label = Hashable | None
 
@@ -40,16 +40,22 @@ def cohen_kappa(first: Sequence[Label], second: Sequence[Label]) -> float | None
 def krippendorff_alpha(ratings: Sequence[Sequence[Label]]) -> float | None:
     """Return Krippendorff's alpha for nominal data, from one row per annotator with None for what is missing.
 
-    Items with fewer than two labels do not count. None where alpha is undefined: no two labels can be compared, or
-    all that can be are of one category.
-    Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
-
     Raises:
         ValueError: the annotators' rows are not equally long.
     """
+    return alpha_of_items(zip(*ratings, strict=True))
+
+
+def alpha_of_items(items: Iterable[Iterable[Label]]) -> float | None:
+    """Return Krippendorff's alpha for nominal data, from the labels of each item, whoever gave them.
+
+    Items with fewer than two labels do not count. None where alpha is undefined: no two labels can be compared, or
+    all that can be are of one category.
+    Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
+    """
     disagreeing = 0.0
     categories: Counter[Hashable] = Counter()
-    for item in zip(*ratings, strict=True):
+    for item in items:
         labels = Counter(label for label in item if label is not None)
         given = labels.total()
         if given < 2:

@@ -216,6 +216,15 @@ def test_tests_that_were_tried_on_wrong_code_are_counted_with_their_strength_and
     assert "wrong code" not in str([each.title for each in sections(table())])
 
 
+def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
+    works = [Work(labels=labels(*WRONG["full"]), agreement=0.9, rounds_alpha=0.75)]
+    run = VariantRun(load_variant("full"), Path("out/full"), True)
+    found = make_table([run], works, PAIRS, GOLD, Setting("exact", "m", 3, None, None), beside=Path("out"))
+    (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
+    assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.900", "0.750"]
+    assert "Agreement between" not in str([each.title for each in sections(table())])
+
+
 def test_a_folder_that_did_not_keep_every_run_says_how_many_it_knows_and_no_time() -> None:
     work = worked(runs=None, test=PASSED)
     assert (work.executions, work.executions_made, work.seconds) == (1, 1, None)

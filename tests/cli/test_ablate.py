@@ -272,7 +272,8 @@ def test_a_table_that_cannot_be_read_is_not_written_over(agent: Commands) -> Non
 def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
     prepare(agent)
     done = agent("ablate", "p.jsonl", *OFFLINE, "--rounds", "2", "-o", "out", "--json")
-    assert (done.json["rounds"], done.json["rows"][0]["agreement"]) == (2, 1.0)
+    first = done.json["rows"][0]
+    assert (done.json["rounds"], first["agreement"], first["rounds_alpha"]) == (2, 1.0, 1.0)
     assert done.json["rows"][0]["calls_per_pair"] == 2.0
     assert done.err.count("answers the same in every round") == 1
 

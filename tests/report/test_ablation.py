@@ -143,8 +143,8 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
     against = McNemar(against="full", only_this_right=1, only_other_right=9, p=0.02, p_holm=0.04, note=None)
     written = Row(
-        variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, executed_share=None,
-        tests_checked=4, tests_vacuous=1, mean_strength=0.75,
+        variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, rounds_alpha=0.9,
+        executed_share=None, tests_checked=4, tests_vacuous=1, mean_strength=0.75,
         cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
     )  # fmt: skip
     table = AblationTable(
@@ -161,7 +161,9 @@ def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
     assert read.mcnemar is not None
     assert read.mcnemar.model_dump() == against.model_dump()
     drawn, effort_block = blocks(found)
-    assert "rounds agree" in drawn["tables"][0]["columns"]
+    assert (
+        dict(zip(drawn["tables"][0]["columns"], drawn["tables"][0]["rows"][0], strict=True))["α of rounds"] == "0.900"
+    )
     assert "Of 90 questions, 30 went to a model" in effort_block["text"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import krippendorff
 import pytest
 
 from agent.cli.summary import Summary, Tally
@@ -258,6 +259,8 @@ def test_rounds_are_told_with_their_majority_and_agreement() -> None:
     (block,) = shown(Rounds(), found)
     assert cells(block)["majority"][:2] == ["1", "1"]
     assert "66.7%" in block["text"]
+    alpha = krippendorff.alpha([(1, 0), (1, 0), (0, 0)], level_of_measurement="nominal")
+    assert f"alpha between rounds is {alpha:.3f}" in block["text"]
     assert shown(Rounds(), found[:1]) == []
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from agent.report.charts import Block, Segment, block, stacked, table
 from agent.report.figures.base import LABEL_COLOURS, Seen
-from agent.store.majority import Votes, mean_agreement
+from agent.store.majority import Votes, mean_agreement, rounds_alpha
 
 
 class Rounds:
@@ -35,6 +35,8 @@ class Rounds:
         cells = [[name, *(f"{found[label]:,}" for label in LABEL_COLOURS)] for name, found in counts.items()]
         alike = mean_agreement(labels)
         text = "" if alike is None else f"Two rounds of a pair ended alike in {alike:.1%} of the cases. "
+        alpha = rounds_alpha(labels)
+        text += "" if alpha is None else f"Krippendorff's alpha between rounds is {alpha:.3f}. "
         return [
             block(
                 "Rounds",
