@@ -45,13 +45,13 @@ class McNemar(Frozen):
 class Row(Frozen):
     """One variant.
 
-    Measures are those of `agent.scoring` by the majority label, None where undefined. `agreement` is the mean share of
-    two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is of
-    the programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over programs that
-    were given to a sandbox; `repairs_per_pair` is the mean over rounds. Of the tests that passed, `tests_checked` were
-    tried on wrong code, with a mean strength, and `tests_vacuous` of them prove nothing. `calls_per_pair` to
-    `seconds_per_pair` are what the variant takes by itself (`Work`), all rounds of a pair together; tokens are input
-    and output.
+    Measures are those of `agent.scoring` by the majority label, None where undefined. `agreement` is the mean share
+    of two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds. `executed_share` is
+    of the programs generated (paper, Table II), None where the variant runs none; `cases_per_program` is over
+    programs that were given to a sandbox; `repairs_per_pair` is the mean over rounds. Of the tests that passed,
+    `tests_checked` were tried on wrong code, with a mean strength, and `tests_vacuous` of them prove nothing.
+    `calls_per_pair` to `seconds_per_pair` are what the variant takes by itself (`Work`), all rounds of a pair
+    together; tokens are input and output.
     """
 
     variant: str

@@ -48,7 +48,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     """
     console = Console(stderr=True)
     config = read_config(options.configured(), options.settings or ())
-    chosen = choose_variants(variants.split(",") if variants else ())
+    chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
     dataset = read_input(pairs, options, console)
     wanted = dataset.all_pairs[: options.limit]

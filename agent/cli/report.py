@@ -11,27 +11,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent.cli.console import Console
 from agent.cli.text import print_json, say
+from agent.datasets.regular import open_regular
+from agent.errors import UsageError
 from agent.report import Report, Written
 from agent.report.collect import Kept
 from agent.report.places import Place, find_run
 from agent.report.write import MEGABYTE
+from agent.store import files
 from agent.store.run_view import load_run
 from agent.wording import counted
+
+_PAGE = b"<!doctype html>"
 
 
 def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb: float, as_json: bool) -> None:
     """Write a run's report and say where it is.
 
     Raises:
-        UsageError: the folder is no run, or holds none; gold cannot be read.
+        UsageError: the folder is no run, or holds none; gold cannot be read; the page would replace something else.
         StorageError: the file cannot be written.
     """
-    notes = Console(stderr=True)
+    notes, target = Console(stderr=True), out or folder / "report.html"
     place = find_run(folder)
     with load_run(place.run) as view, _progress(notes) as progress:
+        _check_target(target)
         known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
-        written = report.write(out or folder / "report.html", progress)
+        written = report.write(target, progress)
     if as_json:
         print_json(_as_json(written, place))
         return
@@ -40,6 +46,25 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     for note in written.notes:
         say(notes, note)
     say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {counted(written.annotations, 'annotation')})")
+
+
+def _check_target(target: Path) -> None:
+    """Refuse to replace anything but an earlier page."""
+    if target.is_dir():
+        raise UsageError(f"{target}: is a folder; name a file in it (-o {target / 'report.html'})")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target}: there is no folder {target.parent}; make it, or give another file (-o)")
+    if target.name in files.OWN:
+        raise UsageError(f"{target}: is the name of a file that runs consist of; give another one (-o)")
+    if not target.exists():
+        return
+    try:
+        with open_regular(target) as file:
+            is_page = file.read(len(_PAGE)).lower() == _PAGE
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be replaced ({error.strerror or error}); give another file (-o)") from error
+    if not is_page:
+        raise UsageError(f"{target}: is there, and no HTML page; remove it, or give another file (-o)")
 
 
 def _compared(place: Path, gold: Path | None) -> dict[str, Any]:

@@ -15,6 +15,9 @@ ABLATION = "ablation.json"
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
+OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, REVIEWS, REVIEW_SAMPLE, ABLATION})
+"""What is read again, and nothing else may take the place of."""
+
 # What a run that was killed while it was made may have left (hidden files besides; `.tmp`: by earlier versions).
 UNFINISHED = frozenset(
     {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}

@@ -155,6 +155,12 @@ def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent
     assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
 
 
+def test_no_name_of_a_variant_is_not_every_variant(agent: Commands) -> None:
+    refused = agent("ablate", prepare(agent), *OFFLINE, "-o", "out", "--variants", "")
+    assert (refused.code, "a name is empty" in refused.err) == (2, True)
+    assert not (agent.folder / "out").exists()
+
+
 def test_a_link_in_the_place_of_a_variants_folder_is_refused(agent: Commands) -> None:
     (agent.folder / "elsewhere").mkdir()
     (agent.folder / "out").mkdir()

@@ -75,6 +75,17 @@ def test_a_table_of_other_pairs_than_the_runs_is_said_to_be_one(agent: Commands)
     assert told in (agent.folder / "out/report.html").read_text()
 
 
+@pytest.mark.parametrize("name", ["run/annotations.jsonl", "run/reviews.jsonl", "gold.jsonl"])
+def test_a_page_takes_the_place_of_nothing_but_a_page(agent: Commands, run: Path, name: str) -> None:
+    (agent.folder / "gold.jsonl").write_text('{"id": "p0", "label": 1}\n')
+    before = {path: path.read_bytes() for path in (agent.folder / "gold.jsonl", *run.iterdir()) if path.is_file()}
+    refused = agent("report", "run", "-o", name)
+    assert (refused.code, refused.err.startswith(f"agent: {name}: ")) == (2, True)
+    assert "give another" in refused.err
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (run / "reviews.jsonl").exists()
+
+
 @pytest.mark.usefixtures("run")
 def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) -> None:
     (agent.folder / "empty").mkdir()
@@ -84,7 +95,8 @@ def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) 
         (("empty",), 2, "is not the folder of a run"),
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
-        (("run", "-o", "gone/page.html"), 3, "gone/page.html"),
+        (("run", "-o", "gone/page.html"), 2, "gone/page.html: there is no folder gone"),
+        (("run", "-o", "empty"), 2, "empty: is a folder; name a file in it (-o empty/report.html)"),
         (("run", "--max-mb", "1"), 2, "--max-mb"),
     ):
         ended = agent("report", *arguments)
