@@ -280,6 +280,8 @@ class Annotator:
         rounds = self._config.runner.rounds
         if rounds > 1 and (doubt := independence(self._models.all())) is not None:
             self._note(doubt)
+        if (there := 1 + max((number for _, number in done), default=0)) > rounds:
+            self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
         total, before = None, 0
         if isinstance(queue, Sequence):
             total, before = len(queue), finished(queue, done)

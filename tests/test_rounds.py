@@ -79,7 +79,9 @@ async def test_a_run_goes_on_with_more_rounds(tmp_path: Path) -> None:
 async def test_fewer_rounds_than_are_there_give_those_and_lose_none(tmp_path: Path) -> None:
     await collect(ScriptedLLM(wavering), 3, run_dir=tmp_path / "run")
     again = ScriptedLLM(wavering)
-    assert {a.round for a in await collect(again, 1, run_dir=tmp_path / "run")} == {0}
+    notes: list[Event] = []
+    assert {a.round for a in await collect(again, 1, run_dir=tmp_path / "run", on_event=notes.append)} == {0}
+    assert Note("of the run's 3 rounds this is about 1; labels.jsonl goes by all of them") in notes
     assert again.calls == []
     assert len((tmp_path / "run" / "annotations.jsonl").read_text().splitlines()) == 9
 

@@ -10,6 +10,8 @@ from agent.ablation.variants import REFERENCE
 from agent.wording import counted
 
 _NOTHING = "–"
+REMARK = "remark"
+"""The heading of the one column that holds sentences."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _tested_against(name: str) -> tuple[Column, ...]:
         Column(f"only {name}", _of_test(lambda test: str(test.only_other_right))),
         Column("p", _of_test(lambda test: f"{test.p:.4f}")),
         Column("p (Holm)", _of_test(lambda test: f"{test.p_holm:.4f}")),
-        Column("remark", _of_test(lambda test: test.note or "")),
+        Column(REMARK, _of_test(lambda test: test.note or "")),
     )
 
 

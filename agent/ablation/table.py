@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from agent.ablation.runs import VariantRun
 from agent.ablation.work import Work
@@ -108,10 +107,6 @@ class AblationTable(Frozen):
     def errors(self) -> int:
         """Number of annotations that ended in an error, over all variants."""
         return sum(row.errors for row in self.rows)
-
-    def document(self) -> dict[str, Any]:
-        """Return the table as JSON keeps it."""
-        return {"schema": SCHEMA, **self.model_dump(mode="json")}
 
 
 @dataclass(frozen=True)

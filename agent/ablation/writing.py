@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.ablation.sections import Section, remarks, sections
-from agent.ablation.table import AblationTable, Row
+from agent.ablation.table import SCHEMA, AblationTable, Row
 from agent.datasets.encoding import dumps
 from agent.store.documents import flatten, replacing
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
@@ -25,12 +25,17 @@ def write_table(folder: Path, table: AblationTable) -> None:
     Raises:
         StorageError: one cannot be written; the old one is whole.
     """
-    contents = {JSON: dumps(table.document(), indent=True) + b"\n"}
+    contents = {JSON: dumps(as_document(table), indent=True) + b"\n"}
     contents[CSV] = as_csv(table).encode("utf-8", "replace")
     contents[MARKDOWN] = as_markdown(table).encode("utf-8", "replace")
     for name, content in contents.items():
         with replacing(folder / name) as draft:
             draft.write_bytes(content)
+
+
+def as_document(table: AblationTable) -> dict[str, Any]:
+    """Return the table as JSON keeps it, with what has to be said of it."""
+    return {"schema": SCHEMA, **table.model_dump(mode="json"), "remarks": remarks(table)}
 
 
 def as_csv(table: AblationTable) -> str:

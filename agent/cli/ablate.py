@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import typer
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from agent.ablation.reading import read_ablation
 from agent.ablation.runs import AblationRuns
-from agent.ablation.sections import Section, remarks, sections
+from agent.ablation.sections import REMARK, Column, Section, remarks, sections
 from agent.ablation.table import AblationTable, Setting, make_table
 from agent.ablation.variants import choose_reference, choose_variants, folder_name
 from agent.ablation.work import work_of
-from agent.ablation.writing import CSV, JSON, MARKDOWN, write_table
+from agent.ablation.writing import CSV, JSON, MARKDOWN, as_document, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.console import Console
 from agent.cli.effects import tell_without_effect
@@ -37,6 +38,7 @@ from agent.types import Pair
 from agent.wording import counted
 
 _PIPED_WIDTH = 120
+_GAP = 2
 
 
 def run(pairs: Path, gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
@@ -142,27 +144,46 @@ def _check_folder(out: Path, variants: Sequence[str], pairs: int, rounds: int) -
 
 def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> None:
     if machine:
-        print_json(table.document())
+        print_json(as_document(table))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         for remark in remarks(table):
             out_console.print(Text(plain(remark)))
         for section in sections(table):
             out_console.print()
-            out_console.print(_shown(section, table))
+            out_console.print(Text(plain(section.title), style="bold"))
+            for part in _parts(section, table, out_console.width):
+                out_console.print(part)
         say(Console(), "\n" + "\n".join(str(out / name) for name in (JSON, CSV, MARKDOWN)))
     if table.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")
     raise typer.Exit(SOME_ERRORS if table.errors else DONE)
 
 
-def _shown(section: Section, table: AblationTable) -> Table:
-    title = Text(plain(section.title), style="bold")
-    found = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    first, *others = section.columns
-    found.add_column(first.heading, no_wrap=True)
-    for column in others:
-        found.add_column(Text(plain(column.heading)), justify="left" if column.heading == "remark" else "right")
+def _parts(section: Section, table: AblationTable, width: int) -> Iterator[Table]:
+    """Yield a section as tables that a terminal is wide enough for: names may break, figures are whole."""
+    name, *figures = section.columns
+    room = width - min(_width(name, table), width // 3)
+    part: list[Column] = []
+    for column in figures:
+        if part and sum(_width(each, table) for each in (*part, column)) > room and column.heading != REMARK:
+            yield _shown([name, *part], table)
+            part = []
+        part.append(column)
+    yield _shown([name, *part], table)
+
+
+def _width(column: Column, table: AblationTable) -> int:
+    return _GAP + max(cell_len(plain(text)) for text in (column.heading, *map(column.text, table.rows)))
+
+
+def _shown(columns: Sequence[Column], table: AblationTable) -> Table:
+    found = Table(box=None, padding=(0, _GAP, 0, 0))
+    name, *figures = columns
+    found.add_column(Text(plain(name.heading)), overflow="fold")
+    for column in figures:
+        remark = column.heading == REMARK
+        found.add_column(Text(plain(column.heading)), justify="left" if remark else "right", no_wrap=not remark)
     for row in table.rows:
-        found.add_row(*(Text(plain(column.text(row))) for column in section.columns))
+        found.add_row(*(Text(plain(column.text(row))) for column in columns))
     return found

@@ -47,6 +47,8 @@ def report(
     sources = Sources(reviews)
     for path in labels:
         sources.add(path, round)
+    if round is not None and not sources.runs:
+        raise UsageError("--round chooses among the rounds of a run: give a run's folder")
     read = None if gold is None else read_gold(gold)
     if read is not None:
         sources.learn(read.queries)

@@ -11,6 +11,10 @@ from agent.errors import InputError
 from agent.scoring.estimates import MAJORITY, Reviewed, Words, read_reviewed
 from agent.scoring.labels import Annotator, majority_of, read_labels
 from agent.scoring.run_labels import RunLabels, read_run_labels
+from agent.store import files
+
+_PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
+"""What a run's folder is read from as a whole: labels, rounds and reviewers."""
 
 Kind = Literal["run", "round", "file", "reviewer", "majority"]
 
@@ -64,6 +68,8 @@ class Sources:
         if path.is_dir():
             self._add_run(read_run_labels(path, round), read_reviewed(path, self.words))
             return
+        if path.name in _PARTS and (path.parent / files.MANIFEST).is_file():
+            raise InputError(f"is part of a run: give the run's folder, {path.parent}", path=path)
         found = read_labels(path)
         for annotator in found.annotators:
             self.files.append(self._named(annotator, str(path)))

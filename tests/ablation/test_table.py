@@ -18,7 +18,7 @@ from agent.ablation.sections import remarks, sections
 from agent.ablation.table import AblationTable, Row, Setting, make_table
 from agent.ablation.variants import choose_variants
 from agent.ablation.work import Work
-from agent.ablation.writing import as_csv, as_markdown, write_table
+from agent.ablation.writing import as_csv, as_document, as_markdown, write_table
 from agent.evidence import Evidence, Exchange, Execution, ProgramRun
 from agent.graph import load_variant
 from agent.store.majority import Label
@@ -110,7 +110,7 @@ def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None
     section = sections(found)[1]
     assert section.title.endswith("(exact McNemar test against ps_fa)")
     assert [column.heading for column in section.columns][1:3] == ["only this", "only ps_fa"]
-    assert found.document()["against"] == "ps_fa"
+    assert as_document(found)["against"] == "ps_fa"
     assert {line["mcnemar.against"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {"", "ps_fa"}
     assert "McNemar test against ps\\_fa)" in as_markdown(found)
 
@@ -254,7 +254,8 @@ def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
     found = table(Setting("half", "m", 1, NOTE, "full"))
     write_table(tmp_path, found)
     document = json.loads((tmp_path / "ablation.json").read_text())
-    assert document == found.document()
+    assert document == as_document(found)
+    assert document["remarks"] == remarks(found)
     assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
     assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
     lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))

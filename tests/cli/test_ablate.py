@@ -155,6 +155,18 @@ def test_without_full_nothing_is_tested_and_the_folder_is_told_from_a_runs(agent
     assert refused.err.strip().endswith("is the folder of an ablation; give one of its runs: out/ps_fa, out/single_llm")
 
 
+def test_however_long_the_name_of_a_variant_no_figure_is_cut(agent: Commands) -> None:
+    name = "judge_of_" + "the_longest_name_" * 8
+    (agent.folder / f"{name}.yaml").write_text("start: judge\nnodes:\n  judge: {decided: end}\n")
+    found = agent("ablate", prepare(agent), *OFFLINE, "--variants", f"single_llm,{name}.yaml", "-o", "out")
+    assert found.code == 0
+    assert "…" not in found.out
+    assert max(map(len, found.out.splitlines())) <= 120
+    (row,) = json.loads((agent.folder / "out/ablation.json").read_text())["rows"][1:]
+    low, high = row["accuracy"]["low"], row["accuracy"]["high"]
+    assert f"{row['accuracy']['value']:.3f} [{low:.3f}, {high:.3f}]" in found.out
+
+
 def test_no_name_of_a_variant_is_not_every_variant(agent: Commands) -> None:
     refused = agent("ablate", prepare(agent), *OFFLINE, "-o", "out", "--variants", "")
     assert (refused.code, "a name is empty" in refused.err) == (2, True)

@@ -139,6 +139,15 @@ def test_annotators_of_one_name_are_told_apart(tmp_path: Path) -> None:
         report([first, second, second], None, settings=FAST)
 
 
+@pytest.mark.parametrize("name", ["labels.jsonl", "annotations.jsonl", "reviews.jsonl"])
+def test_a_part_of_a_run_is_not_scored_as_somebodys_labels(tmp_path: Path, name: str) -> None:
+    part = write_lines(tmp_path / name, [{"id": "a", "label": 1, "votes": [1, 0]}])
+    assert report([part], gold_file(tmp_path, {"a": 1}), settings=FAST).annotators
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"is part of a run: give the run's folder, {tmp_path}"):
+        report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)
+
+
 def test_what_leaves_nothing_to_compare_is_refused(tmp_path: Path) -> None:
     labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1}])
     with pytest.raises(UsageError, match="one annotator and nothing to compare with"):
