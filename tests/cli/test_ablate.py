@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -15,58 +15,24 @@ from agent.config import PipelineConfig
 from agent.graph import variant_names
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import until
+from tests.cli.unclear import role, third_unclear_of
 from tests.llm.server import Answer, ChatServer, Request, slow
-from tests.scripts import label, program, screen
+from tests.scripts import label
 
+ROOT = Path(__file__).parents[2]
 COUNT = 9
 OFFLINE = ("--model", "heuristic", "--variants", "single_llm,ps_fa", "--gold", "gold.jsonl")
-ROLES = {
-    "screen": "You are the first of several annotators",
-    "generate_test": "You write a test program",
-    "simulate": "You predict what a test program does",
-    "arbitrate": "You are the final arbiter",
-    "judge": "You cannot run the code: reason it through",
-    "specify_query": "You say what a search query for code may mean",
-    "scaffold": "You write what a code snippet needs around it",
-    "generate_blind": "You write the test cases of a program",
-}
-# What differs from run to run is in each message; what a prompt shows of it is the same every time.
-NOISY = """import os, tempfile, time
-
-# <candidate>
-
-
-def test_pair_NUMBER():
-    assert add(1, 2) == 4, f"{object()} after {time.time()} in {tempfile.mkdtemp()}, pid {os.getpid()}"
-"""
-
-
-def role(request: Request) -> str:
-    return next(name for name, beginning in ROLES.items() if beginning in request.prompt)
 
 
 def bodies(requests: list[Request]) -> Counter[str]:
     return Counter(json.dumps(request.body) for request in requests)
 
 
-def third_unclear(request: Request) -> Answer:
-    """Answer as a model might that finds each third pair unclear; the same question is answered alike."""
-    number = next(number for number in range(COUNT) if f"way {number}\n" in request.prompt)
-    asked = role(request)
-    if asked == "screen":
-        return reply(screen("unclear" if number % 3 == 0 else "match"))
-    if asked == "generate_test":
-        return reply(program(NOISY.replace("NUMBER", str(number))))
-    if asked == "specify_query":
-        return reply(json.dumps({"readings": [{"reading": "Add two numbers.", "requirements": ["It adds."]}]}))
-    if asked == "scaffold":
-        return reply(program("# <candidate>\n"))
-    if asked == "generate_blind":
-        cases = NOISY.replace("# <candidate>\n", "").replace("NUMBER", str(number))
-        return reply(program(cases).replace('"a sum"', "1"))
-    if asked == "simulate":
-        return reply(json.dumps({"reason": "it adds", "status": "passed"}))
-    return reply(label(zlib.crc32(request.prompt.encode()) % 2))
+def number_of(request: Request) -> int:
+    return next(number for number in range(COUNT) if f"way {number}\n" in request.prompt)
+
+
+third_unclear = third_unclear_of(number_of)
 
 
 def prepare(agent: Commands, count: int = COUNT, candidates: int = 1) -> Path:
@@ -117,6 +83,35 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
     for row in done.json["rows"]:
         together = (agent.folder / "all" / row["run"] / "labels.jsonl").read_text()
         assert together == (agent.folder / row["variant"] / "labels.jsonl").read_text()
+
+
+@pytest.mark.bwrap
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_on_real_pairs_every_different_question_is_asked_once(agent: Commands, real_data: Path) -> None:
+    gold = real_data / "gold_40.jsonl"
+    queries = [json.loads(line)["query"].strip() for line in gold.read_text(encoding="utf-8").splitlines()]
+
+    def place(request: Request) -> int:
+        found = re.search(r'<query id="[0-9a-f]+">\n(.*?)\n</query', request.prompt, re.DOTALL)
+        return queries.index(found[1].strip() if found else "")
+
+    with ChatServer(third_unclear_of(place)) as server:
+        options = ("--gold", str(gold), *served(server, "--sandbox", "bwrap", "--cache", "c.sqlite", "--json"))
+        others = ",".join(name for name in variant_names() if name != "full_plus")
+        eight = agent("ablate", gold, *options, "-o", "eight", "--variants", others)
+        asked = bodies(server.requests)
+        nine = agent("ablate", gold, *options, "-o", "nine")
+    assert (eight.code, nine.code) == (0, 0)
+    assert set(asked.values()) == {1}
+    of_eight, of_nine = eight.json["calls"], nine.json["calls"]
+    assert of_eight["made"] == asked.total()
+    assert of_eight["made"] + of_nine["made"] == len(server.requests)
+    told = (
+        f"took {len(server.requests)} calls, where nine runs of their own took {of_nine['separate']} (eight without "
+        f"`full_plus`, whose questions no other asks: {of_eight['made']}, not {of_eight['separate']})"
+    )
+    assert told in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
 @pytest.mark.bwrap
