@@ -177,6 +177,7 @@ def test_it():
     assert hasattr(made, "__iter__")
 """,
     ),
+    "calls the code and looks at nothing": (SLUG, "# <candidate>\n\n\ndef test_a():\n    slug('A b')\n"),
 }
 
 SOUND: Mapping[str, tuple[str, str]] = {
