@@ -23,6 +23,7 @@ lint: .venv/.ready-dev
 
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
+	.venv/bin/python -m tests.benchmarks.reports
 
 clean:
 	rm -rf .venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

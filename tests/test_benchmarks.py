@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,12 @@ def test_a_small_benchmark_has_a_table_and_all_figures(tmp_path: Path) -> None:
         assert 0 < found["latency"][name]["median_ms"] <= found["latency"][name]["p90_ms"]
         assert set(found["lives_per_second"][name]) == {"1", "4", "8", "16"}
         assert found["environment"][name]["added_ms"] >= 0
+
+
+@pytest.mark.chromium
+def test_a_small_report_is_written_and_opened() -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.reports", "--pairs", "30", "--times", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "30 pairs: written in" in done.stdout
+    assert re.search(r"first chart\D+2\D+[1-9]\d*\D+[1-9]", done.stdout)

@@ -1,0 +1,66 @@
+"""Measures a report: how long it takes to write, and to open in a browser until the table and the first chart stand."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
+from rich.table import Table
+
+from agent.report import Report
+from agent.store import load_run
+from tests.benchmarks.figures import Series, show
+from tests.conftest import browser
+from tests.report.runs import make_pairs, make_run
+
+
+def opening(program: Browser, file: Path, times: int) -> dict[str, Series]:
+    """Open a report in windows of their own, and return how long it took until each part could be seen."""
+    parts = {"table": "html[data-ready]", "first chart": "[data-drawn]"}
+    seconds: dict[str, list[float]] = {part: [] for part in parts}
+    for _ in range(times):
+        window = program.new_context(viewport={"width": 1280, "height": 900})
+        page, started = window.new_page(), time.perf_counter()
+        page.goto(file.as_uri(), wait_until="commit")
+        for part, selector in parts.items():
+            page.wait_for_selector(selector)
+            seconds[part].append(time.perf_counter() - started)
+        window.close()
+    return {part: Series(tuple(each)) for part, each in seconds.items()}
+
+
+def measure(pairs: int, times: int, console: Console) -> None:
+    """Write a report over so many pairs, open it so many times, and print what both took."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        run, file = make_run(Path(folder, "run"), make_pairs(pairs)), Path(folder, "report.html")
+        started = time.perf_counter()
+        with load_run(run) as view:
+            written = Report(view).write(file)
+        took = time.perf_counter() - started
+        size = f"{written.bytes / 1e6:.1f} MB with the evidence of {written.with_evidence:,}"
+        console.print(f"\n{pairs:,} pairs: written in {took:.1f} s, {size}", highlight=False)
+        program = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        table = Table("seen after", "n", "median ms", "p90 ms")
+        for part, series in opening(program, file, times).items():
+            table.add_row(part, str(times), f"{series.median:.0f}", f"{series.p90:.0f}")
+        program.close()
+    show(console, "Opening the report", table)
+
+
+def main() -> None:
+    """Read the command line, measure, and print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.reports", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5000, help="pairs of the report")
+    parser.add_argument("--times", type=int, default=7, help="how often it is opened")
+    arguments = parser.parse_args()
+    if browser() is None:
+        parser.exit(0, "left out: no Chromium or Chrome is installed\n")
+    measure(arguments.pairs, arguments.times, Console())
+
+
+if __name__ == "__main__":
+    main()
