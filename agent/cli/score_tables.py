@@ -116,7 +116,9 @@ def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     if e.undecided:
         whose = "its" if e.undecided == 1 else "their"
         states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
-    title = f"{run}: estimates for all {counted(e.pairs, 'pair')}, from {e.sampled:,} sampled ({', '.join(states)})"
+    pairs = counted(e.run_pairs, "pair")
+    whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
+    title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
     table = _table("", "estimate", "interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))

@@ -25,13 +25,15 @@ Cell = tuple[tuple[Value, ...], int | None]
 class RunEstimates(Frozen):
     """A whole run's accuracy, precision and recall against its reviewers' majority, from a probability sample.
 
-    Of the run's `pairs`, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews
-    of 0 as of 1, `undecided` only reviews without a label, and `pending` none yet. `reviewers` counts people. `unseen`
+    The estimates are of `pairs`: of the run's `run_pairs` those that have the round scored, all where that is no single
+    one. Of these, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews of 0 as
+    of 1, `undecided` only reviews without a label, and `pending` none yet. `reviewers` counts people. `unseen`
     names the strata without any majority yet, with their sizes: what needs them is None. The reviewed pairs of a
     stratum are taken for a random sample of it.
     """
 
     pairs: int
+    run_pairs: int
     sampled: int
     reviewed: int
     tied: int
@@ -118,17 +120,19 @@ def estimate_run(
     sample = reviewed.sample
     if sample is None or reviewed.is_stale:
         return None
-    drawn = [pair for stratum in sample.strata for pair in stratum.sampled]
     asked = {pair for reviewer in reviewed.reviewers for pair in reviewer.labels}
     labelled = {pair for reviewer in reviewed.reviewers for pair, label in reviewer.labels.items() if label is not None}
     truth = {pair: label for pair, label in reviewed.majority.labels.items() if label is not None}
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
+    # Those drawn that have the round are a random sample of those that have it.
+    drawn = [pair for pair in sample.ids() if pair in cells]
     sizes = Counter(cells.values())
     seen = Counter(cells[pair] for pair in drawn if pair in truth)
     positives = Counter(cells[pair] for pair in drawn if truth.get(pair) == 1)
     strata = [Stratum(each[1], sizes[each], seen[each], positives[each]) for each in sorted(sizes, key=repr)]
     return RunEstimates(
         pairs=len(cells),
+        run_pairs=len(reviewed.strata),
         sampled=len(drawn),
         reviewed=seen.total(),
         tied=sum(pair in labelled and pair not in truth for pair in drawn),

@@ -81,6 +81,17 @@ def test_reviewers_are_compared_and_a_sample_of_theirs_estimates_the_run(agent: 
     assert ":x:[b]" in ended.out
 
 
+def test_a_round_that_not_all_pairs_have_is_told_with_how_many_have_it(agent: Commands) -> None:
+    annotations = [annotated(f"p{n}", n % 2) for n in range(60)] + [annotated(f"p{n}", 1, round=1) for n in range(20)]
+    run = write_run(agent.folder / "run", annotations)
+    review(run, "ann", {pair: int(pair[1:]) % 2 for pair in sample_of(run, annotations, ["label"], 30)})
+    ended = agent("score", "run", "--round", "1")
+    assert (ended.code, ended.err) == (0, "")
+    assert "run: estimates for the 20 of 60 pairs that have the round, from " in ended.out
+    told = agent("score", "run", "--round", "1", "--json").json["runs"][0]["estimates"]
+    assert (told["pairs"], told["run_pairs"], told["accuracy"]["value"]) == (20, 60, 0.5)
+
+
 def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(agent: Commands) -> None:
     annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
