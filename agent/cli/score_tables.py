@@ -111,6 +111,8 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
 def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     e = estimates
     states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
+    if e.ahead:
+        states.append(f"{e.ahead:,} ahead")
     if e.tied:
         states.append(f"{e.tied:,} on which reviewers are divided")
     if e.undecided:

@@ -110,6 +110,8 @@ class Desk:
             reviewer=self._reviewer,
             at=self._clock().replace(microsecond=0),
             blind=self._blind,
+            source="queue" if self._queue.sample is None else "sample",
+            sample=self._queue.sample,
         )
         review = self._log.append(review)
         self._mine[entry.id] = review

@@ -27,10 +27,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The pairs to look at, in order; `title` says which they are."""
+    """The pairs to look at, in order; `title` says which they are, `sample` is its fingerprint where they are one."""
 
     title: str
     entries: tuple[Entry, ...]
+    sample: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

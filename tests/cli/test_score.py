@@ -92,6 +92,21 @@ def test_a_round_that_not_all_pairs_have_is_told_with_how_many_have_it(agent: Co
     assert (told["pairs"], told["run_pairs"], told["accuracy"]["value"]) == (20, 60, 0.5)
 
 
+def test_reviews_of_a_queue_ahead_of_the_sample_are_told_with_what_to_do(agent: Commands) -> None:
+    annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
+    run = write_run(agent.folder / "run", annotations)
+    drawn = sample_of(run, annotations, ["label"], 30)
+    review(run, "ann", dict.fromkeys(drawn[:10], 1))
+    review(run, "ann", dict.fromkeys(drawn[-4:], 1), source="queue")
+    ended = agent("score", "run")
+    assert "from 30 sampled (10 reviewed blind, 16 not yet, 4 ahead)" in ended.out
+    assert (
+        "note: run: 4 pairs of the sample were reviewed in a queue ahead of the sample's order, and left" in ended.out
+    )
+    assert "Go on with the sample (agent review without --queue): what it has passed counts" in ended.out
+    assert agent("score", "run", "--json").json["runs"][0]["estimates"]["ahead"] == 4
+
+
 def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(agent: Commands) -> None:
     annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)

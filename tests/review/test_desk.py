@@ -25,13 +25,14 @@ AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
 
 
 @contextmanager
-def desk(run: Path, *, reviewer: str = "ann", blind: bool = True) -> Iterator[Desk]:
+def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | None = None) -> Iterator[Desk]:
     with load_run(run) as view:
         yield Desk(
             view,
             Queue(
                 "all",
                 tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in sorted(view.index.done()) if not number),
+                sample,
             ),
             reviewer=reviewer,
             blind=blind,
@@ -180,6 +181,13 @@ def test_a_commit_at_another_desk_of_the_reviewer_has_shown_the_evidence(run: Pa
         assert other.commit(1, {"label": 0, "reason": ""})["saved"]["blind"] is True
         assert bobs.commit(0, {"label": 0, "reason": ""})["saved"]["blind"] is True
     assert [each.blind for each in read_reviews(run / files.REVIEWS)] == [False, True, True]
+
+
+@pytest.mark.parametrize(("sample", "source"), [(None, "queue"), ("0f", "sample")])
+def test_a_review_keeps_what_it_was_given_in(run: Path, sample: str | None, source: str) -> None:
+    with desk(run, sample=sample) as at:
+        at.commit(0, review(1))
+    assert [(each.source, each.sample) for each in read_reviews(run / files.REVIEWS)] == [(source, sample)]
 
 
 def test_there_are_guidelines_for_every_criterion() -> None:
