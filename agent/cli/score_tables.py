@@ -121,7 +121,7 @@ def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     pairs = counted(e.run_pairs, "pair")
     whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
     title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
-    table = _table("", "estimate", "interval")
+    table = _table("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():

@@ -44,6 +44,7 @@ class RunEstimates(Frozen):
     reviewers: int
     by: tuple[str, ...]
     seed: int
+    level: float
     unseen: dict[str, int]
     accuracy: Estimate
     precision: Estimate
@@ -149,6 +150,7 @@ def estimate_run(
         reviewers=len(reviewed.reviewers),
         by=sample.by,
         seed=seed,
+        level=level,
         unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
         **estimate(strata, seed=seed, draws=draws, level=level),
     )

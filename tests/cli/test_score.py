@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,8 @@ def test_reviewers_are_compared_and_a_sample_of_theirs_estimates_the_run(agent: 
     assert "reviewers of run" in ended.out
     assert "run: estimates for all 60 pairs, from 30 sampled (" in ended.out
     assert "2 not yet" in ended.out
+    assert re.search(r"^ +estimate +95% interval$", ended.out, re.MULTILINE)
+    assert agent("score", "run", "--json").json["runs"][0]["estimates"]["level"] == 0.95
     assert not set("\x1b\u202e") & set(ended.out + ended.err)
     assert ":x:[b]" in ended.out
 
