@@ -21,7 +21,7 @@ from agent.errors import UsageError
 from agent.review.desk import Desk
 from agent.review.gate import Gate
 from agent.review.guidelines import guidelines_of
-from agent.review.queues import Kind, Queue, queue_of
+from agent.review.queues import Kind, Queue, queue_of, why_unrated
 from agent.review.sampling import Wanted, lone_strata, queue_from, sample_of
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
@@ -90,7 +90,7 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
     if request.queues:
         queue = queue_of(request.queues, annotations(), read_reviews(view.path / files.REVIEWS), request.limit)
         if not queue.entries and request.queues == ("low-confidence",):
-            raise UsageError(f"{view.path}: no annotation has a confidence; variants such as full_plus give one")
+            raise UsageError(f"{view.path}: no annotation of this run has a confidence: {why_unrated(annotations())}")
         return queue
     sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
     if lone := lone_strata(sample):
