@@ -58,7 +58,7 @@ def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
 
 def test_the_page_for_reviewers_is_in_it(installed: Path) -> None:
     names = {path.name for path in (installed / "agent/review/assets").iterdir()}
-    assert names == {"page.html", "page.css", "page.js", "telling.js"}
+    assert names == {"page.html", "page.css", "page.js", "telling.js", "drafts.js"}
 
 
 def test_the_page_of_reports_travels_with_its_charting_library(installed: Path) -> None:

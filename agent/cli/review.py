@@ -16,20 +16,19 @@ import typer
 from rich.progress import track
 
 from agent.cli.console import Console
-from agent.cli.text import plain, print_json, say
+from agent.cli.text import print_json, say
 from agent.errors import UsageError
 from agent.review.desk import Desk
 from agent.review.gate import Gate
 from agent.review.guidelines import guidelines_of
-from agent.review.queues import Kind, Queue, queue_of
+from agent.review.names import reviewer_named
+from agent.review.queues import Kind, Queue, queue_of, why_unrated
 from agent.review.sampling import Wanted, lone_strata, queue_from, sample_of
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.wording import counted
-
-_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,8 @@ def run(request: Request) -> None:
         port = listening.getsockname()[1]
         gate = Gate()
         serve(desk, gate, listening, lambda: _tell(request, console, desk, queue, reviewer, gate, port))
-    _close(request, console, log, desk, reviewer)
+    again = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
+    _close(request, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
 
 
 def _queue(request: Request, view: RunView, console: Console) -> Queue:
@@ -90,7 +90,7 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
     if request.queues:
         queue = queue_of(request.queues, annotations(), read_reviews(view.path / files.REVIEWS), request.limit)
         if not queue.entries and request.queues == ("low-confidence",):
-            raise UsageError(f"{view.path}: no annotation has a confidence; variants such as full_plus give one")
+            raise UsageError(f"{view.path}: no annotation of this run has a confidence: {why_unrated(annotations())}")
         return queue
     sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
     if lone := lone_strata(sample):
@@ -117,10 +117,10 @@ def _reviewer(name: str | None) -> str:
             name = getpass.getuser()
         except (KeyError, OSError) as error:
             raise UsageError("this system does not say who you are: give --reviewer NAME") from error
-    name = name.strip()
-    if not name or len(name) > _LONGEST_NAME or plain(name) != name or "\n" in name:
-        raise UsageError(f"--reviewer: a name is one line of at most {_LONGEST_NAME} visible characters")
-    return name
+    try:
+        return reviewer_named(name)
+    except UsageError as error:
+        raise UsageError(f"--reviewer: {error}") from None
 
 
 def _tell(request: Request, console: Console, desk: Desk, queue: Queue, reviewer: str, gate: Gate, port: int) -> None:
@@ -154,10 +154,10 @@ def _on_a_desktop() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _close(request: Request, console: Console, log: ReviewLog, desk: Desk, reviewer: str) -> None:
+def _close(request: Request, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
     written = f"{counted(log.written, 'review')} written to {log.path}"
-    say(console, f"\n{written}; {desk.reviewed:,} of {counted(len(desk), 'pair')} reviewed by {reviewer}.")
+    say(console, f"\n{written}; {desk.reviewed:,} of {counted(len(desk), 'pair')} reviewed by {desk.reviewer}.")
     if desk.reviewed < len(desk):
-        say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+        say(console, f"The same command goes on from there:\n  {command}")
     if desk.reviewed:
         say(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(request.folder)])}")

@@ -111,13 +111,17 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
 def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     e = estimates
     states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
+    if e.ahead:
+        states.append(f"{e.ahead:,} ahead")
     if e.tied:
         states.append(f"{e.tied:,} on which reviewers are divided")
     if e.undecided:
         whose = "its" if e.undecided == 1 else "their"
         states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
-    title = f"{run}: estimates for all {counted(e.pairs, 'pair')}, from {e.sampled:,} sampled ({', '.join(states)})"
-    table = _table("", "estimate", "interval")
+    pairs = counted(e.run_pairs, "pair")
+    whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
+    title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
+    table = _table("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
         _add(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from agent.wording import hidden
 
 if TYPE_CHECKING:
     from agent.cli.console import Console
 
 _KEPT = frozenset("\n\t")
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def plain(text: str, *, limit: int | None = None) -> str:
@@ -20,9 +20,7 @@ def plain(text: str, *, limit: int | None = None) -> str:
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
     return "".join(
-        character
-        if character in _KEPT or unicodedata.category(character) not in _UNSAFE
-        else character.encode("unicode_escape").decode("ascii")
+        character if character in _KEPT or not hidden(character) else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
 

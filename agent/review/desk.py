@@ -1,4 +1,4 @@
-"""One reviewer at work on a queue: what is shown when, and what becomes of a commit."""
+"""One reviewer at a time at work on a queue: what is shown when, and what becomes of a commit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.errors import RunFolderError, UsageError
 from agent.evidence import Evidence
 from agent.review.guidelines import Guidelines
+from agent.review.names import LONGEST_NAME, reviewer_named
 from agent.review.queues import Entry, Queue
 from agent.review.telling import evidence_told, pair_told, review_told
 from agent.store.manifest import Clock, utc_now
@@ -45,7 +46,7 @@ class Desk:
         self._guidelines = guidelines
         self._clock = clock
         self._id = secrets.token_hex(8)
-        self._mine = {review.id: review for review in read_reviews(log.path) if review.reviewer == reviewer}
+        self._mine = self._reviews_of(reviewer)
         self._rounds: dict[str, list[int]] = {entry.id: [] for entry in queue.entries}
         for pair_id, number in sorted(view.index.done()):
             if pair_id in self._rounds:
@@ -53,6 +54,11 @@ class Desk:
 
     def __len__(self) -> int:
         return len(self._queue.entries)
+
+    @property
+    def reviewer(self) -> str:
+        """Who reviews."""
+        return self._reviewer
 
     @property
     def reviewed(self) -> int:
@@ -72,6 +78,20 @@ class Desk:
             "reviewed": [entry.id in self._mine for entry in self._queue.entries],
         }
 
+    def change_reviewer(self, document: object) -> dict[str, Any]:
+        """Go on with another reviewer, and return the session as it is then.
+
+        Raises:
+            UsageError: the document is not `{"reviewer": name}`.
+            RunFolderError: the file of reviews is damaged; nothing has changed.
+        """
+        if not isinstance(document, Mapping) or set(document) != {"reviewer"}:
+            raise UsageError("a change of the reviewer has a name")
+        reviewer = reviewer_named(document["reviewer"])
+        self._mine = self._reviews_of(reviewer)
+        self._reviewer = reviewer
+        return self.session()
+
     def show(self, number: int) -> dict[str, Any]:
         """Return a pair by its place in the queue, from 0; the evidence is null as long as it is hidden.
 
@@ -85,6 +105,7 @@ class Desk:
         pair = self._pair(entry)
         return {
             "number": number,
+            "reviewer": self._reviewer,
             "pair": pair_told(pair),
             "mine": review_told(mine),
             "evidence": None if hidden else self._evidence(entry, pair),
@@ -96,12 +117,18 @@ class Desk:
         A review counts as blind when this desk is and the reviewer, here or at another desk, had committed none before.
 
         Raises:
-            UsageError: the queue is not that long, or the document is not `{"label": 0, 1 or null, "reason": text}`.
+            UsageError: the queue is not that long, or the document is not `{"label": 0, 1 or null, "reason": text,
+                "reviewer": name}` with the name of who reviews now.
             StorageError: it could not be written; nothing has changed.
             RunFolderError: the file of reviews is damaged; nothing has changed.
         """
         entry = self._entry(number)
-        label, reason = _read(document)
+        label, reason, reviewer = _read(document)
+        if reviewer != self._reviewer:
+            raise UsageError(
+                f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self._reviewer} by now (the name "
+                "was changed in another tab): load the page anew, or change the name back."
+            )
         review = Review(
             id=entry.id,
             round=entry.round,
@@ -110,10 +137,15 @@ class Desk:
             reviewer=self._reviewer,
             at=self._clock().replace(microsecond=0),
             blind=self._blind,
+            source="queue" if self._queue.sample is None else "sample",
+            sample=self._queue.sample,
         )
         review = self._log.append(review)
         self._mine[entry.id] = review
         return {"saved": review_told(review)}
+
+    def _reviews_of(self, reviewer: str) -> dict[str, Review]:
+        return {review.id: review for review in read_reviews(self._log.path) if review.reviewer == reviewer}
 
     def _entry(self, number: int) -> Entry:
         if not 0 <= number < len(self):
@@ -148,12 +180,14 @@ class Desk:
         )
 
 
-def _read(document: object) -> tuple[Literal[0, 1] | None, str]:
-    if not isinstance(document, Mapping) or set(document) != {"label", "reason"}:
-        raise UsageError("a review has a label and a reason")
-    label, reason = document["label"], document["reason"]
+def _read(document: object) -> tuple[Literal[0, 1] | None, str, str]:
+    if not isinstance(document, Mapping) or set(document) != {"label", "reason", "reviewer"}:
+        raise UsageError("a review has a label, a reason and a reviewer")
+    label, reason, reviewer = document["label"], document["reason"], document["reviewer"]
     if isinstance(label, bool) or label not in (0, 1, None):
         raise UsageError("a label is 0, 1 or null")
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
         raise UsageError(f"a reason is a text of at most {LONGEST_REASON} characters")
-    return label, reason.strip()
+    if not isinstance(reviewer, str):
+        raise UsageError("a reviewer is a name")
+    return label, reason.strip(), reviewer

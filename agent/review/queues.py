@@ -27,10 +27,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Queue:
-    """The pairs to look at, in order; `title` says which they are."""
+    """The pairs to look at, in order; `title` says which they are, `sample` is its fingerprint where they are one."""
 
     title: str
     entries: tuple[Entry, ...]
+    sample: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,23 @@ def queue_of(
     entries = (Entry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
     chosen = tuple(entries)[:limit]
     return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
+
+
+def why_unrated(annotations: Iterable[Annotation]) -> str:
+    """Say why none of these annotations has a confidence: only labels have one, of variants that rate them."""
+    total, failed, undecided = 0, 0, 0
+    for annotation in annotations:
+        total += 1
+        failed += annotation.error is not None
+        undecided += annotation.error is None and annotation.label is None
+    labelled = total - failed - undecided
+    reasons = {
+        "ended in errors": failed,
+        "undecided": undecided,
+        "labelled by a variant that gives none (full_plus gives one)": labelled,
+    }
+    told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+    return f"of {counted(total, 'annotation')}, {told}" if total else "there is no annotation yet"
 
 
 _Rounds = Mapping[str, Sequence[_Seen]]

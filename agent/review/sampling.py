@@ -54,7 +54,8 @@ def queue_from(sample: ReviewSample, view: RunView) -> Queue:
     first: dict[str, int] = {}
     for pair_id, number in view.index.done():
         first[pair_id] = min(number, first.get(pair_id, number))
-    return Queue(described(sample), tuple(Entry(pair_id, first[pair_id]) for pair_id in sample.ids()))
+    entries = tuple(Entry(pair_id, first[pair_id]) for pair_id in sample.ids())
+    return Queue(described(sample), entries, sample.fingerprint)
 
 
 def described(sample: ReviewSample) -> str:

@@ -95,10 +95,14 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
     async def commit(request: Request) -> Response:
         return _json(desk.commit(_number(request), await _body(request)))
 
+    async def change_reviewer(request: Request) -> Response:
+        return _json(desk.change_reviewer(await _body(request)))
+
     routes = [
         part("page.html", **{"Set-Cookie": gate.cookie()}),
         *(part(path.name) for path in sorted(ASSETS.glob("*.[cj]s*"))),
         Route("/api/session", session),
+        Route("/api/reviewer", change_reviewer, methods=["POST"]),
         Route("/api/pairs/{number}", show),
         Route("/api/pairs/{number}", commit, methods=["POST"]),
     ]
@@ -158,16 +162,16 @@ def _number(request: Request) -> int:
 
 async def _body(request: Request) -> object:
     if request.headers.get("content-type", "").split(";")[0] != "application/json":
-        raise UsageError("a review is JSON")
+        raise UsageError("what is sent must be JSON")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _LARGEST_BODY:
-            raise UsageError("the review is too long")
+            raise UsageError("what is sent is too long")
     try:
         return loads(body)
     except ValueError as error:
-        raise UsageError(f"a review is JSON: {error}") from None
+        raise UsageError(f"what is sent must be JSON: {error}") from None
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -12,7 +12,7 @@ from agent.scoring.labels import Annotator, Labels, majority_of
 from agent.stats.stratified import Estimate, Stratum, estimate
 from agent.store import files
 from agent.store.review_sample import ReviewSample, Value, keys_of, read_sample, stale
-from agent.store.reviews import read_reviews
+from agent.store.reviews import Review, iter_reviews, read_reviews
 from agent.store.run_view import load_run
 from agent.types import Frozen
 
@@ -25,21 +25,26 @@ Cell = tuple[tuple[Value, ...], int | None]
 class RunEstimates(Frozen):
     """A whole run's accuracy, precision and recall against its reviewers' majority, from a probability sample.
 
-    Of the run's `pairs`, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews
-    of 0 as of 1, `undecided` only reviews without a label, and `pending` none yet. `reviewers` counts people. `unseen`
+    The estimates are of `pairs`: of the run's `run_pairs` those that have the round scored, all where that is no single
+    one. Of these, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews of 0 as
+    of 1, `undecided` only reviews without a label, and `pending` none yet; `ahead` have reviews that do not count yet
+    (`Reviewed.ahead`). `reviewers` counts people. `unseen`
     names the strata without any majority yet, with their sizes: what needs them is None. The reviewed pairs of a
     stratum are taken for a random sample of it.
     """
 
     pairs: int
+    run_pairs: int
     sampled: int
     reviewed: int
     tied: int
     undecided: int
     pending: int
+    ahead: int
     reviewers: int
     by: tuple[str, ...]
     seed: int
+    level: float
     unseen: dict[str, int]
     accuracy: Estimate
     precision: Estimate
@@ -51,15 +56,17 @@ class Reviewed:
     """The reviewers of a run, under their names, and its sample where one was drawn.
 
     `is_stale`: the run is not any more what the sample was drawn from, so that nothing can be estimated from it.
-    `strata` are the values of each pair by which the sample was drawn. `words` says which reviews count. Of those by
-    people who had been shown the run's label and its evidence, `in_sight` count; left out are `corrections` of blind
-    reviews, and `never_blind` where the reviewer gave no blind one.
+    `strata` are the values of each pair by which the sample was drawn. `ahead` are those drawn that were reviewed in a
+    queue and not come to in the sample's order yet: what a queue holds is no random part of the sample. `words` says
+    which reviews count. Of those by people who had been shown the run's label and its evidence, `in_sight` count; left
+    out are `corrections` of blind reviews, and `never_blind` where the reviewer gave no blind one.
     """
 
     reviewers: tuple[Annotator, ...]
     sample: ReviewSample | None
     is_stale: bool
     strata: Mapping[str, tuple[Value, ...]]
+    ahead: frozenset[str] = frozenset()
     words: Words = "blind"
     in_sight: int = 0
     corrections: int = 0
@@ -93,13 +100,15 @@ def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
     for review in counted:
         labels.setdefault(review.reviewer, {})[review.id] = review.label
     sample = read_sample(run / files.REVIEW_SAMPLE)
-    is_stale, strata = False, dict[str, tuple[Value, ...]]()
+    is_stale, strata, ahead = False, dict[str, tuple[Value, ...]](), frozenset[str]()
     if sample is not None:
         with load_run(run) as view:
             is_stale = stale(sample, view.annotations())
             strata = keys_of(view.annotations(), sample.by)
+        given = iter_reviews(run / files.REVIEWS)
+        ahead = _ahead(sample, [review for review in given if review.blind or words == "last"])
     reviewers = tuple(Annotator(name, labels[name]) for name in sorted(labels))
-    found = Reviewed(reviewers, sample, is_stale, strata, words)
+    found = Reviewed(reviewers, sample, is_stale, strata, ahead, words)
     if words == "last":
         return replace(found, in_sight=in_sight)
     return replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
@@ -118,28 +127,52 @@ def estimate_run(
     sample = reviewed.sample
     if sample is None or reviewed.is_stale:
         return None
-    drawn = [pair for stratum in sample.strata for pair in stratum.sampled]
     asked = {pair for reviewer in reviewed.reviewers for pair in reviewer.labels}
     labelled = {pair for reviewer in reviewed.reviewers for pair, label in reviewer.labels.items() if label is not None}
     truth = {pair: label for pair, label in reviewed.majority.labels.items() if label is not None}
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
+    # Those drawn that have the round are a random sample of those that have it.
+    sampled = cells.keys() & set(sample.ids())
+    drawn = sampled - reviewed.ahead
     sizes = Counter(cells.values())
     seen = Counter(cells[pair] for pair in drawn if pair in truth)
     positives = Counter(cells[pair] for pair in drawn if truth.get(pair) == 1)
     strata = [Stratum(each[1], sizes[each], seen[each], positives[each]) for each in sorted(sizes, key=repr)]
     return RunEstimates(
         pairs=len(cells),
-        sampled=len(drawn),
+        run_pairs=len(reviewed.strata),
+        sampled=len(sampled),
         reviewed=seen.total(),
         tied=sum(pair in labelled and pair not in truth for pair in drawn),
         undecided=sum(pair in asked and pair not in labelled for pair in drawn),
         pending=sum(pair not in asked for pair in drawn),
+        ahead=len(sampled & reviewed.ahead),
         reviewers=len(reviewed.reviewers),
         by=sample.by,
         seed=seed,
+        level=level,
         unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
         **estimate(strata, seed=seed, draws=draws, level=level),
     )
+
+
+def _ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
+    """Return the drawn pairs whose reviews have to wait.
+
+    Where some were reviewed in a queue, those count that the sessions of the sample have passed: up to the furthest
+    they reviewed, and from there to the next without a review (to end with the furthest, which no queue held, would
+    favour such pairs). The sample's order is random, and so is what was passed.
+    """
+    order, seen = sample.ids(), {review.id for review in reviews}
+    if not {review.id for review in reviews if review.source == "queue"}.intersection(order):
+        return frozenset()
+    # Those of another sample stand anywhere in this one's order.
+    passing = {review.id for review in reviews if review.source is None or review.sample == sample.fingerprint}
+    furthest = max((place for place, pair in enumerate(order) if pair in passing), default=-1)
+    pending = [place for place in range(furthest + 1, len(order)) if order[place] not in seen]
+    if not pending:
+        return frozenset()
+    return frozenset(order[pending[0] if furthest >= 0 else 0 :]) & seen
 
 
 def _name(each: Cell, by: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from agent.scoring.annotators import Agreement
 from agent.scoring.gold import Gold
-from agent.scoring.results import AnnotatorReport
+from agent.scoring.results import AnnotatorReport, RunReport
 from agent.scoring.scores import Scores
 from agent.scoring.sources import RunSource, Sources
 from agent.wording import counted
@@ -17,7 +17,11 @@ FEW_QUERIES = 30
 
 
 def notes_of(
-    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], sources: Sources, gold: Gold | None
+    annotators: Sequence[AnnotatorReport],
+    agreement: Sequence[Agreement],
+    runs: Sequence[RunReport],
+    sources: Sources,
+    gold: Gold | None,
 ) -> Iterator[str]:
     """Yield warnings: what was left out, what flatters, and how little there is to go by."""
     for run in sources.runs:
@@ -34,6 +38,8 @@ def notes_of(
         yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
+    for told in runs:
+        yield from _ahead(told)
 
 
 def _errors(run: RunSource) -> Iterator[str]:
@@ -109,6 +115,16 @@ def _reviews(run: RunSource) -> Iterator[str]:
         yield (
             f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
             "nothing is estimated from it; draw another (agent review --new-sample)"
+        )
+
+
+def _ahead(run: RunReport) -> Iterator[str]:
+    if run.estimates is not None and run.estimates.ahead:
+        count = run.estimates.ahead
+        yield (
+            f"{run.name}: {counted(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a queue "
+            "ahead of the sample's order, and left out of the estimates: what a queue holds is not random. Go on with "
+            "the sample (agent review without --queue): what it has passed counts"
         )
 
 

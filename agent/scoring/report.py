@@ -57,12 +57,13 @@ def report(
         agree(members, sources.queries, of=name, **settings.model_dump()) for name, members in sources.panels()
     )
     _check_comparable(annotators, agreement, read, sources)
+    runs = tuple(_run(run, read, sources, settings) for run in sources.runs)
     return ScoreReport(
         gold=None if read is None else _gold(read),
         annotators=annotators,
         agreement=agreement,
-        runs=tuple(_run(run, read, sources, settings) for run in sources.runs),
-        notes=tuple(notes_of(annotators, agreement, sources, read)),
+        runs=runs,
+        notes=tuple(notes_of(annotators, agreement, runs, sources, read)),
     )
 
 

@@ -66,6 +66,11 @@ class ReviewSample(Frozen):
         """Number of pairs drawn from."""
         return sum(stratum.size for stratum in self.strata)
 
+    @property
+    def fingerprint(self) -> str:
+        """Tell samples apart that differ in their pairs or their order."""
+        return hashlib.sha256(dumps([self.seed, self.ids()])).hexdigest()[:16]
+
     def ids(self) -> list[str]:
         """Return the pairs drawn, in a random order that is the same each time.
 

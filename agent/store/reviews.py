@@ -20,6 +20,9 @@ from agent.types import SCHEMA_VERSION, Frozen, Round
 
 _CHUNK = 1 << 16
 
+Source = Literal["sample", "queue"]
+"""What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run says."""
+
 
 class Review(Frozen):
     """What one reviewer says of one pair: one line of `reviews.jsonl`.
@@ -27,7 +30,8 @@ class Review(Frozen):
     `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`: the
     session that it was given in hides the run's label, its evidence and the reviews of others until then, and the
     reviewer had committed none of this pair before. What else the reviewer has seen is not known, a session that hides
-    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC.
+    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC. `source` None:
+    from before it was written down. `sample` is the fingerprint of the sample where that is the source.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -40,6 +44,8 @@ class Review(Frozen):
     reviewer: str
     at: AwareDatetime
     blind: bool
+    source: Source | None = None
+    sample: str | None = None
 
 
 def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:

@@ -24,7 +24,11 @@ def run(agent: Commands) -> Path:
         (("--queue", "undecided", "--sample", "5"), "give one of them"),
         (("--queue", "undecided", "--new-sample"), "give one of them"),
         (("--queue", "everything"), "there is undecided, disputed, low-confidence"),
-        (("--queue", "low-confidence"), "no annotation has a confidence"),
+        (
+            ("--queue", "low-confidence"),
+            "no annotation of this run has a confidence: of 6 annotations, 6 labelled by a variant that gives none "
+            "(full_plus gives one)",
+        ),
         (("--limit", "5"), "--limit is for --queue"),
         (("--stratify", "lable"), "cannot be stratified by 'lable'; there is decided_by, label"),
         (("--sample", "1"), "a sample of 1 cannot hold a pair of each of the 2 strata: ask for 2 or more"),

@@ -25,13 +25,14 @@ AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
 
 
 @contextmanager
-def desk(run: Path, *, reviewer: str = "ann", blind: bool = True) -> Iterator[Desk]:
+def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | None = None) -> Iterator[Desk]:
     with load_run(run) as view:
         yield Desk(
             view,
             Queue(
                 "all",
                 tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in sorted(view.index.done()) if not number),
+                sample,
             ),
             reviewer=reviewer,
             blind=blind,
@@ -41,8 +42,8 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True) -> Iterator[De
         )
 
 
-def review(label: int | None, reason: str = "") -> dict[str, Any]:
-    return {"label": label, "reason": reason}
+def review(label: int | None, reason: str = "", reviewer: str = "ann") -> dict[str, Any]:
+    return {"label": label, "reason": reason, "reviewer": reviewer}
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_blind_reviewer_is_told_query_and_code_and_nothing_else(run: Path) -> None:
     with desk(run, reviewer="bob") as other:
-        other.commit(0, review(0, f"{SECRET} says bob"))
+        other.commit(0, review(0, f"{SECRET} says bob", "bob"))
     with desk(run) as blind:
         told = blind.show(0)
         assert told["pair"] == {
@@ -69,7 +70,7 @@ def test_a_blind_reviewer_is_told_query_and_code_and_nothing_else(run: Path) -> 
 
 def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
     with desk(run, reviewer="bob") as other:
-        other.commit(0, review(0, "says bob"))
+        other.commit(0, review(0, "says bob", "bob"))
     with desk(run) as blind:
         blind.commit(0, review(1))
         evidence = blind.show(0)["evidence"]
@@ -128,13 +129,16 @@ def test_a_reviewer_who_is_shown_all_at_once_is_never_blind(run: Path) -> None:
         None,
         [],
         {"label": 1},
-        {"label": 2, "reason": ""},
-        {"label": True, "reason": ""},
-        {"label": "1", "reason": ""},
-        {"label": [], "reason": ""},
-        {"label": 1, "reason": None},
-        {"label": 1, "reason": "x" * 10_001},
-        {"label": 1, "reason": "", "reviewer": "bob"},
+        {"label": 1, "reason": ""},
+        review(2),
+        {**review(1), "label": True},
+        {**review(1), "label": "1"},
+        {**review(1), "label": []},
+        {**review(1), "reason": None},
+        review(1, "x" * 10_001),
+        {**review(1), "blind": True},
+        {**review(1), "reviewer": ["ann"]},
+        review(1, reviewer="bob"),
     ],
 )
 def test_what_is_no_review_is_not_written(run: Path, document: object) -> None:
@@ -174,12 +178,50 @@ def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -
 
 def test_a_commit_at_another_desk_of_the_reviewer_has_shown_the_evidence(run: Path) -> None:
     with desk(run) as one, desk(run) as other, desk(run, reviewer="bob") as bobs:
-        one.commit(0, {"label": 1, "reason": ""})
+        one.commit(0, review(1))
         assert one.show(0)["evidence"] is not None
-        assert other.commit(0, {"label": 0, "reason": ""})["saved"]["blind"] is False
-        assert other.commit(1, {"label": 0, "reason": ""})["saved"]["blind"] is True
-        assert bobs.commit(0, {"label": 0, "reason": ""})["saved"]["blind"] is True
+        assert other.commit(0, review(0))["saved"]["blind"] is False
+        assert other.commit(1, review(0))["saved"]["blind"] is True
+        assert bobs.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
     assert [each.blind for each in read_reviews(run / files.REVIEWS)] == [False, True, True]
+
+
+def test_who_takes_over_is_shown_what_is_theirs_alone(run: Path) -> None:
+    with desk(run) as at:
+        at.commit(0, review(1, f"{SECRET} of ann"))
+        assert at.change_reviewer({"reviewer": " bob "})["reviewed"] == [False, False]
+        assert (at.reviewer, at.reviewed) == ("bob", 0)
+        told = at.show(0)
+        assert (told["reviewer"], told["mine"], told["evidence"]) == ("bob", None, None)
+        assert SECRET not in json.dumps([told, at.session()])
+        assert at.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
+        assert at.change_reviewer({"reviewer": "ann"})["reviewed"] == [True, False]
+        assert at.show(0)["mine"]["label"] == 1
+    assert [(each.reviewer, each.label) for each in read_reviews(run / files.REVIEWS)] == [("ann", 1), ("bob", 0)]
+
+
+def test_a_commit_of_a_page_that_has_another_name_is_refused(run: Path) -> None:
+    with desk(run) as at:
+        at.change_reviewer({"reviewer": "bob"})
+        with pytest.raises(UsageError, match="This page reviews as ann, and the session as bob by now"):
+            at.commit(0, review(1))
+    assert read_reviews(run / files.REVIEWS) == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\tb", "\u202eann", "\ud800", "x" * 101, 1, None, ["ann"]])
+def test_what_is_no_name_changes_nobody(run: Path, name: object) -> None:
+    with desk(run) as at:
+        for document in ({"reviewer": name}, {"name": name}, name):
+            with pytest.raises(UsageError):
+                at.change_reviewer(document)
+        assert at.reviewer == "ann"
+
+
+@pytest.mark.parametrize(("sample", "source"), [(None, "queue"), ("0f", "sample")])
+def test_a_review_keeps_what_it_was_given_in(run: Path, sample: str | None, source: str) -> None:
+    with desk(run, sample=sample) as at:
+        at.commit(0, review(1))
+    assert [(each.source, each.sample) for each in read_reviews(run / files.REVIEWS)] == [(source, sample)]
 
 
 def test_there_are_guidelines_for_every_criterion() -> None:

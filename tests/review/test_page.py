@@ -5,78 +5,19 @@ from __future__ import annotations
 import json
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 
 from agent.store.reviews import iter_reviews, read_reviews
 from agent.types import ErrorInfo
-from tests.conftest import browser as browser_path
-from tests.review.runs import HOSTILE, SECRET, Served, make_report, make_run, reviewing
+from tests.review.pages import press, saved, some_run
+from tests.review.runs import HOSTILE, SECRET, make_run, reviewing
 
 pytestmark = pytest.mark.chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-class Seen:
-    """What a page said and asked for."""
-
-    def __init__(self, page: Page) -> None:
-        self.complaints: list[str] = []
-        self.addresses: list[str] = []
-        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.addresses.append(request.url))
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens the page of a server; at the end nothing may have been complained of, nor asked of anybody else."""
-    opened: list[tuple[Any, Seen, Served, bool]] = []
-
-    def open_one(served: Served, *, quiet: bool = True, **options: Any) -> Page:
-        context = browser.new_context(**options)
-        page = context.new_page()
-        opened.append((context, Seen(page), served, quiet))
-        page.goto(served.told["url"])
-        expect(page.locator("#work")).to_be_visible()
-        return page
-
-    yield open_one
-    for context, seen, served, quiet in opened:
-        context.close()
-        assert not quiet or seen.complaints == []
-        assert {urlsplit(address).netloc for address in seen.addresses if not address.startswith("data:")} == {
-            served.host
-        }
-
-
-def some_run(folder: Path, count: int = 3, **pair_fields: Any) -> Path:
-    annotations = {f"p{number}": {"label": 1, "test": make_report(1, 1)} for number in range(count)}
-    return make_run(folder / "run", annotations, **pair_fields)
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
-
-
-def saved(page: Page, told: str) -> None:
-    """Wait until a commit is told to be saved and the evidence has come."""
-    expect(page.locator("#status")).to_contain_text(told)
-    expect(page.locator("#commit")).to_have_attribute("aria-disabled", "false")
 
 
 def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -308,7 +249,7 @@ def test_hostile_pairs_stay_text(tmp_path: Path, open_page: Callable[..., Page])
         page.keyboard.type(HOSTILE)
         press(page, "Enter")
         saved(page, "Saved")
-        for place in ("#query", "#code", "#context", "#language", "#evidence", "#session"):
+        for place in ("#query", "#code", "#context", "#language", "#evidence", "#reviewer"):
             expect(page.locator(place)).to_contain_text(HOSTILE)
         expect(page.locator("#query .odd")).to_have_text(["\\u202e", "\\u001b"])
         assert page.evaluate("document.querySelectorAll('main script, main img, main b').length") == 0

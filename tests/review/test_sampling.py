@@ -98,6 +98,14 @@ def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_roun
         queue = queue_from(drawn, view)
     assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.ids()]
     assert "2 of 2 pairs" in queue.title
+    assert queue.sample == drawn.fingerprint
+
+
+def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:
+    drawn = sample(run, size=10)
+    assert drawn.fingerprint == sample(run).fingerprint
+    others = [sample(run, new=True, **wanted) for wanted in ({"size": 12}, {"seed": 1, "size": 30}, {"size": 30})]
+    assert len({each.fingerprint for each in [drawn, *others]}) == 4
 
 
 def test_strata_with_one_pair_drawn_of_several_are_counted(run: Path) -> None:

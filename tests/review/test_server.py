@@ -19,8 +19,8 @@ from agent.store.reviews import read_reviews
 from tests.cli.processes import until
 from tests.review.runs import ROOT, SECRET, Served, make_report, make_run, reviewing
 
-PATHS = ("/", "/page.js", "/telling.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
-REVIEW = {"label": 1, "reason": "it does"}
+PATHS = ("/", "/page.js", "/telling.js", "/drafts.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
+REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,8 @@ def test_a_name_that_was_bound_to_this_machine_by_a_stranger_is_refused(served: 
 @pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1:1"])
 def test_another_sites_page_cannot_write(served: Served, run: Path, origin: str) -> None:
     assert served.ask("POST", "/api/pairs/0", REVIEW, Origin=origin)[0] == 403
+    assert served.ask("POST", "/api/reviewer", {"reviewer": "eve"}, Origin=origin)[0] == 403
+    assert served.json("/api/session")["reviewer"] == "ann"
     assert read_reviews(run / "reviews.jsonl") == []
 
 
@@ -128,9 +130,9 @@ def test_nothing_that_is_hidden_is_told_to_the_browser(served: Served) -> None:
     [
         (b"{", {}),
         (b"[]", {}),
-        ({"label": 3, "reason": ""}, {}),
+        ({**REVIEW, "label": 3}, {}),
         (REVIEW, {"Content_Type": "text/plain"}),
-        ({"label": 1, "reason": "x" * 300_000}, {}),
+        ({**REVIEW, "reason": "x" * 300_000}, {}),
     ],
 )
 def test_what_is_no_review_is_refused(served: Served, run: Path, body: object, headers: dict[str, str]) -> None:
@@ -182,6 +184,20 @@ def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: si
         assert served.json("/api/session")["reviewed"] == [True, False]
 
 
+def test_the_end_tells_of_who_reviewed_last_and_how_they_go_on(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    with reviewing(run) as served:
+        served.json("/api/pairs/0", REVIEW)
+        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Cookie="")[0] == 403
+        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Host="evil.example")[0] == 403
+        assert served.json("/api/reviewer", {"reviewer": "bob b"})["reviewer"] == "bob b"
+        status, _, content = served.ask("POST", "/api/pairs/1", REVIEW)
+        assert (status, "the session as bob b by now" in json.loads(content)["error"]) == (400, True)
+        told = served.end()
+    assert f"1 review written to {run}/reviews.jsonl; 0 of 2 pairs reviewed by bob b." in told
+    assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in told
+
+
 def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     run = small_run(tmp_path, 6)
     for number in range(6):
@@ -194,9 +210,9 @@ def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None
 def test_reviewers_work_side_by_side_and_see_each_other_when_they_have_committed(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     with reviewing(run) as ann, reviewing(run, reviewer="bob") as bob:
-        ann.json("/api/pairs/0", {"label": 1, "reason": "ann's"})
+        ann.json("/api/pairs/0", {"label": 1, "reason": "ann's", "reviewer": "ann"})
         assert bob.json("/api/pairs/0")["evidence"] is None
-        bob.json("/api/pairs/0", {"label": 0, "reason": "bob's"})
+        bob.json("/api/pairs/0", {"label": 0, "reason": "bob's", "reviewer": "bob"})
         assert [each["reason"] for each in bob.json("/api/pairs/0")["evidence"]["others"]] == ["ann's"]
         assert [each["reason"] for each in ann.json("/api/pairs/0")["evidence"]["others"]] == ["bob's"]
     with reviewing(run, "--queue", "disputed", reviewer="cleo") as cleo:

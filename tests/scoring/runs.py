@@ -46,16 +46,17 @@ def write_run(path: Path, annotations: Iterable[Annotation], queries: Mapping[st
     return path
 
 
-def review(run: Path, reviewer: str, labels: Mapping[str, int | None], *, blind: bool = True) -> None:
-    """Add reviews to a run's folder."""
+def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: Any) -> None:
+    """Add reviews to a run's folder, blind unless `more` says otherwise."""
     log = ReviewLog(run / "reviews.jsonl")
     for pair, label in labels.items():
-        log.append(Review(id=pair, label=label, reviewer=reviewer, at=datetime(2026, 1, 1, tzinfo=UTC), blind=blind))
+        fields = {"reviewer": reviewer, "at": datetime(2026, 1, 1, tzinfo=UTC), "blind": True, **more}
+        log.append(Review(id=pair, label=label, **fields))
 
 
-def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int) -> list[str]:
-    """Draw a sample into a run's folder; return the ids drawn."""
-    sample = draw(annotations, by, n, seed=1)
+def sample_of(run: Path, annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int = 1) -> list[str]:
+    """Draw a sample into a run's folder; return the ids drawn, in the order in which they are to be reviewed."""
+    sample = draw(annotations, by, n, seed)
     write_sample(run / "review_sample.json", sample)
     return sample.ids()
 

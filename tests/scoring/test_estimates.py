@@ -111,6 +111,19 @@ def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp
     assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
 
+def test_of_a_round_that_not_all_pairs_have_the_estimate_is_of_those_that_have_it(tmp_path: Path) -> None:
+    further = [annotated(f"one{number}", 0, round=1) for number in range(20)]
+    drawn = sampled_run(tmp_path / "r", [*run_of(40, 40), *further], 40, by=["label"])
+    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in drawn})
+    labels = read_run_labels(tmp_path / "r", 1).annotator.labels
+    found = estimate_run(labels, read_reviewed(tmp_path / "r"))
+    assert found is not None
+    sampled = len(labels.keys() & set(drawn))
+    assert 0 < sampled < 20
+    assert (found.pairs, found.run_pairs, found.sampled, found.reviewed) == (20, 80, sampled, sampled)
+    assert (found.accuracy.value, found.recall.value) == (0.0, 0.0)
+
+
 def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_path: Path) -> None:
     annotations = run_of(30, 30)
     drawn = sampled_run(tmp_path / "r", annotations[:-1], 20)

@@ -44,7 +44,7 @@ def test_a_review_comes_back_as_it_was(path: Path) -> None:
 
 
 def test_a_line_has_the_fields_of_the_contract(path: Path) -> None:
-    write(path, make_review(reason="all of it"))
+    write(path, make_review(reason="all of it", source="sample", sample="0f"))
     assert json.loads(path.read_text()) == {
         "schema": 1,
         "id": "a",
@@ -54,7 +54,15 @@ def test_a_line_has_the_fields_of_the_contract(path: Path) -> None:
         "reviewer": "ann",
         "at": "2026-01-02T03:04:05Z",
         "blind": True,
+        "source": "sample",
+        "sample": "0f",
     }
+
+
+def test_a_line_of_before_reviews_had_a_source_is_read_as_it_was(path: Path) -> None:
+    line = b'{"schema":1,"id":"a","round":0,"label":1,"reason":"","reviewer":"ann","at":"2026-01-02T03:04:05Z",'
+    path.write_bytes(line + b'"blind":true}\n')
+    assert read_reviews(path) == [make_review("a", source=None, sample=None)]
 
 
 def test_no_file_is_no_reviews(path: Path) -> None:

@@ -1,6 +1,7 @@
 // The work on a queue: what is shown when, drafts, commits and keys.
 
-import { evidenceParts, key, make, NAMES, put } from "./telling.js";
+import { draftOf, dropDraft, forgetOldDrafts, keepDraft } from "./drafts.js";
+import { evidenceParts, guidelineParts, key, make, NAMES, put } from "./telling.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -27,32 +28,11 @@ async function ask(path, body) {
   return told;
 }
 
-// Drafts outlive the tab, as long as the server runs.
-const draftKey = (at) => `review:${session.id}:${at}`;
-
-function forgetOldDrafts() {
-  try {
-    for (const each of Object.keys(localStorage)) {
-      if (each.startsWith("review:") && !each.startsWith(`review:${session.id}:`)) localStorage.removeItem(each);
-    }
-  } catch { /* storage is switched off */ }
-}
-
-function keepDraft() {
+function keepTyped() {
   const mine = own();
-  const unchanged = label === mine.label && $("reason").value === mine.reason;
-  try {
-    if (unchanged) localStorage.removeItem(draftKey(number));
-    else localStorage.setItem(draftKey(number), JSON.stringify({ label, reason: $("reason").value }));
-  } catch { /* storage is full or switched off: the text is still on the page */ }
-}
-
-function draft() {
-  try {
-    const kept = JSON.parse(localStorage.getItem(draftKey(number)));
-    if (kept && typeof kept.reason === "string") return { label: kept.label in NAMES ? kept.label : null, reason: kept.reason };
-  } catch { /* none */ }
-  return null;
+  const said = { label, reason: $("reason").value };
+  if (said.label === mine.label && said.reason === mine.reason) dropDraft(session, number);
+  else keepDraft(session, number, said);
 }
 
 function own() {
@@ -67,12 +47,12 @@ function dirty() {
 function choose(value) {
   label = value;
   refresh();
-  keepDraft();
+  keepTyped();
 }
 
-function trouble(message) {
-  put($("trouble"), message);
-  $("trouble").hidden = !message;
+function trouble(message, place = $("trouble")) {
+  put(place, message);
+  place.hidden = !message;
 }
 
 function refresh() {
@@ -108,27 +88,34 @@ async function alone(work) {
   }
 }
 
-function show(at, message = "") {
-  if (at < 0 || at >= session.reviewed.length) return;
-  alone(async () => {
-    const told = await ask(`api/pairs/${at}`);
-    number = at;
-    shown = told;
-    const text = draft() ?? own();
-    label = text.label;
-    $("reason").value = text.reason;
-    $("reason").blur();
-    put($("query"), told.pair.query);
-    put($("code"), told.pair.code);
-    put($("language"), `(${told.pair.language})`);
-    put($("context"), told.pair.context);
-    $("context-part").hidden = !told.pair.context;
-    $("work").hidden = false;
-    trouble("");
-    put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
-    tellEvidence();
-    window.scrollTo(0, 0);
-  });
+async function pairAt(at) {
+  const told = await ask(`api/pairs/${at}`);
+  if (told.reviewer === session.reviewer) return told;
+  throw new Error(`Another tab has changed the reviewer to ${told.reviewer}: load this page anew, or change the name back.`);
+}
+
+function show(at, message) {
+  if (at >= 0 && at < session.reviewed.length) alone(() => load(at, message));
+}
+
+async function load(at, message = "") {
+  const told = await pairAt(at);
+  number = at;
+  shown = told;
+  const text = draftOf(session, number) ?? own();
+  label = text.label;
+  $("reason").value = text.reason;
+  $("reason").blur();
+  put($("query"), told.pair.query);
+  put($("code"), told.pair.code);
+  put($("language"), `(${told.pair.language})`);
+  put($("context"), told.pair.context);
+  $("context-part").hidden = !told.pair.context;
+  $("work").hidden = false;
+  trouble("");
+  put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
+  tellEvidence();
+  window.scrollTo(0, 0);
 }
 
 function commit() {
@@ -137,7 +124,7 @@ function commit() {
   if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
   alone(async () => {
     put($("status"), "Saving …");
-    const said = { label: label === "?" ? null : Number(label), reason: $("reason").value };
+    const said = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
     try {
       shown.mine = (await ask(`api/pairs/${number}`, said)).saved;
     } catch (error) {
@@ -149,14 +136,15 @@ function commit() {
     $("reason").blur();
     session.reviewed[number] = true;
     committed.push(number);
-    keepDraft();
+    keepTyped();
     trouble("");
     put($("status"), `Saved: ${NAMES[key(shown.mine.label)]}. ${left() ? "" : ended()}`);
-    shown = await ask(`api/pairs/${number}`);
+    shown = await pairAt(number);
     tellEvidence();
   });
 }
 
+const firstLeft = () => Math.max(0, session.reviewed.indexOf(false));
 const left = () => session.reviewed.filter((each) => !each).length;
 const ended = () => `All ${session.reviewed.length} are reviewed: end with Ctrl-C in the terminal.`;
 
@@ -176,14 +164,42 @@ function undo() {
   show(last, "Change label or reason and commit anew: that takes the place of what you said.");
 }
 
+function openWho() {
+  $("name").value = session.reviewer;
+  trouble("", $("who-trouble"));
+  trouble(shown && dirty() ? `What you wrote of this pair and did not commit is kept for ${session.reviewer}.` : "", $("who-draft"));
+  $("who").showModal();
+  $("name").select();
+}
+
+function takeName() {
+  alone(async () => {
+    let told;
+    try {
+      told = await ask("api/reviewer", { reviewer: $("name").value });
+    } catch (error) {
+      trouble(error.message, $("who-trouble"));
+      return;
+    }
+    $("who").close();
+    $("open-who").blur();
+    if (told.reviewer === session.reviewer) return;
+    // What the one was shown goes before the other's first pair comes, or does not.
+    session = told;
+    shown = label = null;
+    committed.length = 0;
+    $("reason").value = "";
+    $("work").hidden = $("evidence").hidden = true;
+    $("evidence").replaceChildren();
+    tellSession();
+    await load(firstLeft(), `You review as ${session.reviewer}. ${left() ? "" : ended()}`);
+  });
+}
+
 function tellSession() {
-  const { guidelines } = session;
-  put($("session"), `${session.run} · ${session.queue} · ${session.reviewer}${session.blind ? " · blind" : ""}`);
-  const list = document.createElement("ul");
-  list.append(...guidelines.notes.map((note) => make("li", note)));
-  const meanings = document.createElement("dl");
-  meanings.append(make("dt", "1, match"), make("dd", guidelines.one), make("dt", "0, no match"), make("dd", guidelines.zero));
-  $("guidelines-text").append(make("p", `Criterion: ${guidelines.criterion}.`), meanings, list);
+  put($("session"), `${session.run} · ${session.queue}${session.blind ? " · blind" : ""}`);
+  put($("reviewer"), session.reviewer);
+  $("guidelines-text").replaceChildren(...guidelineParts(session.guidelines));
 }
 
 const KEYS = {
@@ -196,15 +212,22 @@ const KEYS = {
   k: () => show(number - 1),
   ArrowLeft: () => show(number - 1),
   u: undo,
+  n: openWho,
   g: () => { $("guidelines").open = !$("guidelines").open; },
   h: () => $("help").showModal(),
   Enter: commit,
+};
+
+const TEXTS = {
+  reason: { take: commit, leave: () => $("reason").blur() },
+  name: { take: takeName, leave: () => $("who").close() },
 };
 
 const held = [];
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+  if ($("who").open) return;
   if ($("help").open) {
     if (event.key === "h") $("help").close();
     return;
@@ -217,9 +240,11 @@ function onKey(event) {
 // Does what a key says, and tells whether it said anything. What is typed into a text the browser itself puts there,
 // unless it had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
-  if (target === $("reason")) {
-    if (name === "Escape") target.blur();
-    else if (name === "Enter" && !shiftKey) commit();
+  // For a moment a dialog that was closed still has the focus.
+  const text = target.closest("dialog:not([open])") ? null : TEXTS[target.id];
+  if (text) {
+    if (name === "Escape") text.leave();
+    else if (name === "Enter" && !shiftKey) text.take();
     else if (defaultPrevented && (name.length === 1 || name === "Enter")) {
       target.setRangeText(name === "Enter" ? "\n" : name, target.selectionStart, target.selectionEnd, "end");
       target.dispatchEvent(new Event("input"));
@@ -248,10 +273,10 @@ async function begin() {
     return;
   }
   tellSession();
-  forgetOldDrafts();
+  forgetOldDrafts(session);
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); commit(); });
-  $("reason").addEventListener("input", () => { refresh(); keepDraft(); });
+  $("reason").addEventListener("input", () => { refresh(); keepTyped(); });
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {
       if (!busy) choose(button.dataset.label);
@@ -261,7 +286,10 @@ async function begin() {
   $("previous").addEventListener("click", () => show(number - 1));
   $("next").addEventListener("click", () => show(number + 1));
   $("open-help").addEventListener("click", () => $("help").showModal());
-  show(Math.max(0, session.reviewed.indexOf(false)), left() ? "" : ended());
+  $("open-who").addEventListener("click", () => { if (!busy) openWho(); });
+  $("keep-name").addEventListener("click", () => $("who").close());
+  $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
+  show(firstLeft(), left() ? "" : ended());
 }
 
 begin();

@@ -136,6 +136,14 @@ function replies(evidence) {
   return nodes.length ? part("Replies of the model", ...nodes) : null;
 }
 
+export function guidelineParts(guidelines) {
+  const list = document.createElement("ul");
+  list.append(...guidelines.notes.map((note) => make("li", note)));
+  const meanings = document.createElement("dl");
+  meanings.append(make("dt", "1, match"), make("dd", guidelines.one), make("dt", "0, no match"), make("dd", guidelines.zero));
+  return [make("p", `Criterion: ${guidelines.criterion}.`), meanings, list];
+}
+
 export function evidenceParts({ evidence, mine }) {
   const lost = evidence.kept ? null : make("p", "The run's folder has no evidence of this pair.");
   return [verdict(evidence, mine), others(evidence), lost, test(evidence), program(evidence), replies(evidence)].filter(Boolean);
