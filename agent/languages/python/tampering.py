@@ -42,7 +42,7 @@ def tampering(placement: Placement) -> Iterator[Offence]:
         here = list(walk_scope(nodes, classes=True))
         names = reading.bound(here, outer)
         for node in here:
-            if is_within(node, placement.first_line, placement.last_line):
+            if reading.is_snippets(node):
                 continue
             if isinstance(node, Function):
                 pending.append(([*node.body], _without(names, node.args) | reading.first_parameter(node)))
@@ -73,11 +73,9 @@ class _Reading:
         """Return what names mean in the whole program: the classes, and what `self.x` is where only `C(...)` is."""
         names = {name: _Meant(kept) for name, kept in self._classes.items()}
         set_on_self: dict[str, list[_Meant | None]] = {}
-        for node in walk([self._placement.tree]):
-            is_set = (
-                isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_name(node.value, "self")
-            )
-            if is_set and not is_within(node, self._placement.first_line, self._placement.last_line):
+        outside = (node for node in walk([self._placement.tree]) if not self.is_snippets(node))
+        for node in outside:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_name(node.value, "self"):
                 set_on_self.setdefault(f"self.{node.attr}", []).append(self._given(node, names))
         return names | _certain(set_on_self)
 
@@ -122,6 +120,10 @@ class _Reading:
         else:
             kept = receiver.kept.holds(name, setting.value)
         return f"{receiver.kept.path}.{name}" if kept else None
+
+    def is_snippets(self, node: ast.AST) -> bool:
+        """Say whether a node stands in the snippet's lines."""
+        return is_within(node, self._placement.first_line, self._placement.last_line)
 
     def _given(self, node: ast.AST, names: _Names) -> _Meant | None:
         if isinstance(node, ast.alias):
