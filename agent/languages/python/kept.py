@@ -15,12 +15,16 @@ _LEAVE_A_METHOD = frozenset(
         *("lru_cache", "override", "staticmethod", "wraps"),
     }
 )
+"""Decorators under which an object's attribute of that name is a method's; under others it may be a property's."""
+
 _TELL_NO_BEHAVIOUR = frozenset(
     {
         *("__abstractmethods__", "__annotations__", "__doc__", "__module__", "__name__", "__qualname__"),
         *("__test__", "__unittest_skip__"),
     }
 )
+"""Special names that programs set on classes with good reason, to make an abstract one or to leave it to no runner."""
+
 _LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
 
 

@@ -205,6 +205,16 @@ def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
         program(METHOD, line, STAND_IN)
 
 
+def test_an_object_made_for_all_cases_is_known_in_each() -> None:
+    made = "\nclass Given:\n    def setUp(self):\n        self.c = {}\n\n    def check(self):\n        self.c.m = max\n"
+    program(CLASS, template=f"# <candidate>\n{made.format('mock.Mock()')}")
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(CLASS, template=f"# <candidate>\n{made.format('C()')}")
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(CLASS, template="# <candidate>\nc = C()\ndef given():\n    c.m = max\n")
+    program(CLASS, template="# <candidate>\nc = C()\ndef given(c):\n    c.m = max\n")
+
+
 def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
     hiding = STAND_IN.replace("self.x = x", "self.x, self.m = x, max")
     with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
