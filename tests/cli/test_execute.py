@@ -114,3 +114,16 @@ def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
         assert (ended.code, ended.out) == (2, ""), arguments
         assert message in ended.err
         assert "Traceback" not in ended.err
+
+
+@pytest.mark.bwrap
+def test_a_program_that_puts_another_code_into_the_snippet_does_not_run(agent: Commands) -> None:
+    code = agent.write("same.py", "def f(x):\n    return x\n")
+    case = "def test_a():\n    assert f(1) == 2\n"
+    mended = agent.write("t.py", f"# <candidate>\nf.__code__ = (lambda x: x + 1).__code__\n\n{case}")
+    refused = agent("exec", mended, "--code", code, "--sandbox", "bwrap")
+    assert (refused.code, refused.out) == (2, "")
+    assert "line 2 of the program sets, deletes or patches `__code__`" in " ".join(refused.err.split())
+    honest = agent("exec", agent.write("t.py", f"# <candidate>\n{case}"), "--code", code, "--sandbox", "bwrap")
+    assert honest.code == 1
+    assert "failed   test_a" in honest.out

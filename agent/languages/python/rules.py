@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement
 from agent.languages.python.shadowing import replacements, shadows
+from agent.languages.python.tampering import BEHAVIOUR, tampering
 from agent.languages.python.tree import Definition, Function, bindings, is_within, walk, walk_scope
-
-_PATCHERS = frozenset({"setattr", "delattr", "object"})
 
 
 def check_candidate_is_kept(placement: Placement) -> None:
-    """Refuse programs that define, replace or re-emit what the snippet defines.
+    """Refuse programs that define, replace or re-emit what the snippet defines, or change a part of it.
 
     What a decorator of the snippet reads (`x` of `@x.setter`) must come from the program and is let through.
 
@@ -34,6 +33,14 @@ def check_candidate_is_kept(placement: Placement) -> None:
         raise MalformedProgram(
             f"line {number} of the program defines or replaces `{name}`, which the candidate defines: the candidate "
             "must be tested as it is. Remove that, or give yours another name"
+        )
+    for name, line in tampering(placement):
+        number = _template_line(placement, line)
+        told = "makes another function or class of what it is set on" if name in BEHAVIOUR else "the candidate defines"
+        raise MalformedProgram(
+            f"line {number} of the program sets, deletes or patches `{name}`, which {told}: the candidate must be "
+            "tested as it is. Leave that out. Where it needs something that cannot be had here, put a stand-in around "
+            "it: an argument, an object that it is given, or a function or module that it uses"
         )
 
 
@@ -77,27 +84,17 @@ def _hidden(placement: Placement, defined: frozenset[str]) -> Iterator[tuple[str
 
 
 def _class_offences(placement: Placement, owner: ast.ClassDef, defined: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield what replaces a method from outside of its class, or the class itself."""
+    """Yield what replaces a method in a class derived from its own, or the class itself."""
     for node in walk_scope(placement.tree.body):
         if node is not owner and owner.name in bindings(node):
             yield owner.name, getattr(node, "lineno", 0)
     yield from _outside(shadows([placement.tree], {owner.name}), placement)
     yield from _outside(replacements(placement.tree, {owner.name}), placement)
     for node in walk([placement.tree]):
-        if _is_snippets(node, placement):
-            continue
-        line = getattr(node, "lineno", 0)
-        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            if _is_name(node.value, owner.name) and node.attr in defined:
-                yield node.attr, line
-        elif isinstance(node, ast.Call) and len(node.args) > 1 and _is_name(node.args[0], owner.name):
-            patcher = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            name = getattr(node.args[1], "value", None)
-            if patcher in _PATCHERS and isinstance(name, str) and name in defined:
-                yield name, line
-        elif isinstance(node, ast.ClassDef) and any(_is_name(base, owner.name) for base in node.bases):
+        if isinstance(node, ast.ClassDef) and any(_is_name(base, owner.name) for base in node.bases):
             names = {name for part in walk_scope(node.body) for name in bindings(part)}
-            yield from ((name, line) for name in defined & names)
+            if not _is_snippets(node, placement):
+                yield from ((name, node.lineno) for name in defined & names)
 
 
 def _outside(found: Iterable[tuple[str, int]], placement: Placement) -> Iterator[tuple[str, int]]:

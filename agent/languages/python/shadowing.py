@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from agent.languages.python.tree import Function, bindings, last_name, walk, walk_scope
 
-_MODULE = frozenset({"__main__", "test_program"})
+MODULE = frozenset({"__main__", "test_program"})
 """What a program may call itself: it runs as `test_program`."""
 
 _NAMESPACES = frozenset({"globals", "locals", "vars"})
@@ -50,38 +50,38 @@ def replacements(tree: ast.Module, names: Collection[str]) -> Iterator[Offence]:
     Such as `globals()["f"] = g`, `setattr(sys.modules[__name__], "f", g)` and `mock.patch("__main__.f")`. The same name
     in another place, as in `mock.patch("requests.get")`, is none of the module's.
     """
-    aliases = _aliases(tree)
+    aliases = own_names(tree)
     for node in walk([tree]):
         found: Iterable[object] = ()
         if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            if _is_own(node.value, aliases):
+            if is_own(node.value, aliases):
                 found = [node.attr] if isinstance(node, ast.Attribute) else _texts(node.slice)
         elif isinstance(node, ast.Call) and last_name(node.func) not in _READERS:
             receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-            if any(_is_own(part, aliases) for part in (*receiver, *node.args[:1])):
+            if any(is_own(part, aliases) for part in (*receiver, *node.args[:1])):
                 given = (text for part in node.args for text in _texts(part))
                 found = [*given, *(keyword.arg for keyword in node.keywords)]
         told = (str(text).rpartition(".")[2] for text in found)
         yield from ((name, getattr(node, "lineno", 0)) for name in told if name in names)
 
 
-def _aliases(tree: ast.Module) -> frozenset[str]:
+def own_names(tree: ast.Module) -> frozenset[str]:
     found = {"__name__", "__main__"}
     for node in walk([tree]):
         if isinstance(node, ast.Import):
-            found |= {alias.asname or alias.name for alias in node.names if alias.name in _MODULE}
-        elif isinstance(node, ast.Assign | ast.NamedExpr) and _is_own(node.value, found):
+            found |= {alias.asname or alias.name for alias in node.names if alias.name in MODULE}
+        elif isinstance(node, ast.Assign | ast.NamedExpr) and is_own(node.value, found):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return frozenset(found)
 
 
-def _is_own(node: ast.expr, aliases: Collection[str]) -> bool:
+def is_own(node: ast.expr, aliases: Collection[str]) -> bool:
     """Say whether an expression speaks of the program's module, by its name or its namespace."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and part.id in aliases:
             return True
-        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.split(".")[0] in _MODULE:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.split(".")[0] in MODULE:
             return True
         if isinstance(part, ast.Attribute) and part.attr == "__globals__":
             return True

@@ -16,6 +16,7 @@ _MODULES: Mapping[str, Sequence[str]] = {
     "threads": ("threading", "_thread", "concurrent", "multiprocessing", "queue", "joblib"),
     "tasks": ("anyio", "trio", "curio"),
     "processes": ("subprocess",),
+    "load of the machine": ("psutil", "resource"),
     "connections": ("socket", "socketserver", "select", "selectors"),
     "order of files": ("glob",),
 }
@@ -32,6 +33,8 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "threads": ("to_thread", "run_in_executor"),
     "processes": ("getpid", "getppid", "fork", "Popen", "popen", "system", "create_subprocess_exec"),
     "hosts": ("gethostname", "uname"),
+    "load of the machine": ("getloadavg", "disk_usage", "statvfs"),
+    "contents of memory": ("empty_like", "empty_strided", "new_empty"),
     "order of files": ("listdir", "scandir", "walk", "fwalk", "iterdir", "glob", "iglob", "rglob"),
     "names of temporary files": (
         *("mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory", "NamedTemporaryFile", "gettempprefix"),
@@ -42,10 +45,17 @@ _NAMES: Mapping[str, Sequence[str]] = {
     ),
     "hashes": ("__hash__",),
 }
+_OF_MODULES: Mapping[str, Sequence[str]] = {
+    "time": ("times",),
+    "contents of memory": ("empty",),
+}
 _BUILT_IN: Mapping[str, Sequence[str]] = {
     _OF_SETS: ("set", "frozenset"),
     "hashes": ("hash",),
     "addresses": ("id",),
+}
+_CALLED: Mapping[str, Sequence[str]] = {
+    "addresses": ("object",),
 }
 _OPERATORS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Sub)
 _VIEWS = ("keys", "items")
@@ -72,8 +82,12 @@ def _of(node: ast.AST, views: frozenset[str]) -> Iterator[str]:
         yield _OF_SETS
     names = _names(node)
     yield from _known(_NAMES, names)
+    if not isinstance(node, ast.Name):  # `for each in range(times)` asks no clock
+        yield from _known(_OF_MODULES, names)
     if not isinstance(node, ast.Attribute):  # `record.id` is no address
         yield from _known(_BUILT_IN, names)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):  # `class A(object)` shows none
+        yield from _known(_CALLED, _names(node.func))
 
 
 def _known(table: Mapping[str, Sequence[str]], names: Sequence[str]) -> Iterator[str]:

@@ -60,6 +60,21 @@ def program(code: str, template: str = TEMPLATE) -> Program:
         ("import platform\n    return platform.uname()", "hosts"),
         ("from tempfile import mkdtemp\n    return mkdtemp()", "names of temporary files"),
         ("import tempfile\n    return tempfile.NamedTemporaryFile().name", "names of temporary files"),
+        ("import os\n    return os.times()", "time"),
+        ("from os import times as clock\n    return clock()", "time"),
+        ("import os\n    return os.getloadavg()", "load of the machine"),
+        ("import psutil\n    return psutil.cpu_percent()", "load of the machine"),
+        ("from psutil import virtual_memory\n    return virtual_memory().percent", "load of the machine"),
+        ("import shutil\n    return shutil.disk_usage(x)", "load of the machine"),
+        ("import resource\n    return resource.getrusage(0)", "load of the machine"),
+        ("import numpy as np\n    return np.empty(3)", "contents of memory"),
+        ("from numpy import empty as room\n    return room(3)", "contents of memory"),
+        ("import numpy as np\n    return np.empty_like(x)", "contents of memory"),
+        ("import torch\n    return torch.empty(3)", "contents of memory"),
+        ("import torch\n    return x.new_empty(3)", "contents of memory"),
+        ("return str(object())", "addresses"),
+        ("return repr(object())", "addresses"),
+        ("mark = object()\n    return f'{mark}'", "addresses"),
     ],
 )
 def test_time_chance_and_order_are_seen_in_the_snippet(body: str, what: str) -> None:
@@ -87,6 +102,8 @@ def test_a_program_of_values_alone_has_none() -> None:
         "count = len(x.keys())\n    return count - 1 | 2",
         "return (x - 1) & 3 ^ 4 | 5",
         "x.id = set = hash = 3\n    return x",
+        "times, empty = 3, []\n    return empty * times",
+        "class A(object):\n        pass\n    return isinstance(A(), object)",
     ],
 )
 def test_a_dict_keeps_its_order_and_numbers_have_none(body: str) -> None:

@@ -1,0 +1,111 @@
+"""What must be kept of the snippet's classes: the parts that it gives them, and those that are methods."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agent.languages.python.insertion import Placement
+from agent.languages.python.tree import Function, bindings, last_name, same_tree, walk, walk_scope
+
+_LEAVE_A_METHOD = frozenset(
+    {
+        *("abstractmethod", "asynccontextmanager", "cache", "classmethod", "contextmanager", "final"),
+        *("lru_cache", "override", "staticmethod", "wraps"),
+    }
+)
+"""Decorators under which an object's attribute of that name is a method's; under others it may be a property's."""
+
+_TELL_NO_BEHAVIOUR = frozenset(
+    {
+        *("__abstractmethods__", "__annotations__", "__doc__", "__module__", "__name__", "__qualname__"),
+        *("__test__", "__unittest_skip__"),
+    }
+)
+"""Special names that programs set on classes with good reason, to make an abstract one or to leave it to no runner."""
+
+_LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the snippet gives a class: the names in its body with their values, and which of them are methods.
+
+    `whole` says that the class is the snippet's own; of a stand-in, only what the snippet puts into it is kept.
+    """
+
+    path: str
+    parts: Mapping[str, ast.expr | None]
+    methods: frozenset[str]
+    inner: Mapping[str, Kept] = field(default_factory=dict)
+    whole: bool = True
+
+    def holds(self, name: str, value: ast.expr | None) -> bool:
+        """Say whether setting a name of the class to this changes it; a literal may be set back to what it was."""
+        if name not in self.parts:
+            is_special = name.startswith("__") and name.endswith("__")
+            return name == "__class__" or (self.whole and is_special and name not in _TELL_NO_BEHAVIOUR)
+        was = self.parts[name]
+        return value is None or was is None or not _is_literal(was) or not same_tree(was, value)
+
+
+def kept_classes(placement: Placement) -> Mapping[str, Kept]:
+    """Return the classes that the program can name, by these names."""
+    owner = placement.owner
+    if not isinstance(owner, ast.ClassDef):
+        return _classes(placement.statements)
+    inside = [node for node in walk([placement.tree]) if isinstance(node, ast.ClassDef) and _is_around(node, owner)]
+    kept = _kept(owner.name, placement.statements, whole=False)
+    for node in sorted(inside, key=lambda node: node.lineno, reverse=True):
+        kept = Kept(node.name, {}, frozenset(), {kept.path: kept}, whole=False)
+    return {kept.path: kept}
+
+
+def _is_around(node: ast.ClassDef, inner: ast.ClassDef) -> bool:
+    return node.lineno < inner.lineno and (node.end_lineno or 0) >= (inner.end_lineno or 0)
+
+
+def _classes(statements: Iterable[ast.stmt], within: str = "") -> Mapping[str, Kept]:
+    found: dict[str, Kept] = {}
+    for node in walk_scope(statements):
+        if isinstance(node, ast.ClassDef):
+            bases = [found[name] for base in node.bases if (name := last_name(base)) in found]
+            found[node.name] = _kept(f"{within}{node.name}", node.body, bases)
+    return found
+
+
+def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, whole: bool = True) -> Kept:
+    body = list(body)
+    parts: dict[str, ast.expr | None] = {}
+    methods: set[str] = set()
+    inner: dict[str, Kept] = {}
+    for base in reversed(list(bases)):
+        parts |= base.parts
+        methods |= base.methods
+        inner |= base.inner
+    nodes = list(walk_scope(body))
+    only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
+    own = [(name, node) for node in nodes if node not in only_told for name in bindings(node)]
+    parts |= {name: None for name, _ in own}
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts |= {target.id: node.value for target in targets if isinstance(target, ast.Name) and node.value}
+    assigned = {name for name, node in own if not isinstance(node, Function)} | _set_on_objects(body)
+    defined = [node for _, node in own if isinstance(node, Function)]
+    methods -= {name for name, _ in own}
+    methods |= {
+        node.name for node in defined if all(last_name(part) in _LEAVE_A_METHOD for part in node.decorator_list)
+    }
+    inner |= _classes(body, f"{path}.")
+    return Kept(path, parts, frozenset(methods - assigned), inner, whole)
+
+
+def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:
+    """Return the attributes that the snippet itself sets somewhere: on objects they are data like any other."""
+    return {node.attr for node in walk(body) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+
+
+def _is_literal(node: ast.expr) -> bool:
+    return all(isinstance(part, _LITERAL) for part in ast.walk(node))

@@ -1,0 +1,224 @@
+"""Finds where a program puts something in the place of the candidate's parts: a function's code, a class's methods."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.languages.python.insertion import Placement
+from agent.languages.python.kept import Kept, kept_classes
+from agent.languages.python.setting import Setting, Settings
+from agent.languages.python.shadowing import MODULE, Offence, is_own, own_names
+from agent.languages.python.tree import Function, bindings, is_within, last_name, walk, walk_scope
+
+BEHAVIOUR = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__bases__", "cell_contents"})
+"""What makes a function or class another one, whatever it is named."""
+
+_DEEPEST = 20
+
+
+@dataclass(frozen=True)
+class _Meant:
+    """A class of the candidate's, or an object of one."""
+
+    kept: Kept
+    is_object: bool = False
+
+
+_Names = dict[str, _Meant]
+
+
+def tampering(placement: Placement) -> Iterator[Offence]:
+    """Yield what is set or deleted of the candidate, and the lines; the snippet's own lines never offend.
+
+    It is seen where the class is reached by its name, an alias of it, or an object that the same function, or `self`,
+    was given as `C(...)`. Computed names, and objects that come from elsewhere, are not.
+    """
+    reading = _Reading(placement)
+    pending: list[tuple[list[ast.AST], _Names]] = [([*placement.tree.body], reading.everywhere())]
+    while pending:
+        nodes, outer = pending.pop()
+        here = list(walk_scope(nodes, classes=True))
+        names = reading.bound(here, outer)
+        for node in here:
+            if reading.is_snippets(node):
+                continue
+            if isinstance(node, Function):
+                pending.append(([*node.body], _without(names, node.args) | reading.first_parameter(node)))
+            elif isinstance(node, ast.Lambda):
+                pending.append(([node.body], _without(names, node.args)))
+            for setting in reading.settings.of(node):
+                found = reading.offence(setting, names)
+                if found is not None:
+                    yield found, getattr(node, "lineno", 0)
+
+
+class _Reading:
+    """What the expressions of one program mean."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.settings = Settings(placement.tree)
+        self._placement = placement
+        self._classes = kept_classes(placement)
+        self._own = own_names(placement.tree)
+        self._imported = {
+            alias: alias.name
+            for node in walk([placement.tree])
+            if isinstance(node, ast.ImportFrom) and node.module in MODULE
+            for alias in node.names
+        }
+
+    def everywhere(self) -> _Names:
+        """Return what names mean in the whole program: the classes, and what `self.x` is where only `C(...)` is."""
+        names = {name: _Meant(kept) for name, kept in self._classes.items()}
+        set_on_self: dict[str, list[_Meant | None]] = {}
+        outside = (node for node in walk([self._placement.tree]) if not self.is_snippets(node))
+        for node in outside:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_name(node.value, "self"):
+                set_on_self.setdefault(f"self.{node.attr}", []).append(self._given(node, names))
+        return names | _certain(set_on_self)
+
+    def first_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Names:
+        """Return what `self` means in a method of the class that the snippet stands in."""
+        owner, arguments = self._placement.owner, [*function.args.posonlyargs, *function.args.args]
+        decorators = {last_name(node) for node in function.decorator_list}
+        if not isinstance(owner, ast.ClassDef) or function not in owner.body or not arguments:
+            return {}
+        if "staticmethod" in decorators or owner.name not in self._classes:
+            return {}
+        return {arguments[0].arg: _Meant(self._classes[owner.name], is_object="classmethod" not in decorators)}
+
+    def bound(self, nodes: Iterable[ast.AST], outer: _Names) -> _Names:
+        """Return what names mean in a scope of these nodes: what is bound to a class, and what only to objects."""
+        names = dict(outer)
+        found: dict[str, list[_Meant | None]] = {}
+        for node in nodes:
+            for name in bindings(node):
+                if name not in self._classes:
+                    meant = self._given(node, names)
+                    found.setdefault(name, []).append(meant)
+                    names |= {name: meant} if meant is not None else {}
+        return {name: meant for name, meant in names.items() if name not in found} | _certain(found)
+
+    def offence(self, setting: Setting, names: _Names) -> str | None:
+        """Return how what is set is named, where it is the candidate's."""
+        if setting.path is not None:
+            path = f"{self._path(setting.path, names)}.{setting.name}".rstrip(".")
+            whose, _, name = path.rpartition(".")
+            root, _, rest = whose.partition(".")
+            receiver = self._meant(_read(rest), names) if root in MODULE else None
+        else:
+            name = setting.name
+            receiver = self._meant(setting.receiver, names)
+        if name in BEHAVIOUR:
+            return name
+        if receiver is None:
+            return None
+        if receiver.is_object:
+            kept = name == "__class__" or name in receiver.kept.methods
+        else:
+            kept = receiver.kept.holds(name, setting.value)
+        return f"{receiver.kept.path}.{name}" if kept else None
+
+    def is_snippets(self, node: ast.AST) -> bool:
+        """Say whether a node stands in the snippet's lines."""
+        return is_within(node, self._placement.first_line, self._placement.last_line)
+
+    def _given(self, node: ast.AST, names: _Names) -> _Meant | None:
+        if isinstance(node, ast.alias):
+            return names.get(self._imported.get(node, ""))
+        return self._meant(self.settings.values.get(node), names)
+
+    def _meant(self, node: ast.expr | None, names: _Names, left: int = _DEEPEST) -> _Meant | None:
+        if not left or node is None:
+            return None
+        if isinstance(node, ast.Name):
+            return names.get(node.id)
+        if isinstance(node, ast.NamedExpr):
+            return self._meant(node.value, names, left - 1)
+        if isinstance(node, ast.Call) and _is_name(node.func, "type") and len(node.args) == 1:
+            return _class_of(self._meant(node.args[0], names, left - 1))
+        part = _part(node)
+        if part is not None:
+            return self._part_of(*part, names, left - 1)
+        called = self._meant(node.func, names, left - 1) if isinstance(node, ast.Call) else None
+        return _Meant(called.kept, is_object=True) if called is not None and not called.is_object else None
+
+    def _part_of(self, value: ast.expr, name: str, names: _Names, left: int) -> _Meant | None:
+        if _is_name(value, "self") and f"self.{name}" in names:
+            return names[f"self.{name}"]
+        whole = self._meant(value, names, left)
+        if whole is None:
+            return names.get(name) if name in self._classes and is_own(value, self._own) else None
+        if name == "__class__":
+            return _class_of(whole)
+        return _Meant(whole.kept.inner[name]) if name in whole.kept.inner else None
+
+    def _path(self, node: ast.expr, names: _Names) -> str:
+        """Return the dotted path that an expression writes; what it computes of other things is left empty."""
+        parts: list[str] = []
+        pending: list[ast.expr] = [node]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, ast.Constant):
+                parts.append(str(part.value))
+            elif isinstance(part, ast.JoinedStr):
+                pending.extend(reversed(part.values))
+            elif isinstance(part, ast.FormattedValue):
+                pending.append(part.value)
+            elif isinstance(part, ast.BinOp):
+                pending.extend((part.right, part.left))
+            elif isinstance(part, ast.Attribute) and part.attr in ("__name__", "__qualname__"):
+                meant = self._meant(part.value, names)
+                parts.append("" if meant is None else meant.kept.path)
+            elif is_own(part, self._own) or (isinstance(part, ast.Attribute) and part.attr == "__module__"):
+                parts.append("__main__")
+        return "".join(parts)
+
+
+def _class_of(meant: _Meant | None) -> _Meant | None:
+    return _Meant(meant.kept) if meant is not None and meant.is_object else None
+
+
+def _part(node: ast.expr) -> tuple[ast.expr, str] | None:
+    """Return what is read of what by `x.name`, `x["name"]` and `getattr(x, "name")`."""
+    value: ast.expr
+    if isinstance(node, ast.Attribute):
+        return node.value, node.attr
+    if isinstance(node, ast.Subscript):
+        value, name = node.value, node.slice
+    elif isinstance(node, ast.Call) and _is_name(node.func, "getattr") and len(node.args) > 1:
+        value, name = node.args[:2]
+    else:
+        return None
+    return (value, name.value) if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
+
+
+def _read(path: str) -> ast.expr | None:
+    """Return the expression of a dotted path."""
+    first, *rest = path.split(".")
+    node: ast.expr = ast.Name(first, ast.Load())
+    for name in rest[:_DEEPEST]:
+        node = ast.Attribute(node, name, ast.Load())
+    return node
+
+
+def _certain(found: Mapping[str, list[_Meant | None]]) -> dict[str, _Meant]:
+    """Return the names that are some class at all, or that are never anything but an object of one."""
+    certain: dict[str, _Meant] = {}
+    for name, all_meant in found.items():
+        meant = [each for each in all_meant if each is not None]
+        classes = [each for each in meant if not each.is_object]
+        if classes or (meant and len(meant) == len(all_meant)):
+            certain[name] = (classes or meant)[0]
+    return certain
+
+
+def _without(names: _Names, arguments: ast.arguments) -> _Names:
+    given = {node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg)}
+    return {name: meant for name, meant in names.items() if name not in given}
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name

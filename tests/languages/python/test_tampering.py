@@ -1,0 +1,313 @@
+"""A program may put nothing in the place of the candidate's parts; what it does with its own is free."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent.languages.base import MalformedProgram, Program
+from agent.languages.python import PythonLanguage
+
+LANGUAGE = PythonLanguage()
+IMPORTS = (
+    "import sys\nimport unittest.mock as mock\nimport __main__ as own\n"
+    "from unittest.mock import patch, patch as swap\nfrom __main__ import C as Taken\n"
+)
+FUNCTION = "def f(x, step=0):\n    return x + step\n"
+CLASS = """
+class Base:
+    def near(self):
+        return 0
+
+class C(Base):
+    limit: int = 3
+    kept = None
+    names = ['a', -1]
+    told: str
+
+    class Inner:
+        def deep(self):
+            return 1
+
+    def __init__(self, on_end=None):
+        self.x = 1
+        self.on_end = on_end or self.on_end
+
+    def m(self):
+        return self.x
+
+    def on_end(self):
+        pass
+
+    @property
+    def size(self):
+        return self.x
+
+    @staticmethod
+    def plain():
+        return 1
+
+    if True:
+        def other(self):
+            return 2
+"""
+METHOD = "def m(self):\n    return self.x\n"
+STAND_IN = (
+    "class C:\n    def __init__(self, x=1):\n        self.x = x\n\n    # <candidate>\n\n"
+    "    def fake(self):\n        pass\n"
+)
+
+OF_FUNCTIONS = (
+    "f.__code__ = (lambda x: x + 1).__code__",
+    "f.__defaults__ = (1,)",
+    "f.__kwdefaults__ = {}",
+    "del f.__defaults__",
+    "f.__closure__[0].cell_contents = 1",
+    "g = f; g.__code__ = None",
+    "own.f.__code__ = None",
+    "setattr(f, '__code__', None)",
+    "delattr(f, '__defaults__')",
+    "object.__setattr__(f, '__code__', None)",
+    "f.__setattr__('__code__', None)",
+    "monkeypatch.setattr(f, '__code__', None)",
+    "monkeypatch.setattr('test_program.f.__code__', None)",
+    "monkeypatch.delattr(f, '__defaults__')",
+    "mock.patch.object(f, '__code__', None).start()",
+    "mock.patch.multiple(f, __code__=None).start()",
+    "with mock.patch('__main__.f.__code__', None): pass",
+    "put = setattr; put(f, '__code__', None)",
+)
+OF_CLASSES = (
+    "C.m = lambda self: 2",
+    "C.m, other = max, 1",
+    "C.m: object = max",
+    "C.limit += 1",
+    "for C.m in [max]: pass",
+    "with open('x') as C.m: pass",
+    "del C.m",
+    "C.plain = max",
+    "C.size = 3",
+    "C.other = max",
+    "C.near = max",
+    "C.limit = 4",
+    "C.Inner = dict",
+    "C.Inner.deep = max",
+    "C().Inner.deep = max",
+    "C.Inner().deep = max",
+    "C.__init__ = max",
+    "C.__eq__ = lambda self, other: True",
+    "C.__getattribute__ = max",
+    "C.__bases__ = (dict,)",
+    "C.__class__ = type",
+    "C.m.__code__ = max.__code__",
+    "setattr(C, 'm', max)",
+    "delattr(C, 'm')",
+    "type.__setattr__(C, 'm', max)",
+    "type.__delattr__(C, 'm')",
+    "C.__setattr__('m', max)",
+    "vars(C)['m'] = max",
+    "C.__dict__['m'] = max",
+    "del C.__dict__['m']",
+    "C.__dict__.update(m=max)",
+    "D = C; D.m = max",
+    "(D := C).m = max",
+    "Taken.m = max",
+    "own.C.m = max",
+    "sys.modules[__name__].C.m = max",
+    "globals()['C'].m = max",
+    "getattr(own, 'C').m = max",
+    "type(C()).m = max",
+    "C().__class__.m = max",
+    "c = C(); type(c).m = max",
+    "c = C(); c.__class__.m = max",
+    "D = C; c = D(); E = type(c); E.m = max",
+    "mock.patch.object(C, 'm').start()",
+    "mock.patch.object(target=C, attribute='m').start()",
+    "mocker.patch.object(C, 'm', return_value=2)",
+    "with mock.patch.object(C, 'm', lambda self: 2): pass",
+    "swap.object(C, 'm').start()",
+    "monkeypatch.setattr(C, 'm', max)",
+    "monkeypatch.delattr(C, 'm')",
+    "mock.patch.multiple(C, m=max).start()",
+    "mock.patch.multiple(C, **{'m': max}).start()",
+    "mock.patch.multiple('__main__.C', m=max).start()",
+    "mock.patch('__main__.C.m').start()",
+    "mock.patch('test_program.C.m').start()",
+    "swap('__main__.C.m').start()",
+    "mock.patch('__main__.C.Inner.deep').start()",
+    "mock.patch(f'{__name__}.C.m').start()",
+    "mock.patch(__name__ + '.C.m').start()",
+    "mock.patch(f'{C.__module__}.{C.__qualname__}.m').start()",
+    "monkeypatch.setattr('__main__.C.m', max)",
+)
+OF_OBJECTS = (
+    "C().m = max",
+    "c = C(); c.m = max",
+    "c = C(); c.Inner.deep = max",
+    "c: C = C(); c.plain = max",
+    "c = C(); c.__class__ = dict",
+    "c = C(); setattr(c, 'm', max)",
+    "c = C(); object.__setattr__(c, 'm', max)",
+    "c = C(); c.__setattr__('m', max)",
+    "c = C(); vars(c)['m'] = max",
+    "c = C(); c.__dict__.update({'m': max})",
+    "c = C(); mock.patch.dict(c.__dict__, m=max).start()",
+    "c = C(); monkeypatch.setitem(vars(c), 'm', max)",
+    "c = C(); mock.patch.object(c, 'm').start()",
+    "self.c = C(); self.c.m = max",
+)
+DECORATED = ("@patch.object(C, 'm')", "@patch.multiple(C, m=max)", "@mock.patch('test_program.C.m')")
+
+
+def program(code: str, line: str = "pass", template: str = "# <candidate>\n") -> Program:
+    return LANGUAGE.insert(f"{IMPORTS}{template}\ndef test_a():\n    assert 1\n    {line}\n", LANGUAGE.inspect(code))
+
+
+def places(line: str) -> tuple[str, ...]:
+    """Write a line into a fixture, a module and a class's method."""
+    inner = line.replace("\n", "\n    ")
+    return (f"def given():\n    {inner}\n", f"{line}\n", f"class Given:\n    def setUp(self):\n        {inner}\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        *((FUNCTION, line) for line in OF_FUNCTIONS),
+        *((CLASS, line) for line in (*OF_CLASSES, *OF_OBJECTS)),
+    ],
+)
+def test_nothing_may_be_put_in_the_place_of_a_part(code: str, line: str) -> None:
+    before = program(code)
+    for place in places(line):
+        with pytest.raises(MalformedProgram, match="must be tested as it is"):
+            program(code, template=f"# <candidate>\n\n{place}")
+    with pytest.raises(MalformedProgram, match="must be tested as it is"):
+        LANGUAGE.check_correction(before, program(code, line))
+
+
+@pytest.mark.parametrize("decorator", DECORATED)
+def test_a_decorator_may_not_either(decorator: str) -> None:
+    for code, template in ((CLASS, "# <candidate>\n"), (METHOD, STAND_IN)):
+        with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+            program(code, template=f"{template}\n{decorator}\ndef given(*parts):\n    pass\n")
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in (*OF_CLASSES, *OF_OBJECTS) if ".m" in line or "'m'" in line or "m=" in line]
+)
+def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
+    program(METHOD, template=STAND_IN)
+    with pytest.raises(MalformedProgram, match="must be tested as it is"):
+        program(METHOD, line, STAND_IN)
+
+
+def test_an_object_made_for_all_cases_is_known_in_each() -> None:
+    made = "\nclass Given:\n    def setUp(self):\n        self.c = {}\n\n    def check(self):\n        self.c.m = max\n"
+    program(CLASS, template=f"# <candidate>\n{made.format('mock.Mock()')}")
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(CLASS, template=f"# <candidate>\n{made.format('C()')}")
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(CLASS, template="# <candidate>\nc = C()\ndef given():\n    c.m = max\n")
+    program(CLASS, template="# <candidate>\nc = C()\ndef given(c):\n    c.m = max\n")
+
+
+def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
+    hiding = STAND_IN.replace("self.x = x", "self.x, self.m = x, max")
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(METHOD, template=hiding)
+    around = "class Outer:\n" + "".join(f"    {line}\n" for line in STAND_IN.splitlines())
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(METHOD, "Outer.C.m = max", around)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "C.given = 3",
+        "C.told = 'a'",
+        "C.kept = None",
+        "C.names = ['a', -1]",
+        "monkeypatch.setattr(C, 'kept', None)",
+        "monkeypatch.setattr('__main__.C.kept', None)",
+        "C.__test__ = False",
+        "mock.patch.multiple(C, __abstractmethods__=set()).start()",
+        "c = C(); c.x = 3; c.size = 4; c.limit = 5; c.on_end = max; c.kept = max; del c.size",
+        "c = C(); vars(c)['x'] = 3; setattr(c, 'x', 3); mock.patch.object(c, 'x', 3).start()",
+        "c = C(); c.client.m = max; c.m.calls = 0",
+        "c = mock.Mock(); c.m = max; type(c).m = mock.PropertyMock()",
+        "c = C(); c = mock.Mock(); c.m = max",
+        "given = lambda c: setattr(c, 'm', max)",
+        "for c in [mock.Mock()]: c.m = max",
+        "fake = mock.Mock(spec=C); fake.m.return_value = 3; fake.__class__ = C",
+        "Fake = type('Fake', (), {}); Fake.m = max; Fake().m = max; setattr(Fake, 'm', max)",
+        "mock.patch('requests.C.m').start(); mock.patch('requests.get').start()",
+        "mock.patch.object(sys, 'm', create=True).start()",
+        "mock.patch.object(dict, 'm', create=True).start()",
+        "mock.patch.multiple('os', getcwd=max).start()",
+        "assert getattr(C, 'm') and vars(C)['m'] and C.__dict__.get('m') and C().__dict__ == {'m': 1}",
+        "assert C.m.__code__.co_argcount == 1 and C.__bases__ and C.__class__ is type",
+        "out = {}; out['m'] = C; out.update(m=C); out.pop('m')",
+        "sys.m = C; own.given = C",
+        "client.patch('/m', {'m': 1}); client.patch(C, name='m')",
+        "mocker.spy(C, 'm')",
+        "self.other = C(); self.other = mock.Mock(); self.other.m = max",
+    ],
+)
+def test_what_the_candidate_does_not_define_may_be_set(line: str) -> None:
+    for place in places(line):
+        program(CLASS, line, f"# <candidate>\n\n{place}")
+
+
+@pytest.mark.parametrize("line", ["f.calls = 0", "setattr(f, 'calls', 0)", "own.f.calls = 0", "f.__name__ = 'g'"])
+def test_so_may_plain_attributes_of_functions(line: str) -> None:
+    for place in places(line):
+        program(FUNCTION, line, f"# <candidate>\n\n{place}")
+
+
+def test_a_stand_in_is_the_programs_but_for_what_the_candidate_puts_into_it() -> None:
+    around = f"{STAND_IN}\nclass Fake:\n    def __init__(self, m=None):\n        self.m = m\n\nFake.m = max\n"
+    free = "C.fake = max; C.__eq__ = max; C.__init__ = max; c = C(); c.x = 3; c.fake = max"
+    assert program(METHOD, free, around).cases == ("test_a",)
+
+
+def test_the_candidate_may_do_to_itself_what_it_likes() -> None:
+    changes = "C.m = lambda self: 3\nC.__init__.__defaults__ = (1,)\nsetattr(C, 'm', C.m)\nc = C()\nc.m = max\n"
+    assert program(CLASS + changes).cases == ("test_a",)
+
+
+def test_where_it_is_and_what_to_do_instead_is_told() -> None:
+    told = r"line 3 of the program .* `C\.m`, .* Leave that out\. .* stand-in around it: an argument"
+    with pytest.raises(MalformedProgram, match=told):
+        LANGUAGE.insert("# <candidate>\n\nC.m = max\ndef test_a():\n    pass\n", LANGUAGE.inspect(CLASS))
+    with pytest.raises(
+        MalformedProgram, match="`__code__`, which makes another function or class of what it is set on"
+    ):
+        program(FUNCTION, OF_FUNCTIONS[0])
+
+
+NAMES = st.text("abm_é", min_size=1, max_size=3).filter(
+    lambda name: name.isidentifier() and not keyword.iskeyword(name)
+)
+
+
+@given(part=NAMES, name=NAMES)
+def test_exactly_the_names_of_a_classs_body_are_kept(part: str, name: str) -> None:
+    assume("__" not in name)
+    snippet = LANGUAGE.inspect(f"class Held:\n    def {part}(self):\n        return 1\n")
+    template = f"# <candidate>\n\nHeld.{name} = max\ndef test_case():\n    pass\n"
+    if part == name:
+        with pytest.raises(MalformedProgram, match=rf"`Held\.{name}`"):
+            LANGUAGE.insert(template, snippet)
+    else:
+        assert LANGUAGE.insert(template, snippet).cases == ("test_case",)
+
+
+@given(depth=st.integers(1, 400), ending=st.sampled_from([".m = 1", "().m = 1", "['m'] = 1"]))
+def test_any_depth_is_read(depth: int, ending: str) -> None:
+    line = "c" + ".a" * depth + ending
+    ast.parse(line)
+    assert program(CLASS, f"{line}; mock.patch('__main__.C{'.m' * depth}.n')").cases
