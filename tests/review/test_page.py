@@ -211,6 +211,21 @@ def test_keys_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, op
     assert [(each.label, each.reason) for each in read_reviews(run / "reviews.jsonl")] == [(1, ""), (0, "how? just so")]
 
 
+def test_clicks_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    run, waiting = some_run(tmp_path), list[Route]()
+    with reviewing(run) as served:
+        page = open_page(served)
+        page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
+        with page.expect_request("**/api/pairs/1"):
+            page.get_by_role("button", name="Next pair").click()
+        page.locator("[data-label='1']").dispatch_event("click")
+        page.locator("#form").dispatch_event("submit")
+        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+        waiting[0].continue_()
+        saved(page, "Saved: match.")
+        expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
+
+
 def test_a_failed_write_is_told_and_the_text_stays(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     run = some_run(tmp_path)
     with reviewing(run) as served:

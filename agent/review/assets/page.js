@@ -72,7 +72,7 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-// One thing after the other: keys that are pressed meanwhile wait, so that they mean the pair that is then shown.
+// One thing after the other: keys and clicks wait meanwhile, so that they mean the pair that is then shown.
 async function alone(work) {
   if (busy) return;
   busy = true;
@@ -84,7 +84,7 @@ async function alone(work) {
   } finally {
     busy = false;
     refresh();
-    while (held.length && !busy) handle(held.shift(), document.activeElement);
+    while (held.length && !busy) held.shift()();
   }
 }
 
@@ -225,6 +225,11 @@ const TEXTS = {
 
 const held = [];
 
+function soon(work) {
+  if (busy) held.push(work);
+  else work();
+}
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
   if ($("who").open) return;
@@ -233,7 +238,7 @@ function onKey(event) {
     return;
   }
   if (event.repeat && event.key === "Enter") event.preventDefault();
-  else if (busy && event.key !== "Tab") { event.preventDefault(); held.push(event); }
+  else if (busy && event.key !== "Tab") { event.preventDefault(); soon(() => handle(event, document.activeElement)); }
   else if (handle(event, event.target)) event.preventDefault();
 }
 
@@ -275,18 +280,18 @@ async function begin() {
   tellSession();
   forgetOldDrafts(session);
   document.addEventListener("keydown", onKey);
-  $("form").addEventListener("submit", (event) => { event.preventDefault(); commit(); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); soon(commit); });
   $("reason").addEventListener("input", () => { refresh(); keepTyped(); });
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {
-      if (!busy) choose(button.dataset.label);
+      soon(() => choose(button.dataset.label));
       if (event.detail) button.blur(); // after a click of the mouse Enter commits
     });
   }
-  $("previous").addEventListener("click", () => show(number - 1));
-  $("next").addEventListener("click", () => show(number + 1));
+  $("previous").addEventListener("click", () => soon(() => show(number - 1)));
+  $("next").addEventListener("click", () => soon(() => show(number + 1)));
   $("open-help").addEventListener("click", () => $("help").showModal());
-  $("open-who").addEventListener("click", () => { if (!busy) openWho(); });
+  $("open-who").addEventListener("click", () => soon(openWho));
   $("keep-name").addEventListener("click", () => $("who").close());
   $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
   show(firstLeft(), left() ? "" : ended());
