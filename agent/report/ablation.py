@@ -23,10 +23,11 @@ def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
     )
     text = f"{counted(found.pairs, 'pair')}{f' ({gold})' if gold else ''}; a pair without a label counts as wrong; "
     text = f"{found.note or ''} {text}bars are 95% intervals.".lstrip()
+    calls = of_calls(found.calls)
     chart = intervals(dots, alt=alt, unit="accuracy", extent=_extent(dots)) if dots else None
     return [
-        block("Accuracy of the variants", text, chart, [_quality(found)]),
-        block("What the variants do and cost", f"Means per pair. {of_calls(found.calls)}", None, [_effort(found)]),
+        block("Accuracy of the variants", text, chart, [_quality(found), *_rounds(found)]),
+        block("What the variants do and cost", f"Means per pair. {calls}", None, [_effort(found), *_checked(found)]),
     ]
 
 
@@ -39,19 +40,17 @@ _MEASURES = {
     "coverage": "coverage", "selective": "selective_accuracy", "precision": "precision", "recall": "recall",
     "F1": "f1", "κ": "kappa", "α": "alpha",
 }  # fmt: skip
-_ROUNDS = {"two rounds alike": "agreement", "α of rounds": "rounds_alpha"}
 
 
 def _quality(found: Ablation) -> Table:
-    measures = _MEASURES | (_ROUNDS if any(row.agreement is not None for row in found.rows) else {})
     against = next((row.mcnemar.against for row in found.rows if row.mcnemar is not None), None)
     tests = {} if against is None else {f"against {against}": False}
-    columns = {"variant": False, "accuracy": True, **dict.fromkeys(measures, True), **tests}
+    columns = {"variant": False, "accuracy": True, **dict.fromkeys(_MEASURES, True), **tests}
     rows = [
         [
             _name(row),
             _interval(row.accuracy),
-            *(_number(getattr(row, name)) for name in measures.values()),
+            *(_number(getattr(row, name)) for name in _MEASURES.values()),
             *(_against(row.mcnemar) for _ in tests),
         ]
         for row in found.rows
@@ -65,23 +64,32 @@ _EFFORT = {
     "tokens": ("tokens_per_pair", "{:,.0f}"), "cost": ("cost_per_pair", "${:.5f}"),
     "seconds": ("seconds_per_pair", "{:.2f}"), "errors": ("errors", "{:,}"),
 }  # fmt: skip
-_CHECKED = {
-    "tried on wrong code": ("tests_checked", "{:,}"), "prove nothing": ("tests_vacuous", "{:,}"),
-    "strength": ("mean_strength", "{:.2f}"),
-}  # fmt: skip
 
 
 def _effort(found: Ablation) -> Table:
-    checked = _CHECKED if any(row.tests_checked for row in found.rows) else {}
     rows = [
-        [
-            row.variant,
-            *(_number(getattr(row, name), form) for name, form in _EFFORT.values()),
-            *(_number(getattr(row, name) if row.tests_checked else None, form) for name, form in checked.values()),
-        ]
-        for row in found.rows
+        [row.variant, *(_number(getattr(row, name), form) for name, form in _EFFORT.values())] for row in found.rows
     ]
-    return table({"variant": False, **dict.fromkeys((*_EFFORT, *checked), True)}, rows)
+    return table({"variant": False, **dict.fromkeys(_EFFORT, True)}, rows)
+
+
+def _rounds(found: Ablation) -> list[Table]:
+    rows = [
+        [row.variant, _number(row.agreement), _number(row.rounds_alpha)]
+        for row in found.rows
+        if row.agreement is not None
+    ]
+    return [table({"variant": False, "two rounds end alike": True, "α between rounds": True}, rows)] if rows else []
+
+
+def _checked(found: Ablation) -> list[Table]:
+    rows = [
+        [row.variant, *(_number(each, "{:,}") for each in (row.tests_checked, row.tests_vacuous)),
+         _number(row.mean_strength, "{:.2f}")]
+        for row in found.rows if row.tests_checked
+    ]  # fmt: skip
+    columns = ("tests tried on wrong code", "prove nothing", "mean strength")
+    return [table({"variant": False, **dict.fromkeys(columns, True)}, rows)] if rows else []
 
 
 def _name(row: VariantRow) -> str:
