@@ -39,6 +39,7 @@ from agent.wording import counted
 
 _PIPED_WIDTH = 120
 _GAP = 2
+_REMARK_WIDTH = 24
 
 
 def run(pairs: Path, gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
@@ -166,7 +167,8 @@ def _parts(section: Section, table: AblationTable, width: int) -> Iterator[Table
     room = width - min(_width(name, table), width // 3)
     part: list[Column] = []
     for column in figures:
-        if part and sum(_width(each, table) for each in (*part, column)) > room and column.heading != REMARK:
+        wanted = _REMARK_WIDTH if column.heading == REMARK else _width(column, table)
+        if part and sum(_width(each, table) for each in part) + wanted > room:
             yield _shown([name, *part], table)
             part = []
         part.append(column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,21 +51,27 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
 
 def _check_target(target: Path) -> None:
     """Refuse to replace anything but an earlier page."""
-    if target.is_dir():
-        raise UsageError(f"{target}: is a folder; name a file in it (-o {target / 'report.html'})")
-    if not target.parent.is_dir():
-        raise UsageError(f"{target}: there is no folder {target.parent}; make it, or give another file (-o)")
     if target.name in files.OWN:
         raise UsageError(f"{target}: is the name of a file that runs consist of; give another one (-o)")
-    if not target.exists():
-        return
     try:
-        with open_regular(target) as file:
-            is_page = file.read(len(_PAGE)).lower() == _PAGE
+        is_page = _is_page(target)
+    except IsADirectoryError as error:
+        raise UsageError(f"{target}: is a folder; name a file in it (-o {target / 'report.html'})") from error
     except OSError as error:
-        raise UsageError(f"{target}: cannot be replaced ({error.strerror or error}); give another file (-o)") from error
+        raise UsageError(f"{target}: cannot be written ({error.strerror or error}); give another file (-o)") from error
     if not is_page:
         raise UsageError(f"{target}: is there, and no HTML page; remove it, or give another file (-o)")
+
+
+def _is_page(target: Path) -> bool:
+    """Say whether nothing but a page is replaced there; a file that is not there is no other one."""
+    try:
+        with open_regular(target) as file:
+            return file.read(len(_PAGE)).lower() == _PAGE
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"there is no folder {target.parent}") from None
+        return True
 
 
 def _compared(place: Path, gold: Path | None) -> dict[str, Any]:

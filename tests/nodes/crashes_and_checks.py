@@ -195,6 +195,26 @@ def test_a():
         UNIQUE,
         "# <candidate>\n\n\ndef test_a():\n    assert unique([1, 1, 2]) is not None\n",
     ),
+    "takes items until there are none, and asserts what they are": (
+        "def each(items):\n    return iter(items)\n",
+        """# <candidate>
+
+
+def test_a():
+    items, taken = each([1, 2]), []
+    while True:
+        try:
+            taken.append(next(items))
+        except StopIteration:
+            break
+    assert taken == [1, 2]
+""",
+    ),
+    "takes items until there are none, and asserts how many": (
+        "def each(items):\n    return iter(items)\n",
+        "# <candidate>\n\n\ndef test_a():\n    items, count = each('a'), 0\n"
+        "    while next(items, None) is not None:\n        count += 1\n    assert count == 1\n",
+    ),
     "asserts its type": (
         UNIQUE,
         "# <candidate>\n\n\ndef test_a():\n    assert isinstance(unique([1, 1, 2]), list)\n",

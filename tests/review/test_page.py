@@ -226,6 +226,20 @@ def test_clicks_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, 
         expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
 
 
+def test_a_double_click_commits_once_and_does_not_go_past_the_evidence(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    run = some_run(tmp_path)
+    with reviewing(run) as served:
+        page = open_page(served)
+        press(page, "1")
+        page.locator("#commit").dblclick()
+        saved(page, "Saved: match.")
+        expect(page.locator("#position")).to_have_text("1 of 3 · 1 reviewed")
+        expect(page.locator("#evidence")).to_be_visible()
+    assert len(read_reviews(run / "reviews.jsonl")) == 1
+
+
 def test_a_failed_write_is_told_and_the_text_stays(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     run = some_run(tmp_path)
     with reviewing(run) as served:

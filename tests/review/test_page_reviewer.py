@@ -173,6 +173,9 @@ def test_when_the_first_pair_does_not_come_it_is_told_and_nothing_of_the_other_i
         press(page, "j")
         expect(page.locator("#position")).to_have_text("2 of 3 · 0 reviewed")
         expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+        press(page, "k")
+        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [400, 1280])

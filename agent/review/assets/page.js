@@ -10,6 +10,7 @@ let number = 0;
 let shown = null; // the pair as the server told it
 let label = null; // "1", "0", "?" or null
 let busy = false;
+let saving = false; // a commit is on its way: another one of the same would go on past its evidence
 const committed = []; // numbers, in the order of this page's commits
 
 async function ask(path, body) {
@@ -45,6 +46,7 @@ function dirty() {
 }
 
 function choose(value) {
+  if (!shown) return;
   label = value;
   refresh();
   keepTyped();
@@ -82,7 +84,7 @@ async function alone(work) {
   } catch (error) {
     trouble(error.message);
   } finally {
-    busy = false;
+    busy = saving = false;
     refresh();
     while (held.length && !busy) held.shift()();
   }
@@ -122,6 +124,7 @@ function commit() {
   if (busy || !shown) return;
   if (shown.mine && !dirty()) { goOn(); return; }
   if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
+  saving = true;
   alone(async () => {
     put($("status"), "Saving …");
     const said = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
@@ -280,7 +283,7 @@ async function begin() {
   tellSession();
   forgetOldDrafts(session);
   document.addEventListener("keydown", onKey);
-  $("form").addEventListener("submit", (event) => { event.preventDefault(); soon(commit); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) soon(commit); });
   $("reason").addEventListener("input", () => { refresh(); keepTyped(); });
   for (const button of document.querySelectorAll("[data-label]")) {
     button.addEventListener("click", (event) => {

@@ -15,6 +15,7 @@ class _Obliging:
     """
 
     _says = False
+    _taken = 0
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -75,6 +76,11 @@ class _Obliging:
         # what has a next item is, to the event loop, a coroutine that goes on
         if _getframe(1).f_globals.get("__name__", "").partition(".")[0] == "asyncio":
             raise StopIteration(self)
+        # who takes items until there are none counts one of who says no, and two of who says yes
+        if self._taken > self._says:
+            self._taken = 0
+            raise StopIteration
+        self._taken += 1
         return self
 
     async def __aiter__(self) -> "AsyncIterator[_Obliging]":
