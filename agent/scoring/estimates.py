@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -55,6 +55,8 @@ class RunEstimates(Frozen):
 class Reviewed:
     """The reviewers of a run, under their names, and its sample where one was drawn.
 
+    `voters` are the same with the labels that estimates go by: of a pair that was reviewed in the sample's turn,
+    reviews from a queue have no vote, as they would divide reviewers on just the pairs that a queue holds.
     `is_stale`: the run is not any more what the sample was drawn from, so that nothing can be estimated from it.
     `strata` are the values of each pair by which the sample was drawn. `ahead` are those drawn that were reviewed in a
     queue and not come to in the sample's order yet: what a queue holds is no random part of the sample. `words` says
@@ -63,6 +65,7 @@ class Reviewed:
     """
 
     reviewers: tuple[Annotator, ...]
+    voters: tuple[Annotator, ...]
     sample: ReviewSample | None
     is_stale: bool
     strata: Mapping[str, tuple[Value, ...]]
@@ -77,11 +80,6 @@ class Reviewed:
         """How many pairs, by reviewer, have a later review than the one that counts."""
         return self.corrections + self.never_blind
 
-    @property
-    def majority(self) -> Annotator:
-        """Return the reviewers' majority label of each reviewed pair."""
-        return majority_of(self.reviewers, MAJORITY)
-
 
 def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
     """Read what a run's reviewers left in its folder; a run without reviews has no reviewers.
@@ -92,13 +90,12 @@ def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
     Raises:
         RunFolderError: the folder is no run, or reviews or sample are damaged.
     """
-    labels: dict[str, dict[str, int | None]] = {}
     last, blind = (read_reviews(run / files.REVIEWS, blind=each) for each in (False, True))
     counted = blind if words == "blind" else last
     in_sight = sum(not review.blind for review in last)
     never_blind = len(last) - len(blind)
-    for review in counted:
-        labels.setdefault(review.reviewer, {})[review.id] = review.label
+    by_sample = {review.id for review in counted if review.source != "queue"}
+    votes = [review for review in counted if review.source != "queue" or review.id not in by_sample]
     sample = read_sample(run / files.REVIEW_SAMPLE)
     is_stale, strata, ahead = False, dict[str, tuple[Value, ...]](), frozenset[str]()
     if sample is not None:
@@ -107,11 +104,17 @@ def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
             strata = keys_of(view.annotations(), sample.by)
         given = iter_reviews(run / files.REVIEWS)
         ahead = _ahead(sample, [review for review in given if review.blind or words == "last"])
-    reviewers = tuple(Annotator(name, labels[name]) for name in sorted(labels))
-    found = Reviewed(reviewers, sample, is_stale, strata, ahead, words)
+    found = Reviewed(_annotators(counted), _annotators(votes), sample, is_stale, strata, ahead, words)
     if words == "last":
         return replace(found, in_sight=in_sight)
     return replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
+
+
+def _annotators(reviews: Iterable[Review]) -> tuple[Annotator, ...]:
+    labels: dict[str, dict[str, int | None]] = {}
+    for review in reviews:
+        labels.setdefault(review.reviewer, {})[review.id] = review.label
+    return tuple(Annotator(name, labels[name]) for name in sorted(labels))
 
 
 def estimate_run(
@@ -127,9 +130,9 @@ def estimate_run(
     sample = reviewed.sample
     if sample is None or reviewed.is_stale:
         return None
-    asked = {pair for reviewer in reviewed.reviewers for pair in reviewer.labels}
-    labelled = {pair for reviewer in reviewed.reviewers for pair, label in reviewer.labels.items() if label is not None}
-    truth = {pair: label for pair, label in reviewed.majority.labels.items() if label is not None}
+    asked = {pair for voter in reviewed.voters for pair in voter.labels}
+    labelled = {pair for voter in reviewed.voters for pair, label in voter.labels.items() if label is not None}
+    truth = {pair: label for pair, label in majority_of(reviewed.voters).labels.items() if label is not None}
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
     # Those drawn that have the round are a random sample of those that have it.
     sampled = cells.keys() & set(sample.ids())

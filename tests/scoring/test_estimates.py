@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.scoring.estimates import RunEstimates, estimate_run, read_reviewed
+from agent.scoring.labels import majority_of
 from agent.scoring.run_labels import read_run_labels
 from agent.stats.stratified import Estimate, Stratum, estimate
 from agent.types import Annotation
@@ -149,7 +150,7 @@ def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 0, "zero0": 0}),
     ]
-    assert found.majority.labels == {"one0": 0, "one1": None, "zero0": 0}
+    assert majority_of(found.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
     assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
     last = read_reviewed(run, "last")
     assert [(each.name, dict(each.labels)) for each in last.reviewers] == [

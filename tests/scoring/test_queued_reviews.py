@@ -58,6 +58,18 @@ def test_over_many_samples_a_queue_before_them_does_not_move_the_estimate(run: P
     assert len(held) >= 36
 
 
+def test_a_second_reviewer_of_a_queue_divides_nobody_on_its_pairs(run: Path) -> None:
+    order = drawn(run)
+    in_sample(run, order)
+    alone = estimates(run)
+    against = {pair: int(pair in WRONG) for pair in sorted(DISPUTED.intersection(order))}
+    review(run, "bob", against, source="queue")
+    both = estimates(run)
+    assert (both.tied, both.accuracy, both.recall) == (0, alone.accuracy, alone.recall)
+    review(run, "eve", against, source="sample")
+    assert estimates(run).tied == len(against)
+
+
 def test_what_the_sample_has_passed_gives_what_the_sample_alone_gives(run: Path) -> None:
     order = drawn(run)
     in_queue(run, DISPUTED)
