@@ -37,6 +37,12 @@ def test_variants_of_the_paper_name_their_row(name: str) -> None:
     assert (load_variant(name).paper or "").startswith("Table VI: ")
 
 
+@pytest.mark.parametrize(("name", "node"), [("full", "repair"), ("full_plus", "generate_blind")])
+def test_a_variant_that_lacks_a_node_is_no_row_of_the_paper_and_says_so(name: str, node: str) -> None:
+    whole, reduced = load_variant(name), load_variant(name).without(node)
+    assert (reduced.paper, reduced.title) == (None, f"{whole.title}; without {node}")
+
+
 @pytest.mark.parametrize(
     ("name", "needed"),
     [("single_llm", False), ("ps_fa", False), ("ps_tpg_fa", False), ("ps_tpg_sim_fa", False), ("full", True)],

@@ -83,7 +83,8 @@ def finite_float(text: str) -> float:
 def _loads_slowly(data: bytes) -> Any:
     text = decode(data)
     try:
-        return json.loads(text, parse_constant=refuse_constant, parse_float=finite_float)
+        # what a line lacks at its end would be missed at the beginning of the next
+        return json.loads(text.rstrip("\r\n"), parse_constant=refuse_constant, parse_float=finite_float)
     except json.JSONDecodeError as error:
         raise ValueError(f"invalid JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:

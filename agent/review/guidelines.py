@@ -21,7 +21,6 @@ class Guidelines:
 
 _NOTES = (
     "Where the query has several plausible readings, one that is met is enough.",
-    "Every operation, input, result, direction and means that the query names is required.",
     "The code was cut out of a program: missing imports, classes and helpers do not count against it. But when the "
     "very thing asked for is left to an unseen helper, the code does not show it.",
     "What the code does counts, not what its names and comments say; right results on ordinary input are required.",
@@ -34,14 +33,18 @@ GUIDELINES: Mapping[str, Guidelines] = {
         one="Under a plausible reading the code answers the query completely, or answers it and does more.",
         zero="It meets most of the demand but misses a required part, meets it only partly, or does something else, "
         "however close in topic or words.",
-        notes=_NOTES,
+        notes=("Every operation, input, result, direction and means that the query names is required.", *_NOTES),
     ),
     "half": Guidelines(
         criterion="at least half",
         one="Under a plausible reading the code meets at least half of what the query demands; it may lack a smaller "
         "part.",
         zero="It meets less than half of the demand, shares only words or a topic with it, or does something else.",
-        notes=_NOTES,
+        notes=(
+            "The demand is every operation, input, result, direction and means that the query names: weigh what of it "
+            "is met. The opposite direction, or another operation on the same subject, meets none.",
+            *_NOTES,
+        ),
     ),
 }
 

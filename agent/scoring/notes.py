@@ -71,7 +71,7 @@ def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreem
     example = ""
     if name in scored:
         accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
-        example = f": an accuracy of {accuracy:.2f} on so many may be {interval.low:.2f} to {interval.high:.2f}"
+        example = f": an accuracy of {accuracy:.3f} on so many may be {interval.low:.3f} to {interval.high:.3f}"
     more = len(few) - 1
     others = f"; so they are for {counted(more, 'other')}" if more else ""
     pairs = f"{counted(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"

@@ -233,6 +233,7 @@ class TestBadLines:
             (b'"text"\n', "an object with query and code expected, not text"),
             (b"null\n", "not null"),
             (b'{"query": "\xe9", "code": "c"}\n', "byte 0xe9 (column 12) is not UTF-8"),
+            (b'{"id": "2", "query": "x"\r\n', "(column 25)"),
             (b'{"query": "q", "code": "c", "x": NaN}\n', "NaN is not JSON"),
             (b'{"query": "q", "code": "c", "x": 1e999}\n', "too large"),
             (b'{"query": "q", "code": "c", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}\n", "nested"),

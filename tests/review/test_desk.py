@@ -229,5 +229,7 @@ def test_there_are_guidelines_for_every_criterion() -> None:
     assert set(criteria) == set(GUIDELINES)
     for criterion in criteria:
         assert guidelines_of({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
+    required = ["that the query names is required" in "".join(GUIDELINES[each].notes) for each in ("exact", "half")]
+    assert required == [True, False]
     with pytest.raises(RunFolderError, match="'other'"):
         guidelines_of({"identity": {"pipeline": {"criterion": "other"}}})

@@ -155,7 +155,13 @@ def test_a_label_is_asked_for_and_help_lists_the_keys(tmp_path: Path, open_page:
         expect(page.get_by_text("answers the query completely")).to_be_visible()
         press(page, "g")
         expect(page.get_by_text("answers the query completely")).to_be_hidden()
-    assert read_reviews(run / "reviews.jsonl") == []
+        assert read_reviews(run / "reviews.jsonl") == []
+        page.get_by_role("button", name="Keys").click()
+        press(page, "Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        press(page, "0", "Enter")
+        saved(page, "Saved: no match.")
+    assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
 def test_the_mouse_does_it_too(tmp_path: Path, open_page: Callable[..., Page]) -> None:

@@ -84,7 +84,7 @@ def test_few_pairs_and_few_queries_are_warned_of_and_many_are_not(tmp_path: Path
         files = [write_lines(tmp_path / f"{name}.jsonl", each) for name, each in (("labels", rows), ("gold", gold))]
         return told(report([files[0]], files[1], settings=FAST))
 
-    few = "labels: 40 pairs are too few for a claim: an accuracy of 0.60 on so many may be 0.45 to 0.74"
+    few = "labels: 40 pairs are too few for a claim: an accuracy of 0.600 on so many may be 0.446 to 0.737"
     assert scored(40, 40) == few
     assert "labels: with 10 queries, intervals over queries are too narrow" in scored(200, 10)
     assert scored(200, 100) == ""
@@ -94,7 +94,7 @@ def test_notes_say_whose_they_are_where_there_are_several(tmp_path: Path) -> Non
     rows: list[dict[str, Any]] = [{"id": str(n), "votes": [n % 2, 1 if n < 8 else None]} for n in range(9)]
     path = write_lines(tmp_path / "v.jsonl", rows)
     notes = report([path], gold_file(tmp_path, {str(n): 1 for n in range(9)}), settings=FAST).notes
-    assert notes[0].startswith("v vote 1: 9 pairs are too few for a claim: an accuracy of 0.44 ")
+    assert notes[0].startswith("v vote 1: 9 pairs are too few for a claim: an accuracy of 0.444 ")
     assert notes[0].endswith("; so they are for 2 others")
     assert notes[1].startswith("v vote 1: with 9 queries")
     agreement = report([path], None, settings=FAST).notes
