@@ -55,8 +55,8 @@ def run(request: Request) -> None:
         SandboxUnavailable: the run's sandbox is not to be had here.
         typer.Exit: with the exit code (0 the same, 1 not so, 3 interrupted).
     """
-    _check(request)
     with load_run(request.folder) as view:
+        _check(request)
         conditions = Conditions.of(view.manifest, request.backend)
         config = _config(request, conditions)
         (_replay_all if request.everything else _replay_one)(request, view, conditions, config)

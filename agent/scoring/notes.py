@@ -26,6 +26,9 @@ def notes_of(
     """Yield warnings: what was left out, what flatters, and how little there is to go by."""
     for run in sources.runs:
         yield from _errors(run)
+        if run.labels.criterion != "exact":
+            criterion = run.labels.criterion[:20]
+            yield f"{run.name}: labels by the criterion {criterion!r}; gold and labels beside them should be by it, too"
     for annotator in annotators:
         if annotator.scores is not None and annotator.kind != "round":
             yield from _left_out(annotator)

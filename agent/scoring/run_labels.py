@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from agent.errors import UsageError
 from agent.scoring.labels import Annotator
 from agent.store.majority import PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
+
+_EXACT = "exact"
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class RunLabels:
-    """A run's labels by id: of one round, or the majority of `rounds` (of which a tie is None)."""
+    """A run's labels by id: of one round, or the majority of `rounds` (of which a tie is None), by what criterion."""
 
     path: Path
     annotator: Annotator
     decisions: dict[str, Decision]
     rounds: tuple[Annotator, ...]
     queries: dict[str, str]
+    criterion: str
 
     @property
     def errors(self) -> Counter[str]:
@@ -102,7 +106,13 @@ def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
             for number in sorted(rounds)
         ),
         queries={pair.id: pair.query for pair in view.pairs() if pair.id in decisions},
+        criterion=_criterion(view.manifest),
     )
+
+
+def _criterion(manifest: Mapping[str, Any]) -> str:
+    pipeline = manifest["identity"].get("pipeline")
+    return str(pipeline.get("criterion", _EXACT)) if isinstance(pipeline, dict) else _EXACT
 
 
 def _decision(label: PairLabel, rounds: Sequence[Decision]) -> Decision:

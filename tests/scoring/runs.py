@@ -35,12 +35,14 @@ def annotated(
     )
 
 
-def write_run(path: Path, annotations: Iterable[Annotation], queries: Mapping[str, str] | None = None) -> Path:
+def write_run(
+    path: Path, annotations: Iterable[Annotation], queries: Mapping[str, str] | None = None, **identity: Any
+) -> Path:
     """Make a run's folder; a pair's query is by default the first letter of its id."""
     annotations = list(annotations)
     ids = dict.fromkeys(annotation.id for annotation in annotations)
     pairs = [Pair(id=each, query=(queries or {}).get(each, each[0]), code="pass") for each in ids]
-    with RunFolder.create_or_resume(path, identity={"model": "m"}, pairs=pairs, environment={}) as folder:
+    with RunFolder.create_or_resume(path, identity={"model": "m", **identity}, pairs=pairs, environment={}) as folder:
         for annotation in annotations:
             folder.commit(annotation, make_evidence(annotation.id))
     return path

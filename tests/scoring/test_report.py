@@ -101,6 +101,14 @@ def test_notes_say_whose_they_are_where_there_are_several(tmp_path: Path) -> Non
     assert agreement[0] == "agreement, annotators: 8 pairs are too few for a claim"
 
 
+def test_labels_by_half_are_told_to_want_gold_by_half(tmp_path: Path) -> None:
+    annotations, gold = [annotated("a", 1)], gold_file(tmp_path, {"a": 1})
+    half = write_run(tmp_path / "half", annotations, pipeline={"criterion": "half"})
+    assert "half: labels by the criterion 'half'; gold" in told(report([half], gold, settings=FAST))
+    exact = write_run(tmp_path / "whole", annotations, pipeline={"criterion": "exact"})
+    assert "criterion" not in told(report([exact], gold, settings=FAST))
+
+
 def test_unknown_and_differing_queries_are_told(tmp_path: Path) -> None:
     labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": 1}])
     gold = write_lines(tmp_path / "g.jsonl", [{"id": "a", "label": 1, "query": "other"}, {"id": "b", "label": 1}])
