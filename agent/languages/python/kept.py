@@ -87,19 +87,28 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     nodes = list(walk_scope(body))
     only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
     own = [(name, node) for node in nodes if node not in only_told for name in bindings(node)]
-    parts |= {name: None for name, _ in own}
+    given: dict[str, ast.expr | None] = {name: None for name, _ in own}
     for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            parts |= {target.id: node.value for target in targets if isinstance(target, ast.Name) and node.value}
+            given |= {target.id: node.value for target in targets if isinstance(target, ast.Name) and node.value}
+    parts |= given | {_mangled(path, name): value for name, value in given.items()}
     assigned = {name for name, node in own if not isinstance(node, Function)} | _set_on_objects(body)
     defined = [node for _, node in own if isinstance(node, Function)]
     methods -= {name for name, _ in own}
     methods |= {
         node.name for node in defined if all(last_name(part) in _LEAVE_A_METHOD for part in node.decorator_list)
     }
-    inner |= _classes(body, f"{path}.")
-    return Kept(path, parts, frozenset(methods - assigned), inner, whole)
+    methods -= assigned
+    methods |= {_mangled(path, name) for name in methods.intersection(given)}
+    inner |= {_mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
+    return Kept(path, parts, frozenset(methods), inner, whole)
+
+
+def _mangled(path: str, name: str) -> str:
+    """Return what a name in the body of the class at this path is called outside of it."""
+    owner = path.rpartition(".")[2].lstrip("_")
+    return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name
 
 
 def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:

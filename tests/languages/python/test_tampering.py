@@ -54,6 +54,23 @@ class C(Base):
     if True:
         def other(self):
             return 2
+
+    def __helper(self):
+        return 1
+
+    __hidden = 2
+
+class _Derived(C):
+    class __Deep:
+        def __helper(self):
+            return 1
+
+    def __own(self):
+        return 1
+
+class __:
+    def __same(self):
+        return 1
 """
 METHOD = "def m(self):\n    return self.x\n"
 STAND_IN = (
@@ -98,6 +115,14 @@ OF_CLASSES = (
     "C.Inner.deep = max",
     "C().Inner.deep = max",
     "C.Inner().deep = max",
+    "C._C__helper = max",
+    "C._C__hidden = 3",
+    "_Derived._Derived__own = max",
+    "_Derived._C__helper = max",
+    "_Derived._Derived__Deep._Deep__helper = max",
+    "__.__same = max",
+    "mock.patch.object(C, '_C__helper', return_value=2).start()",
+    "mock.patch('__main__.C._C__helper').start()",
     "C.__init__ = max",
     "C.__eq__ = lambda self, other: True",
     "C.__getattribute__ = max",
@@ -150,6 +175,9 @@ OF_OBJECTS = (
     "c = C(); c.Inner.deep = max",
     "c: C = C(); c.plain = max",
     "c = C(); c.__class__ = dict",
+    "c = C(); c._C__helper = max",
+    "c = _Derived(); c._C__helper = max",
+    "c = _Derived(); mock.patch.object(c, '_Derived__own').start()",
     "c = C(); setattr(c, 'm', max)",
     "c = C(); object.__setattr__(c, 'm', max)",
     "c = C(); c.__setattr__('m', max)",
@@ -224,6 +252,14 @@ def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
         program(METHOD, "Outer.C.m = max", around)
 
 
+def test_a_private_method_has_the_name_of_the_class_that_it_stands_in() -> None:
+    private = METHOD.replace("m(", "__m(")
+    for line in ("C._C__m = max", "c = C(); c._C__m = max", "patch.object(C, '_C__m').start()"):
+        with pytest.raises(MalformedProgram, match=r"`C\._C__m`, which the candidate defines"):
+            program(private, line, STAND_IN)
+    program(private, "C._D__m = C.m = max", STAND_IN)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -234,6 +270,9 @@ def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
         "monkeypatch.setattr(C, 'kept', None)",
         "monkeypatch.setattr('__main__.C.kept', None)",
         "C.__test__ = False",
+        "C._C__hidden = 2",
+        "C._Derived__own = _Derived._Derived__helper = C._C_helper = C._C__m = max",
+        "c = C(); c._C__hidden = 3; c._Derived__own = max",
         "mock.patch.multiple(C, __abstractmethods__=set()).start()",
         "c = C(); c.x = 3; c.size = 4; c.limit = 5; c.on_end = max; c.kept = max; del c.size",
         "c = C(); vars(c)['x'] = 3; setattr(c, 'x', 3); mock.patch.object(c, 'x', 3).start()",
