@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.languages.python.insertion import Placement
+from agent.languages.python.setting import values
 from agent.languages.python.tree import Function, bindings, last_name, same_tree, walk, walk_scope
 
 _LEAVE_A_METHOD = frozenset(
@@ -25,6 +27,7 @@ _TELL_NO_BEHAVIOUR = frozenset(
 )
 """Special names that programs set on classes with good reason, to make an abstract one or to leave it to no runner."""
 
+_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.keyword)
 _LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
 
 
@@ -42,12 +45,15 @@ class Kept:
     whole: bool = True
 
     def holds(self, name: str, value: ast.expr | None) -> bool:
-        """Say whether setting a name of the class to this changes it; a literal may be set back to what it was."""
+        """Say whether setting a name of the class to this changes it; it may be set back to what the snippet wrote.
+
+        That is a literal, or a call such as `set()` and `defaultdict(list)`, whose names must mean what they meant.
+        """
         if name not in self.parts:
             is_special = name.startswith("__") and name.endswith("__")
             return name == "__class__" or (self.whole and is_special and name not in _TELL_NO_BEHAVIOUR)
         was = self.parts[name]
-        return value is None or was is None or not _is_literal(was) or not same_tree(was, value)
+        return value is None or was is None or not _can_be_written_again(was) or not same_tree(was, value)
 
 
 def kept_classes(placement: Placement) -> Mapping[str, Kept]:
@@ -87,11 +93,9 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     nodes = list(walk_scope(body))
     only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
     own = [(name, node) for node in nodes if node not in only_told for name in bindings(node)]
-    given: dict[str, ast.expr | None] = {name: None for name, _ in own}
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            given |= {target.id: node.value for target in targets if isinstance(target, ast.Name) and node.value}
+    times = Counter(name for name, _ in own)
+    written = {target.id: value for target, value in values(nodes).items() if isinstance(target, ast.Name)}
+    given = {name: written.get(name) if count == 1 else None for name, count in times.items()}
     parts |= given | {_mangled(path, name): value for name, value in given.items()}
     assigned = {name for name, node in own if not isinstance(node, Function)} | _set_on_objects(body)
     defined = [node for _, node in own if isinstance(node, Function)]
@@ -116,5 +120,8 @@ def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:
     return {node.attr for node in walk(body) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
 
-def _is_literal(node: ast.expr) -> bool:
-    return all(isinstance(part, _LITERAL) for part in ast.walk(node))
+def _can_be_written_again(node: ast.expr) -> bool:
+    parts = list(ast.walk(node))
+    return all(isinstance(part, _LITERAL) for part in parts) or (
+        isinstance(node, ast.Call) and all(isinstance(part, _LITERAL + _PLAIN) for part in parts)
+    )

@@ -32,7 +32,7 @@ class Settings:
     """Finds the settings of one program."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.values = _values(tree)
+        self.values = values(walk([tree]))
         """What is assigned to each single target."""
         self._renamed = _renamed(tree)
 
@@ -110,14 +110,27 @@ def _text(node: ast.expr | None) -> Iterator[str]:
         yield node.value
 
 
-def _values(tree: ast.Module) -> Mapping[ast.AST, ast.expr]:
+def values(nodes: Iterable[ast.AST]) -> Mapping[ast.AST, ast.expr]:
+    """Return what these nodes assign to each single target."""
     found: dict[ast.AST, ast.expr] = {}
-    for node in walk([tree]):
+    for node in nodes:
         if isinstance(node, ast.Assign):
-            found.update(dict.fromkeys(node.targets, node.value))
+            found.update(pair for target in node.targets for pair in _pairs(target, node.value))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             found[node.target] = node.value
     return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield single targets and their values: those of `a, b = 1, 2` too, as far as they stand side by side."""
+    pending = [(target, value)]
+    while pending:
+        target, value = pending.pop()
+        yield target, value
+        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+            is_plain = not any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts))
+            if is_plain and len(target.elts) == len(value.elts):
+                pending.extend(zip(target.elts, value.elts, strict=True))
 
 
 def _renamed(tree: ast.Module) -> Mapping[str, str]:

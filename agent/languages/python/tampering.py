@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,10 +21,16 @@ _DEEPEST = 20
 
 @dataclass(frozen=True)
 class _Meant:
-    """A class of the candidate's, or an object of one."""
+    """A class of the candidate's, an object of one, or a value that the class has."""
 
     kept: Kept
     is_object: bool = False
+    part: str = ""
+    """Where it is neither, but what the class holds under this name."""
+
+    @property
+    def is_class(self) -> bool:
+        return not self.is_object and not self.part
 
 
 _Names = dict[str, _Meant]
@@ -62,6 +69,9 @@ class _Reading:
         self._placement = placement
         self._classes = kept_classes(placement)
         self._own = own_names(placement.tree)
+        declarations = (node for node in walk([placement.tree]) if isinstance(node, ast.Global | ast.Nonlocal))
+        self._declared = frozenset(name for node in declarations for name in node.names)
+        self._sources = _sources(placement.tree)
         self._imported = {
             alias: alias.name
             for node in walk([placement.tree])
@@ -99,6 +109,8 @@ class _Reading:
                     meant = self._given(node, names)
                     found.setdefault(name, []).append(meant)
                     names |= {name: meant} if meant is not None else {}
+        for name in self._declared.intersection(found):  # elsewhere it may be bound to something else
+            found[name] = [meant for meant in found[name] if meant is None or not meant.part]
         return {name: meant for name, meant in names.items() if name not in found} | _certain(found)
 
     def offence(self, setting: Setting, names: _Names) -> str | None:
@@ -113,13 +125,20 @@ class _Reading:
             receiver = self._meant(setting.receiver, names)
         if name in BEHAVIOUR:
             return name
-        if receiver is None:
+        if receiver is None or receiver.part:
             return None
         if receiver.is_object:
             kept = name == "__class__" or name in receiver.kept.methods
+        elif self._meant(setting.value, names) == _Meant(receiver.kept, part=name):
+            kept = False
         else:
-            kept = receiver.kept.holds(name, setting.value)
+            kept = receiver.kept.holds(name, setting.value if self._is_steady(setting.value) else None)
         return f"{receiver.kept.path}.{name}" if kept else None
+
+    def _is_steady(self, value: ast.expr | None) -> bool:
+        """Say whether the names in a value mean one thing wherever they stand."""
+        names = (node.id for node in walk([value] if value else []) if isinstance(node, ast.Name))
+        return all(len(self._sources.get(name, ())) <= (0 if hasattr(builtins, name) else 1) for name in names)
 
     def is_snippets(self, node: ast.AST) -> bool:
         """Say whether a node stands in the snippet's lines."""
@@ -143,17 +162,19 @@ class _Reading:
         if part is not None:
             return self._part_of(*part, names, left - 1)
         called = self._meant(node.func, names, left - 1) if isinstance(node, ast.Call) else None
-        return _Meant(called.kept, is_object=True) if called is not None and not called.is_object else None
+        return _Meant(called.kept, is_object=True) if called is not None and called.is_class else None
 
     def _part_of(self, value: ast.expr, name: str, names: _Names, left: int) -> _Meant | None:
         if _is_name(value, "self") and f"self.{name}" in names:
             return names[f"self.{name}"]
         whole = self._meant(value, names, left)
-        if whole is None:
+        if whole is None or whole.part:
             return names.get(name) if name in self._classes and is_own(value, self._own) else None
         if name == "__class__":
             return _class_of(whole)
-        return _Meant(whole.kept.inner[name]) if name in whole.kept.inner else None
+        if name in whole.kept.inner:
+            return _Meant(whole.kept.inner[name])
+        return _Meant(whole.kept, part=name) if whole.is_class and whole.kept.parts.get(name) else None
 
     def _path(self, node: ast.expr, names: _Names) -> str:
         """Return the dotted path that an expression writes; what it computes of other things is left empty."""
@@ -171,7 +192,7 @@ class _Reading:
                 pending.extend((part.right, part.left))
             elif isinstance(part, ast.Attribute) and part.attr in ("__name__", "__qualname__"):
                 meant = self._meant(part.value, names)
-                parts.append("" if meant is None else meant.kept.path)
+                parts.append("" if meant is None or meant.part else meant.kept.path)
             elif is_own(part, self._own) or (isinstance(part, ast.Attribute) and part.attr == "__module__"):
                 parts.append("__main__")
         return "".join(parts)
@@ -205,14 +226,30 @@ def _read(path: str) -> ast.expr | None:
 
 
 def _certain(found: Mapping[str, list[_Meant | None]]) -> dict[str, _Meant]:
-    """Return the names that are some class at all, or that are never anything but an object of one."""
+    """Return the names that are some class at all, or never anything but objects of one, or one and the same part."""
     certain: dict[str, _Meant] = {}
     for name, all_meant in found.items():
         meant = [each for each in all_meant if each is not None]
-        classes = [each for each in meant if not each.is_object]
-        if classes or (meant and len(meant) == len(all_meant)):
+        classes = [each for each in meant if each.is_class]
+        is_one = all(each.is_object for each in meant) or all(each == meant[0] for each in meant)
+        if classes or (meant and len(meant) == len(all_meant) and is_one):
             certain[name] = (classes or meant)[0]
     return certain
+
+
+def _sources(tree: ast.Module) -> Mapping[str, set[object]]:
+    """Return where each name comes from: a module from which it is imported, any number of times, or a statement."""
+    found: dict[str, set[object]] = {}
+    for node in walk([tree]):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            for alias in node.names:
+                for name in bindings(alias):
+                    found.setdefault(name, set()).add((module, alias.name if alias.asname or module else name))
+        elif not isinstance(node, ast.alias):
+            for name in bindings(node):
+                found.setdefault(name, set()).add(node)
+    return found
 
 
 def _without(names: _Names, arguments: ast.arguments) -> _Names:

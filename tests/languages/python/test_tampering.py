@@ -19,6 +19,11 @@ IMPORTS = (
 )
 FUNCTION = "def f(x, step=0):\n    return x + step\n"
 CLASS = """
+import collections
+from collections import defaultdict
+
+made = lambda: 1
+
 class Base:
     def near(self):
         return 0
@@ -28,6 +33,14 @@ class C(Base):
     kept = None
     names = ['a', -1]
     told: str
+    seen = set()
+    queue = collections.deque()
+    groups = defaultdict(list)
+    given, also = {}, made()
+    twice = 1
+    twice = 2
+    grown = []
+    grown += [1]
 
     class Inner:
         def deep(self):
@@ -111,6 +124,21 @@ OF_CLASSES = (
     "C.other = max",
     "C.near = max",
     "C.limit = 4",
+    "C.limit, other = 4, 3",
+    "C.limit, *others = 3, 1",
+    "C.seen = {1}",
+    "C.seen = set('a')",
+    "C.seen = made()",
+    "set = made; C.seen = set()",
+    "from os import getcwd as defaultdict; C.groups = defaultdict(list)",
+    "saved = 1; saved = C.seen; C.seen = saved",
+    "saved = C.names; C.seen = saved",
+    "saved = C.seen; saved |= {1}; C.seen = saved",
+    "saved = C.seen; C.seen, saved = saved, 1",
+    "C.twice = 1",
+    "C.grown = []",
+    "saved = C.m; C.m = saved",
+    "self.saved = C.seen; self.saved = 1; C.seen = self.saved",
     "C.Inner = dict",
     "C.Inner.deep = max",
     "C().Inner.deep = max",
@@ -263,10 +291,19 @@ def test_a_private_method_has_the_name_of_the_class_that_it_stands_in() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "C.given = 3",
+        "C.more = 3",
         "C.told = 'a'",
         "C.kept = None",
         "C.names = ['a', -1]",
+        "C.limit, other = 3, 1",
+        "[other, (C.limit, C.kept)] = 1, (3, None)",
+        "C.seen = set(); C.queue = collections.deque(); C.groups = defaultdict(list)",
+        "from collections import defaultdict; monkeypatch.setattr(C, 'groups', defaultdict(list))",
+        "C.given, C.also = {}, made()",
+        "saved = C.seen; C.seen = saved; mock.patch.object(C, 'seen', saved).start()",
+        "self.saved = C.seen; undo = lambda: setattr(C, 'seen', self.saved)",
+        "saved, other = getattr(C, 'seen'), 1; C.seen = saved",
+        "saved = C.given; saved.m = saved.limit = 1",
         "monkeypatch.setattr(C, 'kept', None)",
         "monkeypatch.setattr('__main__.C.kept', None)",
         "C.__test__ = False",
