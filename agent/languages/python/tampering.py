@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from agent.languages.python.insertion import Placement
 from agent.languages.python.kept import Kept, kept_classes
+from agent.languages.python.selves import SELF, Selves
 from agent.languages.python.setting import Setting, Settings
 from agent.languages.python.shadowing import MODULE, Offence, is_own, own_names
 from agent.languages.python.tree import Function, bindings, is_within, last_name, walk, walk_scope
@@ -17,6 +18,7 @@ BEHAVIOUR = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__bases__"
 """What makes a function or class another one, whatever it is named."""
 
 _DEEPEST = 20
+_OF_SELF = "self."
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def tampering(placement: Placement) -> Iterator[Offence]:
     was given as `C(...)`. Computed names, and objects that come from elsewhere, are not.
     """
     reading = _Reading(placement)
-    pending: list[tuple[list[ast.AST], _Names]] = [([*placement.tree.body], reading.everywhere())]
+    pending: list[tuple[list[ast.AST], _Names]] = [([*placement.tree.body], reading.everywhere)]
     while pending:
         nodes, outer = pending.pop()
         here = list(walk_scope(nodes, classes=True))
@@ -52,7 +54,7 @@ def tampering(placement: Placement) -> Iterator[Offence]:
             if reading.is_snippets(node):
                 continue
             if isinstance(node, Function):
-                pending.append(([*node.body], _without(names, node.args) | reading.first_parameter(node)))
+                pending.append(([*node.body], reading.inside(node, names)))
             elif isinstance(node, ast.Lambda):
                 pending.append(([node.body], _without(names, node.args)))
             for setting in reading.settings.of(node):
@@ -68,6 +70,9 @@ class _Reading:
         self.settings = Settings(placement.tree)
         self._placement = placement
         self._classes = kept_classes(placement)
+        self._named = {name: _Meant(kept) for name, kept in self._classes.items()}
+        self._selves = Selves(placement.tree, self.is_snippets)
+        self._known_of_self: dict[ast.ClassDef | None, _Names] = {}
         self._own = own_names(placement.tree)
         declarations = (node for node in walk([placement.tree]) if isinstance(node, ast.Global | ast.Nonlocal))
         self._declared = frozenset(name for node in declarations for name in node.names)
@@ -78,18 +83,32 @@ class _Reading:
             if isinstance(node, ast.ImportFrom) and node.module in MODULE
             for alias in node.names
         }
+        self.everywhere = self._named | self._of_self(None)
+        """What names mean in the whole program: the classes, and what `self.x` is outside of all classes."""
 
-    def everywhere(self) -> _Names:
-        """Return what names mean in the whole program: the classes, and what `self.x` is where only `C(...)` is."""
-        names = {name: _Meant(kept) for name, kept in self._classes.items()}
-        set_on_self: dict[str, list[_Meant | None]] = {}
-        outside = (node for node in walk([self._placement.tree]) if not self.is_snippets(node))
-        for node in outside:
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_name(node.value, "self"):
-                set_on_self.setdefault(f"self.{node.attr}", []).append(self._given(node, names))
-        return names | _certain(set_on_self)
+    def inside(self, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: _Names) -> _Names:
+        """Return what the names from outside, and `self`, mean in a function."""
+        names = _without(outer, function.args)
+        owner = self._selves.class_of(function)
+        if owner is not None:
+            names = {name: meant for name, meant in names.items() if not name.startswith(_OF_SELF)}
+            names |= self._of_self(owner)
+        return names | self._first_parameter(function)
 
-    def first_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Names:
+    def _of_self(self, owner: ast.ClassDef | None) -> _Names:
+        if owner not in self._known_of_self:
+            found = {
+                name: [self._given(node, self._named) for node in nodes]
+                for name, nodes in self._selves.set_in(owner).items()
+            }
+            self._known_of_self[owner] = {
+                f"{_OF_SELF}{name}": meant
+                for name, meant in _certain(found).items()
+                if not meant.part or name not in self._selves.set_on_others
+            }
+        return self._known_of_self[owner]
+
+    def _first_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Names:
         """Return what `self` means in a method of the class that the snippet stands in."""
         owner, arguments = self._placement.owner, [*function.args.posonlyargs, *function.args.args]
         decorators = {last_name(node) for node in function.decorator_list}
@@ -165,8 +184,8 @@ class _Reading:
         return _Meant(called.kept, is_object=True) if called is not None and called.is_class else None
 
     def _part_of(self, value: ast.expr, name: str, names: _Names, left: int) -> _Meant | None:
-        if _is_name(value, "self") and f"self.{name}" in names:
-            return names[f"self.{name}"]
+        if isinstance(value, ast.Name) and value.id in SELF and f"{_OF_SELF}{name}" in names:
+            return names[f"{_OF_SELF}{name}"]
         whole = self._meant(value, names, left)
         if whole is None or whole.part:
             return names.get(name) if name in self._classes and is_own(value, self._own) else None
@@ -254,7 +273,8 @@ def _sources(tree: ast.Module) -> Mapping[str, set[object]]:
 
 def _without(names: _Names, arguments: ast.arguments) -> _Names:
     given = {node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg)}
-    return {name: meant for name, meant in names.items() if name not in given}
+    names = {name: meant for name, meant in names.items() if name not in given}
+    return {name: meant for name, meant in names.items() if not (given & SELF and name.startswith(_OF_SELF))}
 
 
 def _is_name(node: ast.expr, name: str) -> bool:

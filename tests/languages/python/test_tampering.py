@@ -9,87 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.languages.base import MalformedProgram, Program
-from agent.languages.python import PythonLanguage
-
-LANGUAGE = PythonLanguage()
-IMPORTS = (
-    "import sys\nimport unittest.mock as mock\nimport __main__ as own\n"
-    "from unittest.mock import patch, patch as swap\nfrom __main__ import C as Taken\n"
-)
-FUNCTION = "def f(x, step=0):\n    return x + step\n"
-CLASS = """
-import collections
-from collections import defaultdict
-
-made = lambda: 1
-
-class Base:
-    def near(self):
-        return 0
-
-class C(Base):
-    limit: int = 3
-    kept = None
-    names = ['a', -1]
-    told: str
-    seen = set()
-    queue = collections.deque()
-    groups = defaultdict(list)
-    given, also = {}, made()
-    twice = 1
-    twice = 2
-    grown = []
-    grown += [1]
-
-    class Inner:
-        def deep(self):
-            return 1
-
-    def __init__(self, on_end=None):
-        self.x = 1
-        self.on_end = on_end or self.on_end
-
-    def m(self):
-        return self.x
-
-    def on_end(self):
-        pass
-
-    @property
-    def size(self):
-        return self.x
-
-    @staticmethod
-    def plain():
-        return 1
-
-    if True:
-        def other(self):
-            return 2
-
-    def __helper(self):
-        return 1
-
-    __hidden = 2
-
-class _Derived(C):
-    class __Deep:
-        def __helper(self):
-            return 1
-
-    def __own(self):
-        return 1
-
-class __:
-    def __same(self):
-        return 1
-"""
-METHOD = "def m(self):\n    return self.x\n"
-STAND_IN = (
-    "class C:\n    def __init__(self, x=1):\n        self.x = x\n\n    # <candidate>\n\n"
-    "    def fake(self):\n        pass\n"
-)
+from agent.languages.base import MalformedProgram
+from tests.languages.python.parts import CLASS, FUNCTION, LANGUAGE, METHOD, STAND_IN, places, program
 
 OF_FUNCTIONS = (
     "f.__code__ = (lambda x: x + 1).__code__",
@@ -219,16 +140,6 @@ OF_OBJECTS = (
 DECORATED = ("@patch.object(C, 'm')", "@patch.multiple(C, m=max)", "@mock.patch('test_program.C.m')")
 
 
-def program(code: str, line: str = "pass", template: str = "# <candidate>\n") -> Program:
-    return LANGUAGE.insert(f"{IMPORTS}{template}\ndef test_a():\n    assert 1\n    {line}\n", LANGUAGE.inspect(code))
-
-
-def places(line: str) -> tuple[str, ...]:
-    """Write a line into a fixture, a module and a class's method."""
-    inner = line.replace("\n", "\n    ")
-    return (f"def given():\n    {inner}\n", f"{line}\n", f"class Given:\n    def setUp(self):\n        {inner}\n")
-
-
 @pytest.mark.parametrize(
     ("code", "line"),
     [
@@ -261,16 +172,6 @@ def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
         program(METHOD, line, STAND_IN)
 
 
-def test_an_object_made_for_all_cases_is_known_in_each() -> None:
-    made = "\nclass Given:\n    def setUp(self):\n        self.c = {}\n\n    def check(self):\n        self.c.m = max\n"
-    program(CLASS, template=f"# <candidate>\n{made.format('mock.Mock()')}")
-    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
-        program(CLASS, template=f"# <candidate>\n{made.format('C()')}")
-    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
-        program(CLASS, template="# <candidate>\nc = C()\ndef given():\n    c.m = max\n")
-    program(CLASS, template="# <candidate>\nc = C()\ndef given(c):\n    c.m = max\n")
-
-
 def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
     hiding = STAND_IN.replace("self.x = x", "self.x, self.m = x, max")
     with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
@@ -286,62 +187,6 @@ def test_a_private_method_has_the_name_of_the_class_that_it_stands_in() -> None:
         with pytest.raises(MalformedProgram, match=r"`C\._C__m`, which the candidate defines"):
             program(private, line, STAND_IN)
     program(private, "C._D__m = C.m = max", STAND_IN)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "C.more = 3",
-        "C.told = 'a'",
-        "C.kept = None",
-        "C.names = ['a', -1]",
-        "C.limit, other = 3, 1",
-        "[other, (C.limit, C.kept)] = 1, (3, None)",
-        "C.seen = set(); C.queue = collections.deque(); C.groups = defaultdict(list)",
-        "from collections import defaultdict; monkeypatch.setattr(C, 'groups', defaultdict(list))",
-        "C.given, C.also = {}, made()",
-        "saved = C.seen; C.seen = saved; mock.patch.object(C, 'seen', saved).start()",
-        "self.saved = C.seen; undo = lambda: setattr(C, 'seen', self.saved)",
-        "saved, other = getattr(C, 'seen'), 1; C.seen = saved",
-        "saved = C.given; saved.m = saved.limit = 1",
-        "monkeypatch.setattr(C, 'kept', None)",
-        "monkeypatch.setattr('__main__.C.kept', None)",
-        "C.__test__ = False",
-        "C._C__hidden = 2",
-        "C._Derived__own = _Derived._Derived__helper = C._C_helper = C._C__m = max",
-        "c = C(); c._C__hidden = 3; c._Derived__own = max",
-        "mock.patch.multiple(C, __abstractmethods__=set()).start()",
-        "c = C(); c.x = 3; c.size = 4; c.limit = 5; c.on_end = max; c.kept = max; del c.size",
-        "c = C(); vars(c)['x'] = 3; setattr(c, 'x', 3); mock.patch.object(c, 'x', 3).start()",
-        "c = C(); c.client.m = max; c.m.calls = 0",
-        "c = mock.Mock(); c.m = max; type(c).m = mock.PropertyMock()",
-        "c = C(); c = mock.Mock(); c.m = max",
-        "given = lambda c: setattr(c, 'm', max)",
-        "for c in [mock.Mock()]: c.m = max",
-        "fake = mock.Mock(spec=C); fake.m.return_value = 3; fake.__class__ = C",
-        "Fake = type('Fake', (), {}); Fake.m = max; Fake().m = max; setattr(Fake, 'm', max)",
-        "mock.patch('requests.C.m').start(); mock.patch('requests.get').start()",
-        "mock.patch.object(sys, 'm', create=True).start()",
-        "mock.patch.object(dict, 'm', create=True).start()",
-        "mock.patch.multiple('os', getcwd=max).start()",
-        "assert getattr(C, 'm') and vars(C)['m'] and C.__dict__.get('m') and C().__dict__ == {'m': 1}",
-        "assert C.m.__code__.co_argcount == 1 and C.__bases__ and C.__class__ is type",
-        "out = {}; out['m'] = C; out.update(m=C); out.pop('m')",
-        "sys.m = C; own.given = C",
-        "client.patch('/m', {'m': 1}); client.patch(C, name='m')",
-        "mocker.spy(C, 'm')",
-        "self.other = C(); self.other = mock.Mock(); self.other.m = max",
-    ],
-)
-def test_what_the_candidate_does_not_define_may_be_set(line: str) -> None:
-    for place in places(line):
-        program(CLASS, line, f"# <candidate>\n\n{place}")
-
-
-@pytest.mark.parametrize("line", ["f.calls = 0", "setattr(f, 'calls', 0)", "own.f.calls = 0", "f.__name__ = 'g'"])
-def test_so_may_plain_attributes_of_functions(line: str) -> None:
-    for place in places(line):
-        program(FUNCTION, line, f"# <candidate>\n\n{place}")
 
 
 def test_a_stand_in_is_the_programs_but_for_what_the_candidate_puts_into_it() -> None:
