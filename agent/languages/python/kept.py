@@ -43,6 +43,8 @@ class Kept:
     methods: frozenset[str]
     inner: Mapping[str, Kept] = field(default_factory=dict)
     whole: bool = True
+    data: frozenset[str] = frozenset()
+    """What the snippet sets itself in this class and its bases: on objects that is data like any other."""
 
     def holds(self, name: str, value: ast.expr | None) -> bool:
         """Say whether setting a name of the class to this changes it; it may be set back to what the snippet wrote.
@@ -85,10 +87,12 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     body = list(body)
     parts: dict[str, ast.expr | None] = {}
     methods: set[str] = set()
+    data: set[str] = set()
     inner: dict[str, Kept] = {}
     for base in reversed(list(bases)):
         parts |= base.parts
         methods |= base.methods
+        data |= base.data
         inner |= base.inner
     nodes = list(walk_scope(body))
     only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
@@ -97,7 +101,8 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     written = {target.id: value for target, value in values(nodes).items() if isinstance(target, ast.Name)}
     given = {name: written.get(name) if count == 1 else None for name, count in times.items()}
     parts |= given | {_mangled(path, name): value for name, value in given.items()}
-    assigned = {name for name, node in own if not isinstance(node, Function)} | _set_on_objects(body)
+    own_data = _set_on_objects(body)
+    assigned = {name for name, node in own if not isinstance(node, Function)} | own_data
     defined = [node for _, node in own if isinstance(node, Function)]
     methods -= {name for name, _ in own}
     methods |= {
@@ -105,8 +110,9 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     }
     methods -= assigned
     methods |= {_mangled(path, name) for name in methods.intersection(given)}
+    data |= own_data | {_mangled(path, name) for name in own_data}
     inner |= {_mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
-    return Kept(path, parts, frozenset(methods), inner, whole)
+    return Kept(path, parts, frozenset(methods - data), inner, whole, frozenset(data))
 
 
 def _mangled(path: str, name: str) -> str:
@@ -116,7 +122,7 @@ def _mangled(path: str, name: str) -> str:
 
 
 def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:
-    """Return the attributes that the snippet itself sets somewhere: on objects they are data like any other."""
+    """Return the attributes that the snippet itself sets somewhere in here."""
     return {node.attr for node in walk(body) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
 

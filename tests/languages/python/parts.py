@@ -74,6 +74,21 @@ class _Derived(C):
     def __own(self):
         return 1
 
+class Calling:
+    def __init__(self, on_end=None):
+        if on_end:
+            self.on_end = self.__done = on_end
+
+    def __done(self):
+        pass
+
+class Called(Calling):
+    def on_end(self):
+        return 1
+
+    def __done(self):
+        return 1
+
 class __:
     def __same(self):
         return 1

@@ -126,6 +126,8 @@ OF_OBJECTS = (
     "c = C(); c.__class__ = dict",
     "c = C(); c._C__helper = max",
     "c = _Derived(); c._C__helper = max",
+    "c = Called(); c._Called__done = max",
+    "Called.on_end = max",
     "c = _Derived(); mock.patch.object(c, '_Derived__own').start()",
     "c = C(); setattr(c, 'm', max)",
     "c = C(); object.__setattr__(c, 'm', max)",
