@@ -10,6 +10,7 @@ from agent.languages.python.tree import last_name, walk
 
 _ATTRIBUTE_SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__", "object", "patch", "multiple"})
 _ITEM_SETTERS = frozenset({"__setitem__", "__delitem__", "setitem", "delitem", "update", "setdefault", "pop", "dict"})
+_MAPPINGS = frozenset({"Counter", "MutableMapping", "OrderedDict", "UserDict", "defaultdict", "dict", "type"})
 _TARGETS = ("target", "obj")
 _NAMES = ("attribute", "name")
 _VALUES = ("new", "value")
@@ -72,7 +73,9 @@ def _attributes(call: ast.Call, how: str) -> Iterator[Setting]:
 
 
 def _items(call: ast.Call, func: ast.Attribute) -> Iterator[Setting]:
-    for part in (func.value, *call.args[:1]):
+    # `d.update(vars(c), m=1)` reads its argument, `dict.update(vars(c), m=1)` changes it
+    is_bound = func.attr == "update" and len(call.args) < 2 and last_name(func.value) not in _MAPPINGS
+    for part in [func.value] if is_bound else [func.value, *call.args[:1]]:
         receiver = _whose_namespace(part)
         if receiver is not None:
             names = [name for argument in call.args for name in _text(argument)]

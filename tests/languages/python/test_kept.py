@@ -27,6 +27,7 @@ from tests.languages.python.parts import CLASS, FUNCTION, places, program
         "monkeypatch.setattr('__main__.C.kept', None)",
         "C.__test__ = False",
         "c = Called(); c.on_end = max; c._Calling__done = max; mock.patch.object(c, 'on_end').start()",
+        "c = C(); out = {}; out.update(c.__dict__, m=1); out.update(vars(C), **{'m': 1}); out.update(vars(c)).pop('m')",
         "C._C__hidden = 2",
         "C._Derived__own = _Derived._Derived__helper = C._C_helper = C._C__m = max",
         "c = C(); c._C__hidden = 3; c._Derived__own = max",
