@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.languages.python.insertion import Placement
 from agent.languages.python.setting import values
@@ -45,6 +45,8 @@ class Kept:
     whole: bool = True
     data: frozenset[str] = frozenset()
     """What the snippet sets itself in this class and its bases: on objects that is data like any other."""
+    enters_itself: bool = False
+    """Whether `with` gives the object itself."""
 
     def holds(self, name: str, value: ast.expr | None) -> bool:
         """Say whether setting a name of the class to this changes it; it may be set back to what the snippet wrote.
@@ -65,6 +67,7 @@ def kept_classes(placement: Placement) -> Mapping[str, Kept]:
         return _classes(placement.statements)
     inside = [node for node in walk([placement.tree]) if isinstance(node, ast.ClassDef) and _is_around(node, owner)]
     kept = _kept(owner.name, placement.statements, whole=False)
+    kept = replace(kept, enters_itself=_enters_itself(owner.body))
     for node in sorted(inside, key=lambda node: node.lineno, reverse=True):
         kept = Kept(node.name, {}, frozenset(), {kept.path: kept}, whole=False)
     return {kept.path: kept}
@@ -89,7 +92,8 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     methods: set[str] = set()
     data: set[str] = set()
     inner: dict[str, Kept] = {}
-    for base in reversed(list(bases)):
+    bases = list(bases)
+    for base in reversed(bases):
         parts |= base.parts
         methods |= base.methods
         data |= base.data
@@ -98,7 +102,8 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
     own = [(name, node) for node in nodes if node not in only_told for name in bindings(node)]
     times = Counter(name for name, _ in own)
-    written = {target.id: value for target, value in values(nodes).items() if isinstance(target, ast.Name)}
+    assignments = values(node for node in nodes if getattr(node, "target", None) not in only_told)
+    written = {target.id: value for target, value in assignments.items() if isinstance(target, ast.Name)}
     given = {name: written.get(name) if count == 1 else None for name, count in times.items()}
     parts |= given | {_mangled(path, name): value for name, value in given.items()}
     own_data = _set_on_objects(body)
@@ -112,13 +117,23 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     methods |= {_mangled(path, name) for name in methods.intersection(given)}
     data |= own_data | {_mangled(path, name) for name in own_data}
     inner |= {_mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
-    return Kept(path, parts, frozenset(methods - data), inner, whole, frozenset(data))
+    enters = _enters_itself(body) or any(base.enters_itself for base in bases if "__enter__" not in times)
+    return Kept(path, parts, frozenset(methods - data), inner, whole, frozenset(data), enters)
 
 
 def _mangled(path: str, name: str) -> str:
     """Return what a name in the body of the class at this path is called outside of it."""
     owner = path.rpartition(".")[2].lstrip("_")
     return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name
+
+
+def _enters_itself(body: Iterable[ast.stmt]) -> bool:
+    entering = [node for node in body if isinstance(node, Function) and node.name in ("__enter__", "__aenter__")]
+    ends = [(node, part) for node in entering for part in walk_scope(node.body) if isinstance(part, ast.Return)]
+    return bool(ends) and all(
+        isinstance(end.value, ast.Name) and end.value.id in {arg.arg for arg in node.args.args[:1]}
+        for node, end in ends
+    )
 
 
 def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:

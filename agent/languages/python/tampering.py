@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from agent.languages.python.insertion import Placement
 from agent.languages.python.kept import Kept, kept_classes
 from agent.languages.python.selves import SELF, Selves
 from agent.languages.python.setting import Setting, Settings
-from agent.languages.python.shadowing import MODULE, Offence, is_own, own_names
+from agent.languages.python.shadowing import MODULE, Offence, is_own, own_names, sources
 from agent.languages.python.tree import Function, bindings, is_within, last_name, walk, walk_scope
 
 BEHAVIOUR = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__bases__", "cell_contents"})
@@ -19,6 +21,7 @@ BEHAVIOUR = frozenset({"__code__", "__defaults__", "__kwdefaults__", "__bases__"
 
 _DEEPEST = 20
 _OF_SELF = "self."
+_GAP = re.compile(r"%s|\{\d*\}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class _Meant:
         return not self.is_object and not self.part
 
 
+_NOTHING = _Meant(Kept("", {}, frozenset()))
+"""What a name means that is deleted or given None: of the objects that it is given elsewhere, this takes nothing."""
+
 _Names = dict[str, _Meant]
 
 
@@ -42,7 +48,7 @@ def tampering(placement: Placement) -> Iterator[Offence]:
     """Yield what is set or deleted of the candidate, and the lines; the snippet's own lines never offend.
 
     It is seen where the class is reached by its name, an alias of it, or an object that the same function, or `self`,
-    was given as `C(...)`. Computed names, and objects that come from elsewhere, are not.
+    was given as `C(...)`. Computed names, and objects that come from elsewhere, are not; SECURITY.md lists them.
     """
     reading = _Reading(placement)
     pending: list[tuple[list[ast.AST], _Names]] = [([*placement.tree.body], reading.everywhere)]
@@ -76,7 +82,7 @@ class _Reading:
         self._own = own_names(placement.tree)
         declarations = (node for node in walk([placement.tree]) if isinstance(node, ast.Global | ast.Nonlocal))
         self._declared = frozenset(name for node in declarations for name in node.names)
-        self._sources = _sources(placement.tree)
+        self._sources = sources(placement.tree)
         self._imported = {
             alias: alias.name
             for node in walk([placement.tree])
@@ -127,7 +133,7 @@ class _Reading:
                 if name not in self._classes:
                     meant = self._given(node, names)
                     found.setdefault(name, []).append(meant)
-                    names |= {name: meant} if meant is not None else {}
+                    names |= {name: meant} if meant is not None and meant is not _NOTHING else {}
         for name in self._declared.intersection(found):  # elsewhere it may be bound to something else
             found[name] = [meant for meant in found[name] if meant is None or not meant.part]
         return {name: meant for name, meant in names.items() if name not in found} | _certain(found)
@@ -166,7 +172,13 @@ class _Reading:
     def _given(self, node: ast.AST, names: _Names) -> _Meant | None:
         if isinstance(node, ast.alias):
             return names.get(self._imported.get(node, ""))
-        return self._meant(self.settings.values.get(node), names)
+        if isinstance(getattr(node, "ctx", None), ast.Del):
+            return _NOTHING
+        entered = self._meant(self.settings.entered.get(node), names)
+        if entered is not None:
+            return entered if entered.is_object and entered.kept.enters_itself else None
+        value = self.settings.values.get(node)
+        return _NOTHING if _is_none(value) else self._meant(value, names)
 
     def _meant(self, node: ast.expr | None, names: _Names, left: int = _DEEPEST) -> _Meant | None:
         if not left or node is None:
@@ -177,6 +189,11 @@ class _Reading:
             return self._meant(node.value, names, left - 1)
         if isinstance(node, ast.Call) and _is_name(node.func, "type") and len(node.args) == 1:
             return _class_of(self._meant(node.args[0], names, left - 1))
+        if isinstance(node, ast.IfExp | ast.BoolOp):
+            choices = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+            choices = choices[-1:] if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else choices
+            found = [_NOTHING if _is_none(each) else self._meant(each, names, left - 1) for each in choices]
+            return _certain({"": found}).get("")
         part = _part(node)
         if part is not None:
             return self._part_of(*part, names, left - 1)
@@ -207,6 +224,13 @@ class _Reading:
                 pending.extend(reversed(part.values))
             elif isinstance(part, ast.FormattedValue):
                 pending.append(part.value)
+            elif isinstance(part, ast.Name) and part.id in self.settings.texts:
+                pending.append(self.settings.texts[part.id])
+            elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
+                given = part.right.elts if isinstance(part.right, ast.Tuple) else [part.right]
+                pending.extend(reversed(_filled(part.left, given)))
+            elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "format":
+                pending.extend(reversed(_filled(part.func.value, part.args)))
             elif isinstance(part, ast.BinOp):
                 pending.extend((part.right, part.left))
             elif isinstance(part, ast.Attribute) and part.attr in ("__name__", "__qualname__"):
@@ -248,27 +272,22 @@ def _certain(found: Mapping[str, list[_Meant | None]]) -> dict[str, _Meant]:
     """Return the names that are some class at all, or never anything but objects of one, or one and the same part."""
     certain: dict[str, _Meant] = {}
     for name, all_meant in found.items():
-        meant = [each for each in all_meant if each is not None]
+        meant = [each for each in all_meant if each is not None and each is not _NOTHING]
         classes = [each for each in meant if each.is_class]
-        is_one = all(each.is_object for each in meant) or all(each == meant[0] for each in meant)
-        if classes or (meant and len(meant) == len(all_meant) and is_one):
+        is_one = all(each.is_object for each in meant) or all(each == meant[0] for each in all_meant)
+        if classes or (meant and None not in all_meant and is_one):
             certain[name] = (classes or meant)[0]
     return certain
 
 
-def _sources(tree: ast.Module) -> Mapping[str, set[object]]:
-    """Return where each name comes from: a module from which it is imported, any number of times, or a statement."""
-    found: dict[str, set[object]] = {}
-    for node in walk([tree]):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            module = node.module if isinstance(node, ast.ImportFrom) else None
-            for alias in node.names:
-                for name in bindings(alias):
-                    found.setdefault(name, set()).add((module, alias.name if alias.asname or module else name))
-        elif not isinstance(node, ast.alias):
-            for name in bindings(node):
-                found.setdefault(name, set()).add(node)
-    return found
+def _filled(text: ast.expr, given: Iterable[ast.expr]) -> list[ast.expr]:
+    """Return the parts of a text whose `%s` and `{}` are given these."""
+    pieces = _GAP.split(text.value) if isinstance(text, ast.Constant) and isinstance(text.value, str) else []
+    return [part for pair in zip_longest(map(ast.Constant, pieces), given) for part in pair if part is not None]
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _without(names: _Names, arguments: ast.arguments) -> _Names:

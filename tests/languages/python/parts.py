@@ -89,6 +89,20 @@ class Called(Calling):
     def __done(self):
         return 1
 
+class Entered:
+    def __enter__(self):
+        return self
+
+    def m(self):
+        return 1
+
+class Lent(Entered):
+    def __enter__(self):
+        return self.given
+
+class Kept(Entered):
+    pass
+
 class __:
     def __same(self):
         return 1

@@ -54,6 +54,11 @@ def test_the_self_of_another_class_is_another_one(other: str) -> None:
         "class Other(First):\n    def check(self):\n        def inner():\n            self.c.m = max\n",
         "class Other:\n    @classmethod\n    def setUpClass(cls):\n        cls.c = C()\n\n"
         "    def check(self):\n        self.c.m = max\n",
+        "class Other:\n    c = None\n\n    def setUp(self):\n        self.c = C()\n\n"
+        "    def tearDown(self):\n        self.c = None\n        del self.c\n\n"
+        "    def check(self):\n        self.c.m = max\n",
+        "class Other:\n    c: object\n\n    def setUp(self):\n        self.c, self.want = C(), 7\n\n"
+        "    def check(self):\n        self.c.m = max\n",
         "class Other:\n    c = C()\n\n    def check(self):\n        self.c.m = max\n",
         "class Other:\n    c = C()\n\n    @classmethod\n    def check(cls):\n        cls.c.m = max\n",
     ],

@@ -117,6 +117,14 @@ OF_CLASSES = (
     "mock.patch(__name__ + '.C.m').start()",
     "mock.patch(f'{C.__module__}.{C.__qualname__}.m').start()",
     "monkeypatch.setattr('__main__.C.m', max)",
+    "mock.patch('{}.C.m'.format(__name__)).start()",
+    "mock.patch('{0}.{1}.m'.format(__name__, C.__name__)).start()",
+    "mock.patch('%s.C.m' % __name__).start()",
+    "mock.patch('%s.%s.m' % (C.__module__, C.__qualname__)).start()",
+    "where = '__main__.C.m'; mock.patch(where).start()",
+    "where = '__main__.C'; mock.patch(where + '.m').start()",
+    "where = '__main__.C'; mock.patch.multiple(where, m=max).start()",
+    "where: str = 'test_program.C.m'; monkeypatch.setattr(f'{where}', max)",
 )
 OF_OBJECTS = (
     "C().m = max",
@@ -143,7 +151,15 @@ OF_OBJECTS = (
     "c = C(); monkeypatch.setitem(vars(c), 'm', max)",
     "c = C(); mock.patch.object(c, 'm').start()",
     "self.c = C(); self.c.m = max",
+    "self.c = None; self.c = C(); self.c.m = max; del self.c",
+    "c = None; c = C(); c.m = max; del c",
+    "c: object; c = C(); c.m = max",
+    "c = C() if C else None; c.m = max",
+    "c = None or C(); c.m = max",
+    "(C() if C else C()).m = max",
+    "c, want = C(), 7; c.m = max",
 )
+OF_ENTERED = ("with Entered() as c: c.m = max", "with Kept() as c, Lent() as d: c.m = max")
 DECORATED = ("@patch.object(C, 'm')", "@patch.multiple(C, m=max)", "@mock.patch('test_program.C.m')")
 
 
@@ -151,7 +167,7 @@ DECORATED = ("@patch.object(C, 'm')", "@patch.multiple(C, m=max)", "@mock.patch(
     ("code", "line"),
     [
         *((FUNCTION, line) for line in OF_FUNCTIONS),
-        *((CLASS, line) for line in (*OF_CLASSES, *OF_OBJECTS)),
+        *((CLASS, line) for line in (*OF_CLASSES, *OF_OBJECTS, *OF_ENTERED)),
     ],
 )
 def test_nothing_may_be_put_in_the_place_of_a_part(code: str, line: str) -> None:
@@ -177,6 +193,16 @@ def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
     program(METHOD, template=STAND_IN)
     with pytest.raises(MalformedProgram, match="must be tested as it is"):
         program(METHOD, line, STAND_IN)
+
+
+def test_a_stand_in_that_enters_itself_is_known_under_with() -> None:
+    for given in ("self", "self.given"):
+        around = STAND_IN.replace("    def fake", f"    def __enter__(self):\n        return {given}\n\n    def fake")
+        if given == "self":
+            with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+                program(METHOD, "with C() as c: c.m = max", around)
+        else:
+            program(METHOD, "with C() as c: c.m = max", around)
 
 
 def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
