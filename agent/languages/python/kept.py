@@ -105,7 +105,7 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     assignments = values(node for node in nodes if getattr(node, "target", None) not in only_told)
     written = {target.id: value for target, value in assignments.items() if isinstance(target, ast.Name)}
     given = {name: written.get(name) if count == 1 else None for name, count in times.items()}
-    parts |= given | {_mangled(path, name): value for name, value in given.items()}
+    parts |= given | {mangled(path, name): value for name, value in given.items()}
     own_data = _set_on_objects(body)
     assigned = {name for name, node in own if not isinstance(node, Function)} | own_data
     defined = [node for _, node in own if isinstance(node, Function)]
@@ -114,14 +114,14 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
         node.name for node in defined if all(last_name(part) in _LEAVE_A_METHOD for part in node.decorator_list)
     }
     methods -= assigned
-    methods |= {_mangled(path, name) for name in methods.intersection(given)}
-    data |= own_data | {_mangled(path, name) for name in own_data}
-    inner |= {_mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
+    methods |= {mangled(path, name) for name in methods.intersection(given)}
+    data |= own_data | {mangled(path, name) for name in own_data}
+    inner |= {mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
     enters = _enters_itself(body) or any(base.enters_itself for base in bases if "__enter__" not in times)
     return Kept(path, parts, frozenset(methods - data), inner, whole, frozenset(data), enters)
 
 
-def _mangled(path: str, name: str) -> str:
+def mangled(path: str, name: str) -> str:
     """Return what a name in the body of the class at this path is called outside of it."""
     owner = path.rpartition(".")[2].lstrip("_")
     return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name

@@ -36,7 +36,7 @@ class Settings:
     def __init__(self, tree: ast.Module) -> None:
         self.values = values(walk([tree]))
         """What is assigned to each single target."""
-        self.entered = {
+        self.entered: Mapping[ast.AST, ast.expr] = {
             node.optional_vars: node.context_expr
             for node in walk([tree])
             if isinstance(node, ast.withitem) and node.optional_vars is not None

@@ -196,13 +196,10 @@ def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
 
 
 def test_a_stand_in_that_enters_itself_is_known_under_with() -> None:
-    for given in ("self", "self.given"):
-        around = STAND_IN.replace("    def fake", f"    def __enter__(self):\n        return {given}\n\n    def fake")
-        if given == "self":
-            with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
-                program(METHOD, "with C() as c: c.m = max", around)
-        else:
-            program(METHOD, "with C() as c: c.m = max", around)
+    around = STAND_IN.replace("    def fake", "    def __enter__(self):\n        return self\n\n    def fake")
+    program(METHOD, "with C() as c: c.m = max", around.replace("return self", "return self.given"))
+    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
+        program(METHOD, "with C() as c: c.m = max", around)
 
 
 def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
@@ -219,6 +216,9 @@ def test_a_private_method_has_the_name_of_the_class_that_it_stands_in() -> None:
     for line in ("C._C__m = max", "c = C(); c._C__m = max", "patch.object(C, '_C__m').start()"):
         with pytest.raises(MalformedProgram, match=r"`C\._C__m`, which the candidate defines"):
             program(private, line, STAND_IN)
+    for line in ("    _C__m = max\n", "class D(C):\n    def _C__m(self):\n        pass\n"):
+        with pytest.raises(MalformedProgram, match="`_C__m`, which the candidate defines"):
+            program(private, template=STAND_IN + line)
     program(private, "C._D__m = C.m = max", STAND_IN)
 
 
