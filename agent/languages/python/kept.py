@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.languages.python.insertion import Placement
+from agent.languages.python.setting import values
 from agent.languages.python.tree import Function, bindings, last_name, same_tree, walk, walk_scope
 
 _LEAVE_A_METHOD = frozenset(
@@ -25,6 +27,7 @@ _TELL_NO_BEHAVIOUR = frozenset(
 )
 """Special names that programs set on classes with good reason, to make an abstract one or to leave it to no runner."""
 
+_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.keyword)
 _LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
 
 
@@ -40,14 +43,21 @@ class Kept:
     methods: frozenset[str]
     inner: Mapping[str, Kept] = field(default_factory=dict)
     whole: bool = True
+    data: frozenset[str] = frozenset()
+    """What the snippet sets itself in this class and its bases: on objects that is data like any other."""
+    enters_itself: bool = False
+    """Whether `with` gives the object itself."""
 
     def holds(self, name: str, value: ast.expr | None) -> bool:
-        """Say whether setting a name of the class to this changes it; a literal may be set back to what it was."""
+        """Say whether setting a name of the class to this changes it; it may be set back to what the snippet wrote.
+
+        That is a literal, or a call such as `set()` and `defaultdict(list)`, whose names must mean what they meant.
+        """
         if name not in self.parts:
             is_special = name.startswith("__") and name.endswith("__")
             return name == "__class__" or (self.whole and is_special and name not in _TELL_NO_BEHAVIOUR)
         was = self.parts[name]
-        return value is None or was is None or not _is_literal(was) or not same_tree(was, value)
+        return value is None or was is None or not _can_be_written_again(was) or not same_tree(was, value)
 
 
 def kept_classes(placement: Placement) -> Mapping[str, Kept]:
@@ -57,6 +67,7 @@ def kept_classes(placement: Placement) -> Mapping[str, Kept]:
         return _classes(placement.statements)
     inside = [node for node in walk([placement.tree]) if isinstance(node, ast.ClassDef) and _is_around(node, owner)]
     kept = _kept(owner.name, placement.statements, whole=False)
+    kept = replace(kept, enters_itself=_enters_itself(owner.body))
     for node in sorted(inside, key=lambda node: node.lineno, reverse=True):
         kept = Kept(node.name, {}, frozenset(), {kept.path: kept}, whole=False)
     return {kept.path: kept}
@@ -79,33 +90,59 @@ def _kept(path: str, body: Iterable[ast.stmt], bases: Iterable[Kept] = (), *, wh
     body = list(body)
     parts: dict[str, ast.expr | None] = {}
     methods: set[str] = set()
+    data: set[str] = set()
     inner: dict[str, Kept] = {}
-    for base in reversed(list(bases)):
+    bases = list(bases)
+    for base in reversed(bases):
         parts |= base.parts
         methods |= base.methods
+        data |= base.data
         inner |= base.inner
     nodes = list(walk_scope(body))
     only_told = {node.target for node in nodes if isinstance(node, ast.AnnAssign) and node.value is None}
     own = [(name, node) for node in nodes if node not in only_told for name in bindings(node)]
-    parts |= {name: None for name, _ in own}
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            parts |= {target.id: node.value for target in targets if isinstance(target, ast.Name) and node.value}
-    assigned = {name for name, node in own if not isinstance(node, Function)} | _set_on_objects(body)
+    times = Counter(name for name, _ in own)
+    assignments = values(node for node in nodes if getattr(node, "target", None) not in only_told)
+    written = {target.id: value for target, value in assignments.items() if isinstance(target, ast.Name)}
+    given = {name: written.get(name) if count == 1 else None for name, count in times.items()}
+    parts |= given | {mangled(path, name): value for name, value in given.items()}
+    own_data = _set_on_objects(body)
+    assigned = {name for name, node in own if not isinstance(node, Function)} | own_data
     defined = [node for _, node in own if isinstance(node, Function)]
     methods -= {name for name, _ in own}
     methods |= {
         node.name for node in defined if all(last_name(part) in _LEAVE_A_METHOD for part in node.decorator_list)
     }
-    inner |= _classes(body, f"{path}.")
-    return Kept(path, parts, frozenset(methods - assigned), inner, whole)
+    methods -= assigned
+    methods |= {mangled(path, name) for name in methods.intersection(given)}
+    data |= own_data | {mangled(path, name) for name in own_data}
+    inner |= {mangled(path, name): kept for name, kept in _classes(body, f"{path}.").items()}
+    enters = _enters_itself(body) or any(base.enters_itself for base in bases if "__enter__" not in times)
+    return Kept(path, parts, frozenset(methods - data), inner, whole, frozenset(data), enters)
+
+
+def mangled(path: str, name: str) -> str:
+    """Return what a name in the body of the class at this path is called outside of it."""
+    owner = path.rpartition(".")[2].lstrip("_")
+    return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name
+
+
+def _enters_itself(body: Iterable[ast.stmt]) -> bool:
+    entering = [node for node in body if isinstance(node, Function) and node.name in ("__enter__", "__aenter__")]
+    ends = [(node, part) for node in entering for part in walk_scope(node.body) if isinstance(part, ast.Return)]
+    return bool(ends) and all(
+        isinstance(end.value, ast.Name) and end.value.id in {arg.arg for arg in node.args.args[:1]}
+        for node, end in ends
+    )
 
 
 def _set_on_objects(body: Iterable[ast.stmt]) -> set[str]:
-    """Return the attributes that the snippet itself sets somewhere: on objects they are data like any other."""
+    """Return the attributes that the snippet itself sets somewhere in here."""
     return {node.attr for node in walk(body) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
 
-def _is_literal(node: ast.expr) -> bool:
-    return all(isinstance(part, _LITERAL) for part in ast.walk(node))
+def _can_be_written_again(node: ast.expr) -> bool:
+    parts = list(ast.walk(node))
+    return all(isinstance(part, _LITERAL) for part in parts) or (
+        isinstance(node, ast.Call) and all(isinstance(part, _LITERAL + _PLAIN) for part in parts)
+    )

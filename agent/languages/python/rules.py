@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement
+from agent.languages.python.kept import mangled
 from agent.languages.python.shadowing import replacements, shadows
 from agent.languages.python.tampering import BEHAVIOUR, tampering
 from agent.languages.python.tree import Definition, Function, bindings, is_within, walk, walk_scope
@@ -21,6 +22,8 @@ def check_candidate_is_kept(placement: Placement) -> None:
         MalformedProgram: the program does so; names what and where.
     """
     defined = _defined(placement.statements)
+    if isinstance(placement.owner, ast.ClassDef):
+        defined |= {mangled(placement.owner.name, name) for name in defined}
     assigned = {
         name
         for node in walk_scope(placement.statements)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.languages.python.tree import last_name, walk
+from agent.languages.python.tree import bindings, last_name, walk
 
 _ATTRIBUTE_SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__", "object", "patch", "multiple"})
 _ITEM_SETTERS = frozenset({"__setitem__", "__delitem__", "setitem", "delitem", "update", "setdefault", "pop", "dict"})
+_MAPPINGS = frozenset({"Counter", "MutableMapping", "OrderedDict", "UserDict", "defaultdict", "dict", "type"})
 _TARGETS = ("target", "obj")
 _NAMES = ("attribute", "name")
 _VALUES = ("new", "value")
@@ -32,8 +34,16 @@ class Settings:
     """Finds the settings of one program."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.values = _values(tree)
+        self.values = values(walk([tree]))
         """What is assigned to each single target."""
+        self.entered: Mapping[ast.AST, ast.expr] = {
+            node.optional_vars: node.context_expr
+            for node in walk([tree])
+            if isinstance(node, ast.withitem) and node.optional_vars is not None
+        }
+        """Whose `__enter__` gives each target its value."""
+        self.texts = _texts(tree, self.values)
+        """The texts of names that never have another value."""
         self._renamed = _renamed(tree)
 
     def of(self, node: ast.AST) -> Iterator[Setting]:
@@ -48,19 +58,21 @@ class Settings:
             how = last_name(node.func)
             how = self._renamed.get(how, how) if isinstance(node.func, ast.Name) else how
             if how in _ATTRIBUTE_SETTERS:
-                yield from _attributes(node, how)
+                yield from _attributes(node, how, self.texts)
             elif how in _ITEM_SETTERS and isinstance(node.func, ast.Attribute):
                 yield from _items(node, node.func)
 
 
-def _attributes(call: ast.Call, how: str) -> Iterator[Setting]:
+def _attributes(call: ast.Call, how: str, texts: Mapping[str, ast.Constant]) -> Iterator[Setting]:
     given: list[ast.expr | None] = [*call.args, None, None, None]
     first, name, value = given[0] or _keyword(call, _TARGETS), given[1], given[2]
     if how.startswith("__") and isinstance(call.func, ast.Attribute) and isinstance(first, ast.Constant):
         first, name, value = call.func.value, first, name  # `C.__setattr__("m", x)`; of `object` it has one more
     if first is None:
         return
-    is_text = isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp)
+    first = texts.get(first.id, first) if isinstance(first, ast.Name) else first
+    is_format = isinstance(first, ast.Call) and last_name(first) == "format"
+    is_text = is_format or isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp)
     if how == "multiple":
         names = _keywords(call)
         yield from (Setting(None if is_text else first, *each, path=first if is_text else None) for each in names)
@@ -72,7 +84,9 @@ def _attributes(call: ast.Call, how: str) -> Iterator[Setting]:
 
 
 def _items(call: ast.Call, func: ast.Attribute) -> Iterator[Setting]:
-    for part in (func.value, *call.args[:1]):
+    # `d.update(vars(c), m=1)` reads its argument, `dict.update(vars(c), m=1)` changes it
+    is_bound = func.attr == "update" and len(call.args) < 2 and last_name(func.value) not in _MAPPINGS
+    for part in [func.value] if is_bound else [func.value, *call.args[:1]]:
         receiver = _whose_namespace(part)
         if receiver is not None:
             names = [name for argument in call.args for name in _text(argument)]
@@ -110,14 +124,34 @@ def _text(node: ast.expr | None) -> Iterator[str]:
         yield node.value
 
 
-def _values(tree: ast.Module) -> Mapping[ast.AST, ast.expr]:
+def values(nodes: Iterable[ast.AST]) -> Mapping[ast.AST, ast.expr]:
+    """Return what these nodes assign to each single target; None where they only tell its type."""
     found: dict[ast.AST, ast.expr] = {}
-    for node in walk([tree]):
+    for node in nodes:
         if isinstance(node, ast.Assign):
-            found.update(dict.fromkeys(node.targets, node.value))
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            found[node.target] = node.value
+            found.update(pair for target in node.targets for pair in _pairs(target, node.value))
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
+            found[node.target] = node.value or ast.Constant(None)
     return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield single targets and their values: those of `a, b = 1, 2` too, as far as they stand side by side."""
+    pending = [(target, value)]
+    while pending:
+        target, value = pending.pop()
+        yield target, value
+        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+            is_plain = not any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts))
+            if is_plain and len(target.elts) == len(value.elts):
+                pending.extend(zip(target.elts, value.elts, strict=True))
+
+
+def _texts(tree: ast.Module, given: Mapping[ast.AST, ast.expr]) -> Mapping[str, ast.Constant]:
+    times = Counter(name for node in walk([tree]) for name in bindings(node))
+    named = ((node.id, value) for node, value in given.items() if isinstance(node, ast.Name))
+    texts = {name: value for name, value in named if isinstance(value, ast.Constant) and isinstance(value.value, str)}
+    return {name: value for name, value in texts.items() if times[name] == 1}
 
 
 def _renamed(tree: ast.Module) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from agent.languages.python.tree import Function, bindings, last_name, walk, walk_scope
 
@@ -74,6 +74,21 @@ def own_names(tree: ast.Module) -> frozenset[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return frozenset(found)
+
+
+def sources(tree: ast.Module) -> Mapping[str, set[object]]:
+    """Return where each name comes from: a module from which it is imported, any number of times, or a statement."""
+    found: dict[str, set[object]] = {}
+    for node in walk([tree]):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            for alias in node.names:
+                for name in bindings(alias):
+                    found.setdefault(name, set()).add((module, alias.name if alias.asname or module else name))
+        elif not isinstance(node, ast.alias):
+            for name in bindings(node):
+                found.setdefault(name, set()).add(node)
+    return found
 
 
 def is_own(node: ast.expr, aliases: Collection[str]) -> bool:

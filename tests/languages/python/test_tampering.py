@@ -9,57 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.languages.base import MalformedProgram, Program
-from agent.languages.python import PythonLanguage
-
-LANGUAGE = PythonLanguage()
-IMPORTS = (
-    "import sys\nimport unittest.mock as mock\nimport __main__ as own\n"
-    "from unittest.mock import patch, patch as swap\nfrom __main__ import C as Taken\n"
-)
-FUNCTION = "def f(x, step=0):\n    return x + step\n"
-CLASS = """
-class Base:
-    def near(self):
-        return 0
-
-class C(Base):
-    limit: int = 3
-    kept = None
-    names = ['a', -1]
-    told: str
-
-    class Inner:
-        def deep(self):
-            return 1
-
-    def __init__(self, on_end=None):
-        self.x = 1
-        self.on_end = on_end or self.on_end
-
-    def m(self):
-        return self.x
-
-    def on_end(self):
-        pass
-
-    @property
-    def size(self):
-        return self.x
-
-    @staticmethod
-    def plain():
-        return 1
-
-    if True:
-        def other(self):
-            return 2
-"""
-METHOD = "def m(self):\n    return self.x\n"
-STAND_IN = (
-    "class C:\n    def __init__(self, x=1):\n        self.x = x\n\n    # <candidate>\n\n"
-    "    def fake(self):\n        pass\n"
-)
+from agent.languages.base import MalformedProgram
+from tests.languages.python.parts import CLASS, FUNCTION, LANGUAGE, METHOD, STAND_IN, places, program
 
 OF_FUNCTIONS = (
     "f.__code__ = (lambda x: x + 1).__code__",
@@ -94,10 +45,33 @@ OF_CLASSES = (
     "C.other = max",
     "C.near = max",
     "C.limit = 4",
+    "C.limit, other = 4, 3",
+    "C.limit, *others = 3, 1",
+    "C.seen = {1}",
+    "C.seen = set('a')",
+    "C.seen = made()",
+    "set = made; C.seen = set()",
+    "from os import getcwd as defaultdict; C.groups = defaultdict(list)",
+    "saved = 1; saved = C.seen; C.seen = saved",
+    "saved = C.names; C.seen = saved",
+    "saved = C.seen; saved |= {1}; C.seen = saved",
+    "saved = C.seen; C.seen, saved = saved, 1",
+    "C.twice = 1",
+    "C.grown = []",
+    "saved = C.m; C.m = saved",
+    "self.saved = C.seen; self.saved = 1; C.seen = self.saved",
     "C.Inner = dict",
     "C.Inner.deep = max",
     "C().Inner.deep = max",
     "C.Inner().deep = max",
+    "C._C__helper = max",
+    "C._C__hidden = 3",
+    "_Derived._Derived__own = max",
+    "_Derived._C__helper = max",
+    "_Derived._Derived__Deep._Deep__helper = max",
+    "__.__same = max",
+    "mock.patch.object(C, '_C__helper', return_value=2).start()",
+    "mock.patch('__main__.C._C__helper').start()",
     "C.__init__ = max",
     "C.__eq__ = lambda self, other: True",
     "C.__getattribute__ = max",
@@ -143,6 +117,14 @@ OF_CLASSES = (
     "mock.patch(__name__ + '.C.m').start()",
     "mock.patch(f'{C.__module__}.{C.__qualname__}.m').start()",
     "monkeypatch.setattr('__main__.C.m', max)",
+    "mock.patch('{}.C.m'.format(__name__)).start()",
+    "mock.patch('{0}.{1}.m'.format(__name__, C.__name__)).start()",
+    "mock.patch('%s.C.m' % __name__).start()",
+    "mock.patch('%s.%s.m' % (C.__module__, C.__qualname__)).start()",
+    "where = '__main__.C.m'; mock.patch(where).start()",
+    "where = '__main__.C'; mock.patch(where + '.m').start()",
+    "where = '__main__.C'; mock.patch.multiple(where, m=max).start()",
+    "where: str = 'test_program.C.m'; monkeypatch.setattr(f'{where}', max)",
 )
 OF_OBJECTS = (
     "C().m = max",
@@ -150,6 +132,16 @@ OF_OBJECTS = (
     "c = C(); c.Inner.deep = max",
     "c: C = C(); c.plain = max",
     "c = C(); c.__class__ = dict",
+    "c = C(); c._C__helper = max",
+    "c = _Derived(); c._C__helper = max",
+    "c = Called(); c._Called__done = max",
+    "Called.on_end = max",
+    "c = C(); dict.update(vars(c), m=max)",
+    "c = C(); dict.update(vars(c), {'m': max})",
+    "c = C(); type({}).update(c.__dict__, m=max)",
+    "c = C(); dict.setdefault(c.__dict__, 'm', max)",
+    "c = C(); vars(c).update(vars(c), m=max)",
+    "c = _Derived(); mock.patch.object(c, '_Derived__own').start()",
     "c = C(); setattr(c, 'm', max)",
     "c = C(); object.__setattr__(c, 'm', max)",
     "c = C(); c.__setattr__('m', max)",
@@ -159,25 +151,23 @@ OF_OBJECTS = (
     "c = C(); monkeypatch.setitem(vars(c), 'm', max)",
     "c = C(); mock.patch.object(c, 'm').start()",
     "self.c = C(); self.c.m = max",
+    "self.c = None; self.c = C(); self.c.m = max; del self.c",
+    "c = None; c = C(); c.m = max; del c",
+    "c: object; c = C(); c.m = max",
+    "c = C() if C else None; c.m = max",
+    "c = None or C(); c.m = max",
+    "(C() if C else C()).m = max",
+    "c, want = C(), 7; c.m = max",
 )
+OF_ENTERED = ("with Entered() as c: c.m = max", "with Kept() as c, Lent() as d: c.m = max")
 DECORATED = ("@patch.object(C, 'm')", "@patch.multiple(C, m=max)", "@mock.patch('test_program.C.m')")
-
-
-def program(code: str, line: str = "pass", template: str = "# <candidate>\n") -> Program:
-    return LANGUAGE.insert(f"{IMPORTS}{template}\ndef test_a():\n    assert 1\n    {line}\n", LANGUAGE.inspect(code))
-
-
-def places(line: str) -> tuple[str, ...]:
-    """Write a line into a fixture, a module and a class's method."""
-    inner = line.replace("\n", "\n    ")
-    return (f"def given():\n    {inner}\n", f"{line}\n", f"class Given:\n    def setUp(self):\n        {inner}\n")
 
 
 @pytest.mark.parametrize(
     ("code", "line"),
     [
         *((FUNCTION, line) for line in OF_FUNCTIONS),
-        *((CLASS, line) for line in (*OF_CLASSES, *OF_OBJECTS)),
+        *((CLASS, line) for line in (*OF_CLASSES, *OF_OBJECTS, *OF_ENTERED)),
     ],
 )
 def test_nothing_may_be_put_in_the_place_of_a_part(code: str, line: str) -> None:
@@ -205,14 +195,11 @@ def test_a_method_is_kept_in_the_class_that_it_stands_in(line: str) -> None:
         program(METHOD, line, STAND_IN)
 
 
-def test_an_object_made_for_all_cases_is_known_in_each() -> None:
-    made = "\nclass Given:\n    def setUp(self):\n        self.c = {}\n\n    def check(self):\n        self.c.m = max\n"
-    program(CLASS, template=f"# <candidate>\n{made.format('mock.Mock()')}")
+def test_a_stand_in_that_enters_itself_is_known_under_with() -> None:
+    around = STAND_IN.replace("    def fake", "    def __enter__(self):\n        return self\n\n    def fake")
+    program(METHOD, "with C() as c: c.m = max", around.replace("return self", "return self.given"))
     with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
-        program(CLASS, template=f"# <candidate>\n{made.format('C()')}")
-    with pytest.raises(MalformedProgram, match=r"`C\.m`, which the candidate defines"):
-        program(CLASS, template="# <candidate>\nc = C()\ndef given():\n    c.m = max\n")
-    program(CLASS, template="# <candidate>\nc = C()\ndef given(c):\n    c.m = max\n")
+        program(METHOD, "with C() as c: c.m = max", around)
 
 
 def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
@@ -224,48 +211,15 @@ def test_a_stand_in_may_not_hide_the_method_that_stands_in_it() -> None:
         program(METHOD, "Outer.C.m = max", around)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "C.given = 3",
-        "C.told = 'a'",
-        "C.kept = None",
-        "C.names = ['a', -1]",
-        "monkeypatch.setattr(C, 'kept', None)",
-        "monkeypatch.setattr('__main__.C.kept', None)",
-        "C.__test__ = False",
-        "mock.patch.multiple(C, __abstractmethods__=set()).start()",
-        "c = C(); c.x = 3; c.size = 4; c.limit = 5; c.on_end = max; c.kept = max; del c.size",
-        "c = C(); vars(c)['x'] = 3; setattr(c, 'x', 3); mock.patch.object(c, 'x', 3).start()",
-        "c = C(); c.client.m = max; c.m.calls = 0",
-        "c = mock.Mock(); c.m = max; type(c).m = mock.PropertyMock()",
-        "c = C(); c = mock.Mock(); c.m = max",
-        "given = lambda c: setattr(c, 'm', max)",
-        "for c in [mock.Mock()]: c.m = max",
-        "fake = mock.Mock(spec=C); fake.m.return_value = 3; fake.__class__ = C",
-        "Fake = type('Fake', (), {}); Fake.m = max; Fake().m = max; setattr(Fake, 'm', max)",
-        "mock.patch('requests.C.m').start(); mock.patch('requests.get').start()",
-        "mock.patch.object(sys, 'm', create=True).start()",
-        "mock.patch.object(dict, 'm', create=True).start()",
-        "mock.patch.multiple('os', getcwd=max).start()",
-        "assert getattr(C, 'm') and vars(C)['m'] and C.__dict__.get('m') and C().__dict__ == {'m': 1}",
-        "assert C.m.__code__.co_argcount == 1 and C.__bases__ and C.__class__ is type",
-        "out = {}; out['m'] = C; out.update(m=C); out.pop('m')",
-        "sys.m = C; own.given = C",
-        "client.patch('/m', {'m': 1}); client.patch(C, name='m')",
-        "mocker.spy(C, 'm')",
-        "self.other = C(); self.other = mock.Mock(); self.other.m = max",
-    ],
-)
-def test_what_the_candidate_does_not_define_may_be_set(line: str) -> None:
-    for place in places(line):
-        program(CLASS, line, f"# <candidate>\n\n{place}")
-
-
-@pytest.mark.parametrize("line", ["f.calls = 0", "setattr(f, 'calls', 0)", "own.f.calls = 0", "f.__name__ = 'g'"])
-def test_so_may_plain_attributes_of_functions(line: str) -> None:
-    for place in places(line):
-        program(FUNCTION, line, f"# <candidate>\n\n{place}")
+def test_a_private_method_has_the_name_of_the_class_that_it_stands_in() -> None:
+    private = METHOD.replace("m(", "__m(")
+    for line in ("C._C__m = max", "c = C(); c._C__m = max", "patch.object(C, '_C__m').start()"):
+        with pytest.raises(MalformedProgram, match=r"`C\._C__m`, which the candidate defines"):
+            program(private, line, STAND_IN)
+    for line in ("    _C__m = max\n", "class D(C):\n    def _C__m(self):\n        pass\n"):
+        with pytest.raises(MalformedProgram, match="`_C__m`, which the candidate defines"):
+            program(private, template=STAND_IN + line)
+    program(private, "C._D__m = C.m = max", STAND_IN)
 
 
 def test_a_stand_in_is_the_programs_but_for_what_the_candidate_puts_into_it() -> None:
