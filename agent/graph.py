@@ -69,11 +69,8 @@ class Variant(BaseModel):
             if other != name
         }
         start = target if self.start == name else self.start
-        return self._reduced(name, start, kept)
-
-    def _reduced(self, name: str, start: str, nodes: Mapping[str, Mapping[str, str]]) -> Variant:
         told = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        return self.model_copy(update={**told, "start": start, "nodes": nodes})
+        return self.model_copy(update={**told, "start": start, "nodes": kept})
 
 
 def variant_names(folder: Path | None = None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,24 +53,18 @@ def _check_target(target: Path) -> None:
     if target.name in files.OWN:
         raise UsageError(f"{target}: is the name of a file that runs consist of; give another one (-o)")
     try:
-        is_page = _is_page(target)
+        if not target.parent.is_dir():
+            raise UsageError(f"{target}: there is no folder {target.parent}; make it, or give another file (-o)")
+        with open_regular(target) as file:
+            beginning = file.read(len(_PAGE))
+    except FileNotFoundError:
+        return
     except IsADirectoryError as error:
         raise UsageError(f"{target}: is a folder; name a file in it (-o {target / 'report.html'})") from error
     except OSError as error:
         raise UsageError(f"{target}: cannot be written ({error.strerror or error}); give another file (-o)") from error
-    if not is_page:
+    if beginning.lower() != _PAGE:
         raise UsageError(f"{target}: is there, and no HTML page; remove it, or give another file (-o)")
-
-
-def _is_page(target: Path) -> bool:
-    """Say whether nothing but a page is replaced there; a file that is not there is no other one."""
-    try:
-        with open_regular(target) as file:
-            return file.read(len(_PAGE)).lower() == _PAGE
-    except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"there is no folder {target.parent}") from None
-        return True
 
 
 def _compared(place: Path, gold: Path | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import RunFolderError
+from agent.store.run_view import criterion_of
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,8 @@ def guidelines_of(manifest: Mapping[str, Any]) -> Guidelines:
     Raises:
         RunFolderError: the run's criterion is not known here.
     """
-    pipeline = manifest["identity"].get("pipeline")
-    criterion = pipeline.get("criterion", "exact") if isinstance(pipeline, dict) else "exact"
+    criterion = criterion_of(manifest)
     try:
         return GUIDELINES[criterion]
-    except (KeyError, TypeError):
+    except KeyError:
         raise RunFolderError(f"the run's criterion is {criterion!r}, which this version does not know") from None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from agent.errors import UsageError
 from agent.scoring.labels import Annotator
 from agent.store.majority import PairLabel, Votes, ended, standing_for
-from agent.store.run_view import RunView, load_run
+from agent.store.run_view import RunView, criterion_of, load_run
 from agent.types import Annotation
-
-_EXACT = "exact"
 
 
 @dataclass(frozen=True)
@@ -106,13 +103,8 @@ def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
             for number in sorted(rounds)
         ),
         queries={pair.id: pair.query for pair in view.pairs() if pair.id in decisions},
-        criterion=_criterion(view.manifest),
+        criterion=criterion_of(view.manifest),
     )
-
-
-def _criterion(manifest: Mapping[str, Any]) -> str:
-    pipeline = manifest["identity"].get("pipeline")
-    return str(pipeline.get("criterion", _EXACT)) if isinstance(pipeline, dict) else _EXACT
 
 
 def _decision(label: PairLabel, rounds: Sequence[Decision]) -> Decision:

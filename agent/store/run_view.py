@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,12 @@ from agent.types import Annotation, Pair
 
 _NAMED = 20
 """Runs that a message names; more would hide what it says."""
+
+
+def criterion_of(manifest: Mapping[str, Any]) -> str:
+    """Return the criterion by which a run's pairs were labelled; older folders, which name none, are exact."""
+    pipeline = manifest["identity"].get("pipeline")
+    return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
 
 def load_run(path: Path | str) -> RunView:

@@ -95,7 +95,7 @@ def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) 
         (("empty",), 2, "is not the folder of a run"),
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
-        (("run", "-o", "gone/page.html"), 2, "gone/page.html: cannot be written (there is no folder gone)"),
+        (("run", "-o", "gone/page.html"), 2, "gone/page.html: there is no folder gone; make it"),
         (("run", "-o", "n" * 300 + ".html"), 2, "cannot be written (File name too long)"),
         (("run", "-o", "empty"), 2, "empty: is a folder; name a file in it (-o empty/report.html)"),
         (("run", "--max-mb", "1"), 2, "--max-mb"),
