@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from agent.store import load_run
 from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.disks import remount, tiny_disk
 from tests.llm.server import ChatServer
 from tests.scripts import label
 
@@ -20,23 +19,11 @@ PAIRS = 40
 noise = random.Random(3)
 
 
-def mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
 def tiny(agent: Commands) -> Iterator[Path]:
     """A file system of half a megabyte in the command's folder."""
-    folder = agent.folder / "tiny"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tiny file system takes root")
-    try:
-        mount("-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder))
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system may be mounted here: {error}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with tiny_disk(agent.folder / "tiny") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("cache", ["cache.sqlite", "tiny/cache.sqlite"])
@@ -55,7 +42,7 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(agent: Commands, 
         assert f"{len(kept)} pairs are finished and kept in tiny/run." in stopped.err
         assert "The same command goes on from there:" in stopped.err
 
-        mount("-o", "remount,size=64m", str(tiny))
+        remount(tiny, "size=64m")
         done = agent(*command, "--json")
     assert (done.code, done.json["annotated_now"]) == (0, PAIRS - len(kept))
     found = annotations(tiny / "run")

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.sandbox.owner import KIND, PREFIX, Owner
+from tests import disks
 
 
 def descriptors() -> int:
@@ -48,9 +49,9 @@ def threads() -> list[str]:
 
 
 def mounts() -> set[str]:
-    """Return where something is mounted for this process, without what the engine mounts for anybody's containers."""
-    points = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
-    return {point for point in points if not point.startswith(_ENGINE_S)}
+    """Return where something is mounted for this process, without what belongs to others: the engine, other tests."""
+    found = (line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    return {fields[4] for fields in found if not fields[4].startswith(_ENGINE_S) and disks.SOURCE not in fields}
 
 
 _ENGINE_S = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "/run/containerd/", "/var/run/docker/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -15,31 +14,18 @@ import pytest
 from agent.errors import StorageError
 from agent.llm.base import Reply
 from agent.store import RunFolder, SqliteReplyCache, load_run
+from tests.disks import remount, tiny_disk
 from tests.store.samples import commit, make_annotation, make_evidence, open_folder
 
 ROOT = Path(__file__).parents[2]
 noise = random.Random(7)
 
 
-def mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a megabyte."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tiny file system takes root; the size limit below is tested all the same")
-    try:
-        mount("-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder))
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system may be mounted here: {error}")
-    try:
+    with tiny_disk(tmp_path / "tiny") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def fill(folder: RunFolder, reason_size: int) -> tuple[int, StorageError]:
@@ -67,7 +53,7 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reaso
     with suppress(StorageError):
         folder.close()
 
-    mount("-o", "remount,size=8m", str(tiny))
+    remount(tiny, "size=8m")
     with open_folder(tiny / "run") as again:
         assert again.done() == {(str(number), 0) for number in range(failed)}
         commit(again, str(failed))
@@ -96,7 +82,7 @@ def test_a_full_disk_under_the_cache_is_told_and_what_it_held_is_kept(tiny: Path
 def test_a_run_on_a_read_only_disk_can_be_looked_at(tiny: Path) -> None:
     with open_folder(tiny / "run") as folder:
         commit(folder, "1")
-    mount("-o", "remount,ro", str(tiny))
+    remount(tiny, "ro")
     with load_run(tiny / "run") as run:
         assert run.annotation("1") == make_annotation("1")
         assert run.evidence("1") == make_evidence("1")
