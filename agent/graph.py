@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigError, GraphError
+from agent.invalid import what_is_wrong
 from agent.nodes import BUILT_IN
 from agent.resources import data_folder
 from agent.state import Node, State, Tools
@@ -214,8 +215,7 @@ def _variant(fields: Mapping[str, Any], place: str) -> Variant:
     try:
         return Variant.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise GraphError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise GraphError(f"{place}: {what_is_wrong(error)}") from error
 
 
 def _known(name: str, variant: str, nodes: Mapping[str, Node]) -> Node:

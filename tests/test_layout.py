@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
     ("errors", "types", "resources", "wording", "workers"),
-    ("evidence",),
+    ("evidence", "invalid"),
     ("config", "events", "rounds", "stats"),
     ("prompt_text",),
     ("prompts",),

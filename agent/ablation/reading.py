@@ -10,6 +10,7 @@ from agent.ablation.table import SCHEMA
 from agent.datasets.encoding import loads
 from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError
+from agent.invalid import what_is_wrong
 
 
 class _Row(BaseModel):
@@ -92,4 +93,6 @@ def read_ablation(path: Path) -> Ablation:
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (ValidationError, ValueError) as error:
-        raise RunFolderError(f"{path}: is damaged ({error}); remove it and run `agent ablate` again") from None
+        raise RunFolderError(
+            f"{path}: is damaged ({what_is_wrong(error)}); remove it and run `agent ablate` again"
+        ) from None

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
+from agent.invalid import what_is_wrong
 from agent.llm.base import LLM
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
@@ -215,9 +216,7 @@ def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
         given = {**settings, "extra_body": json.loads(body)} if isinstance(body, str) else settings
         return ModelConfig(name=name, **given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"model option {place}: {first['msg']}") from error
+        raise ConfigError(f"model option {what_is_wrong(error)}") from error
     except ValueError as error:
         raise ConfigError(f"the extra body is no JSON: {error}") from error
 

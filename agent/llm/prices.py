@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
+from agent.invalid import what_is_wrong
 from agent.types import Frozen, Usage
 
 _TABLE = Path(__file__).with_name("prices.yaml")
@@ -104,9 +105,7 @@ def _validated(found: Any, where: str) -> dict[str, Price]:
     try:
         return _PRICES.validate_python(found)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the table"
         raise ConfigError(
-            f"{where} is no table of prices: {place}: {first['msg']}. "
+            f"{where} is no table of prices: {what_is_wrong(error)}. "
             "It maps model names to `input`, `output` and, where known, `cached_input`, in dollars per million tokens."
         ) from error

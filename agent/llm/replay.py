@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from agent.errors import InputError, ModelError
+from agent.invalid import what_is_wrong
 from agent.llm.base import Call, Reply
 from agent.types import Frozen, Usage
 
@@ -93,9 +94,7 @@ class ReplayModel:
         try:
             return _Line.model_validate(found)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise self._wrong(f"{place + ': ' if place else ''}{first['msg']}", number) from error
+            raise self._wrong(what_is_wrong(error), number) from error
 
     def _wrong(self, cause: str, number: int) -> InputError:
         return InputError(cause, path=self._path, line=number)

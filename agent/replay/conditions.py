@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from agent.config import LIMITS, Config
 from agent.errors import NotReplayable
+from agent.invalid import what_is_wrong
 from agent.sandbox.base import SandboxBackend
 from agent.store.documents import shown
 
@@ -143,7 +144,7 @@ def _config(sandbox: Mapping[str, Any], pipeline: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate({"sandbox": sandbox, "pipeline": pipeline})
     except ValidationError as error:
-        raise NotReplayable(f"the run's settings cannot be used: {error}") from error
+        raise NotReplayable(f"the run's settings cannot be used: {what_is_wrong(error)}") from error
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
-from agent.store import files
+from agent.invalid import what_is_wrong
 from agent.store.failures import write_failure, writing
 from agent.store.opening import open_own
 from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
@@ -59,40 +59,40 @@ class AnnotationIndex:
             return None
         with open_regular(self.path) as file:
             file.seek(offset)
-            return decode_annotation(file.readline())
+            return decode_annotation(file.readline(), f"{self.path}: the line of {key[0][:60]!r}")
 
     def __iter__(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round, in the order of the file."""
-        return map(decode_annotation, self._lines())
+        return (decode_annotation(line, f"{self.path}:{number}") for number, line in self._lines())
 
     def records(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the same as the objects that the lines hold, unchecked: for going through many quickly."""
-        return map(loads, self._lines())
+        """Yield the same as the objects that the lines hold, for going through many quickly.
 
-    def _lines(self) -> Iterator[bytes]:
+        Of their fields only those are checked that a label is made from: id, round, label, confidence and error.
+        """
+        return (loads(line) for _, line in self._lines())
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
         last = set(self._offsets.values())
         position = 0
         with open_regular(self.path) as file:
-            for line in file:
+            for number, line in enumerate(file, start=1):
                 if position in last:
-                    yield line
+                    yield number, line
                 position += len(line)
 
     def _add_line(self, line: bytes, number: int) -> None:
+        place = f"{self.path}:{number}"
         try:
             record = loads(line)
-            schema, key = record["schema"], (record["id"], record["round"])
-            if not isinstance(key[0], str) or not isinstance(key[1], int) or not 0 <= key[1] <= MOST_ROUNDS:
-                raise ValueError("id or round is of the wrong type, or out of bounds")
-            error = record["error"] is not None
+            schema = record["schema"]
+            if schema == SCHEMA_VERSION:
+                _check_vote(record)
+                self.add((record["id"], record["round"]), error=record["error"] is not None, size=len(line))
         except (ValueError, TypeError, KeyError) as problem:
-            raise RunFolderError(
-                f"{self.path}:{number}: is not an annotation ({problem}). Delete that line: its pair is annotated again"
-            ) from None
+            raise _no_annotation(place, problem) from None
         if schema != SCHEMA_VERSION:
-            place = f"{self.path}:{number}"
             raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
-        self.add(key, error=error, size=len(line))
 
 
 class AnnotationLog:
@@ -161,8 +161,8 @@ def encode_annotation(annotation: Annotation) -> bytes:
     return dumps({**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta})
 
 
-def decode_annotation(line: bytes) -> Annotation:
-    """Read an annotation from its line.
+def decode_annotation(line: bytes, place: str) -> Annotation:
+    """Read an annotation from its line, which `place` names.
 
     Raises:
         RunFolderError: the line is not an annotation.
@@ -171,7 +171,30 @@ def decode_annotation(line: bytes) -> Annotation:
         record = loads(line)
         return Annotation.model_validate({**record, "test": _without_counts(record.get("test"))})
     except (ValueError, TypeError, AttributeError) as error:
-        raise RunFolderError(f"a line of {files.ANNOTATIONS} is not an annotation: {error}") from error
+        raise _no_annotation(place, error) from error
+
+
+def _check_vote(record: Mapping[str, Any]) -> None:
+    """Check what a pair's label is made from.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: a field is of the wrong type, or out of bounds.
+    """
+    identifier, number = record["id"], record["round"]
+    if not isinstance(identifier, str) or not isinstance(number, int) or not 0 <= number <= MOST_ROUNDS:
+        raise ValueError("id or round is of the wrong type, or out of bounds")
+    label, share = record["label"], record.get("confidence")
+    if label is not None and (type(label) is not int or label not in (0, 1)):
+        raise ValueError("label: neither 0 nor 1 nor null")
+    if share is not None and (type(share) not in (int, float) or not 0 <= share <= 1):
+        raise ValueError("confidence: neither a number from 0 to 1 nor null")
+
+
+def _no_annotation(place: str, problem: Exception) -> RunFolderError:
+    missing = isinstance(problem, KeyError)
+    cause = f"it lacks {problem}" if missing else what_is_wrong(problem)
+    return RunFolderError(f"{place}: is not an annotation ({cause}). Delete that line: its pair is annotated again")
 
 
 def _without_counts(test: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.evidence import Evidence
+from agent.invalid import what_is_wrong
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import open_database, open_read_only
@@ -103,7 +104,8 @@ class EvidenceStore:
             try:
                 return Evidence.model_validate(self._unpacked(loads(_decompressed(row[0]))))
             except (zlib.error, ValueError, TypeError, KeyError) as error:
-                raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is damaged ({error})") from error
+                cause = f"is damaged ({what_is_wrong(error)})"
+                raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
 
     def answer(self, key: str) -> Reply | None:
         """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
+from agent.invalid import what_is_wrong
 from agent.store.failures import writing
 from agent.store.opening import open_own
 from agent.types import SCHEMA_VERSION, Frozen, Round
@@ -164,7 +165,7 @@ def _decode(line: bytes, place: str) -> Review:
     try:
         return Review.model_validate(record)
     except ValueError as problem:
-        raise RunFolderError(f"{place}: is not a review ({problem}). Mend or delete that line") from None
+        raise RunFolderError(f"{place}: is not a review ({what_is_wrong(problem)}). Mend or delete that line") from None
 
 
 def _end(descriptor: int) -> int:

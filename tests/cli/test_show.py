@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scoring.runs import annotated, write_run
@@ -125,7 +127,27 @@ def test_numbers_that_cannot_be_are_damage_and_no_json_holds_what_is_none(agent:
     for command in (("show", "run"), ("show", "run", "--json"), ("show", "run", "pair/1"), ("report", "run")):
         ended = agent(*command)
         assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
-        assert "a line of annotations.jsonl is not an annotation" in ended.err
+        assert "run/annotations.jsonl" in ended.err
+        assert "is not an annotation (seconds: Input should be less than or equal to" in ended.err
+
+
+@pytest.mark.parametrize("label", [[1], True, "1", 2])
+def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, label: object) -> None:
+    annotate = ("annotate", agent.write("p.jsonl", pairs(2)), "--variant", "single_llm", "--model", "heuristic")
+    assert agent(*annotate, "-o", "run").code == 0
+    file = agent.folder / "run/annotations.jsonl"
+    first, *others = file.read_text().splitlines(keepends=True)
+    file.write_text("".join((json.dumps({**json.loads(first), "label": label}) + "\n", *others)))
+    (agent.folder / "run/labels.jsonl").unlink()
+    for command in (
+        (*annotate, "-o", "run"),
+        ("show", "run"),
+        ("report", "run"),
+        ("score", "run", "--gold", "p.jsonl"),
+    ):
+        ended = agent(*command)
+        assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
+        assert "annotations.jsonl:1: is not an annotation (label: neither 0 nor 1 nor null)" in ended.err
 
 
 def test_a_damaged_line_is_named(agent: Commands) -> None:

@@ -122,6 +122,14 @@ def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
         (b'{"schema":1,"id":"a"}\n', "is not an annotation"),
         (b'{"schema":1,"id":"a","round":10000000000000000000000000,"error":null}\n', "out of bounds"),
         (b'{"schema":1,"id":"a","round":-1,"error":null}\n', "out of bounds"),
+        (b'{"schema":1,"id":"a","round":0,"error":null}\n', "it lacks 'label'"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":[1]}\n', "neither 0 nor 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":"1"}\n', "neither 0 nor 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":true}\n', "neither 0 nor 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":7}\n', "neither 0 nor 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":"x"}\n', "neither a number from 0 to 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":7}\n', "neither a number from 0 to 1"),
+        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":true}\n', "neither a number from 0 to 1"),
         (b'{"schema":2,"id":"a","round":0,"error":null}\n', "has schema 2"),
     ],
 )
@@ -150,8 +158,10 @@ def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: 
 )
 def test_a_number_that_cannot_be_is_damage(field: dict[str, Any]) -> None:
     record = {**json.loads(encode_annotation(make_annotation("a"))), **field}
-    with pytest.raises(RunFolderError, match=f"is not an annotation: .*\n{next(iter(field))}"):
-        decode_annotation(json.dumps(record).encode())
+    with pytest.raises(
+        RunFolderError, match=rf"^there: is not an annotation \({next(iter(field))}[^\n]*\)\. Delete that"
+    ):
+        decode_annotation(json.dumps(record).encode(), "there")
 
 
 def test_what_a_run_took_may_add_up_to_more_than_one_pair_may_say() -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.store import load_run
 from agent.store.majority import Ended, Label, Votes, agreement, majority, mean_agreement, rounds_alpha, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
@@ -134,8 +133,7 @@ def test_labels_that_a_killed_process_left_behind_are_brought_up_to_date(tmp_pat
     run = tmp_path / "run"
     with open_folder(run) as folder:
         folder.commit(make_annotation("0", label=1), make_evidence("0"))
-    with load_run(run) as view:
-        line = next(view.index._lines())
+    line = (run / "annotations.jsonl").read_bytes()
     (run / "annotations.jsonl").write_bytes(line + line.replace(b'"id":"0"', b'"id":"1"'))
     with open_folder(run):
         pass

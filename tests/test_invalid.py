@@ -1,0 +1,25 @@
+"""What is wrong with a value is told in one line, without the value and without an address."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from agent.invalid import what_is_wrong
+from agent.types import Usage
+
+
+def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
+    with pytest.raises(ValidationError) as one:
+        Usage.model_validate({"calls": -1})
+    assert what_is_wrong(one.value) == "calls: Input should be greater than or equal to 0"
+    with pytest.raises(ValidationError) as three:
+        Usage.model_validate({"calls": -1, "input_tokens": "x", "cost_usd": -2})
+    assert what_is_wrong(three.value) == "calls: Input should be greater than or equal to 0 (and 2 more mistakes)"
+    with pytest.raises(ValidationError) as nowhere:
+        Usage.model_validate([])
+    assert what_is_wrong(nowhere.value).startswith("Input should be a valid dictionary")
+
+
+def test_any_other_error_tells_its_message() -> None:
+    assert what_is_wrong(ValueError("no number")) == "no number"
