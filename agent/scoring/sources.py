@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from agent.errors import InputError
+from agent.errors import InputError, UsageError
 from agent.scoring.estimates import MAJORITY, Reviewed, Words, read_reviewed
 from agent.scoring.labels import Annotator, majority_of, read_labels
 from agent.scoring.run_labels import RunLabels, read_run_labels
@@ -62,8 +62,10 @@ class Sources:
         """Read a run's folder or a file of labels.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: it cannot be read, or it was read before.
         """
+        if any(path.resolve() == each.resolve() for each in self.paths):
+            raise UsageError(f"{path}: is given twice: agreement with oneself says nothing, give it once")
         self.paths.append(path)
         if path.is_dir():
             self._add_run(read_run_labels(path, round), read_reviewed(path, self.words))

@@ -47,6 +47,10 @@ def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_r
     view.page.fill("#search", "nothing like it")
     expect(view.page.locator("#count")).to_have_text(f"0 of {COUNT} pairs")
     assert view.ids == []
+    expect(view.page.locator("#nothing")).to_be_visible()
+    view.page.get_by_role("button", name="Show all").click()
+    expect(view.page.locator("#nothing")).to_be_hidden()
+    assert len(view.ids) > 0
 
 
 def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> None:

@@ -143,8 +143,14 @@ def test_annotators_of_one_name_are_told_apart(tmp_path: Path) -> None:
     first, second = write_lines(tmp_path / "l.jsonl", rows), write_lines(tmp_path / "x" / "l.jsonl", rows)
     names = [each.name for each in report([first, second], None, settings=FAST).annotators]
     assert names == ["l", f"l ({second})", "majority"]
-    with pytest.raises(UsageError, match="is it given twice"):
-        report([first, second, second], None, settings=FAST)
+
+
+def test_the_same_labels_given_twice_are_not_two_annotators(tmp_path: Path) -> None:
+    labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1}])
+    (link := tmp_path / "link.jsonl").symlink_to(labels)
+    for again in (labels, tmp_path / "." / "l.jsonl", link):
+        with pytest.raises(UsageError, match="is given twice"):
+            report([labels, again], None, settings=FAST)
 
 
 @pytest.mark.parametrize("name", ["labels.jsonl", "annotations.jsonl", "reviews.jsonl"])

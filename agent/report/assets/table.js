@@ -60,6 +60,7 @@ function refresh() {
 function showPage() {
   const page = found.slice(first, first + PAGE);
   byId("table").tBodies[0].replaceChildren(...page.map(rowOf));
+  byId("nothing").hidden = found.length > 0;
   const pages = Math.max(1, Math.ceil(found.length / PAGE));
   byId("page").textContent = `Page ${Math.floor(first / PAGE) + 1} of ${pages}`;
   byId("back").disabled = first === 0;
