@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -25,7 +26,7 @@ from agent.cli.progress import Displays
 from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
-from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
+from agent.cli.starting import check_writable, default_folder, finished, read_input, tell_how_to_go_on
 from agent.cli.text import plain, print_json, say
 from agent.errors import InputError, RunStopped, UsageError
 from agent.graph import Variant
@@ -77,7 +78,9 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        _to_its_end(runs.run(dataset.all_pairs, options.limit), out, console)
+        _to_its_end(
+            runs.run(dataset.all_pairs, options.limit), partial(_kept, out, chosen, config.runner.rounds), console
+        )
     rounds = config.runner.rounds
     setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
@@ -86,15 +89,21 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     _close(options.as_json, console, table, out)
 
 
-def _to_its_end(work: Coroutine[None, None, None], out: Path, console: Console) -> None:
+def _to_its_end(work: Coroutine[None, None, None], kept: Callable[[], str], console: Console) -> None:
     try:
         to_its_end(work)
     except KeyboardInterrupt:
-        tell_how_to_go_on(console, "Interrupted.", f"What is finished is kept in {out}.")
+        tell_how_to_go_on(console, "Interrupted.", kept())
         raise typer.Exit(STOPPED) from None
     except RunStopped as error:
-        tell_how_to_go_on(console, f"Stopped: {error}", f"What is finished is kept in {out}.")
+        tell_how_to_go_on(console, f"Stopped: {error}", kept())
         raise typer.Exit(STOPPED) from error
+
+
+def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
+    done = {variant.name: finished(out / folder_name(variant), rounds) for variant in chosen}
+    listed = " · ".join(f"{name} {what}" for name, what in done.items() if what)
+    return f"What is finished is kept in {out}: {listed}." if listed else ""
 
 
 def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) -> Mapping[str, int]:

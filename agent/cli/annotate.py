@@ -15,16 +15,15 @@ from agent.cli.progress import Display
 from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
-from agent.cli.starting import check_writable, default_folder, read_input, tell_how_to_go_on
+from agent.cli.starting import check_writable, default_folder, finished, read_input, tell_how_to_go_on
 from agent.cli.summary import Summary, Tally, as_json, as_table
 from agent.cli.text import print_json, say
 from agent.datasets import Dataset
-from agent.errors import RunFolderError, RunStopped
+from agent.errors import RunStopped
 from agent.graph import load_variant
 from agent.llm.models import Models
 from agent.store import files
 from agent.store.run_view import load_run
-from agent.wording import counted
 
 _PIPED_WIDTH = 120
 
@@ -62,10 +61,10 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
         try:
             summary = to_its_end(_annotate(annotator, dataset, options.limit))
         except KeyboardInterrupt:
-            tell_how_to_go_on(console, "Interrupted.", _finished(out))
+            tell_how_to_go_on(console, "Interrupted.", _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
-            tell_how_to_go_on(console, f"Stopped: {error}", _finished(out))
+            tell_how_to_go_on(console, f"Stopped: {error}", _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from error
     _close(options.as_json, console, summary, display, out)
 
@@ -78,13 +77,9 @@ async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -
     return tally.summary()
 
 
-def _finished(out: Path) -> str:
-    try:
-        with load_run(out) as view:
-            count = len({pair_id for pair_id, _ in view.index.done()})
-    except RunFolderError:
-        return ""
-    return f"{counted(count, 'pair')} {'is' if count == 1 else 'are'} finished and kept in {out}." if count else ""
+def _kept(out: Path, rounds: int) -> str:
+    what = finished(out, rounds)
+    return f"{what} {'is' if what.startswith('1 ') else 'are'} finished and kept in {out}." if what else ""
 
 
 def _close(machine: bool, console: Console, summary: Summary, display: Display, out: Path) -> None:

@@ -60,8 +60,9 @@ class Display:
         self.total, self.finished_before = event.total, event.finished
         self._started = self._printed = self._clock()
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
-        found = f", {event.finished} finished before" if event.finished else ""
         self._what = "pairs" if event.rounds == 1 else "annotations"
+        finished = f"{event.finished:,}" if event.rounds == 1 else counted(event.finished, "annotation")
+        found = f", {finished} finished before" if event.finished else ""
         pairs = "pairs" if event.total is None else counted(event.total // event.rounds, "pair")
         rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
         say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")

@@ -11,7 +11,8 @@ from agent.cli.console import Console
 from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs
-from agent.errors import UsageError
+from agent.errors import RunFolderError, UsageError
+from agent.store.run_view import load_run
 from agent.wording import counted
 
 
@@ -55,6 +56,16 @@ def check_writable(out: Path, cache: Path | None) -> None:
             raise UsageError(f"{folder}: is a file; give a folder ({option})") from error
         except OSError as error:
             raise UsageError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error
+
+
+def finished(folder: Path, rounds: int) -> str:
+    """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
+    try:
+        with load_run(folder) as view:
+            count = len(view.index.done())
+    except RunFolderError:
+        return ""
+    return counted(count, "pair" if rounds == 1 else "annotation") if count else ""
 
 
 def tell_how_to_go_on(console: Console, what: str, kept: str) -> None:

@@ -61,6 +61,17 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: sig
     check_finished(run, {f"p{number}" for number in range(12)})
 
 
+def test_of_an_interrupted_run_in_rounds_annotations_are_counted(agent: Commands) -> None:
+    file, run = agent.write("p.jsonl", pairs(6)), agent.folder / "run"
+    with ChatServer(slow(0.1, reply(label(1)))) as server:
+        command = ("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run")
+        process = agent.start(*command, "--concurrency", "2", "--rounds", "2")
+        until(lambda: lines(run) >= 3, "three annotations")
+        os.kill(process.pid, signal.SIGINT)
+        stopped = process.wait()
+    assert f"Interrupted.\n{lines(run)} annotations are finished and kept in run.\n" in stopped.err
+
+
 def test_an_interrupt_before_the_first_pair_is_no_traceback(agent: Commands) -> None:
     with ChatServer(slow(60, reply(label(1)))) as server:
         file = agent.write("p.jsonl", pairs(1))

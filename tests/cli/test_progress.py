@@ -42,6 +42,13 @@ def test_elsewhere_a_line_is_printed_every_ten_seconds_and_no_bar() -> None:
     ]
 
 
+def test_of_a_run_in_rounds_annotations_are_counted() -> None:
+    display, _, out = shown()
+    with display:
+        display(RunStarted(40, 10, "full", "docker", rounds=2))
+    assert out.getvalue() == "20 pairs in 2 rounds, 10 annotations finished before · variant full · sandbox docker\n"
+
+
 def test_each_error_is_told_at_once_on_one_harmless_line() -> None:
     display, _, out = shown()
     display(RunStarted(None, 0, "ps_fa", None))
