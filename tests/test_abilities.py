@@ -1,4 +1,4 @@
-"""A test that a required ability marks may not be skipped, unless it lacks another as well; others may."""
+"""What a session of these tests does by itself: some skips fail it, and it heeds Ctrl-C wherever it was started."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ import pytest
 def test_skipped():
     pytest.skip("for another reason")
 """
+
+HEEDS = """
+import signal, subprocess, sys
+
+def test_heeds():
+    program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert subprocess.check_output([sys.executable, "-c", program]) == b"True\\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+
+
+def session(folder: Path, *before: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a folder as this session runs its own."""
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "1", str(folder)]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[1]), **changes}
+    return subprocess.run([*before, *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.bwrap
@@ -36,13 +52,13 @@ def test_skipping_a_test_fails_the_session_when_its_marker_is_required(
     (tmp_path / folder / "test_it.py").write_text(
         SKIPPED.format(marks="\n".join(f"@pytest.mark.{mark}" for mark in marks))
     )
-    project = Path(__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "1", str(tmp_path)],
-        cwd=tmp_path,
-        env={"AGENT_TEST_REQUIRE": "bwrap", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-    )
+    done = session(tmp_path, AGENT_TEST_REQUIRE="bwrap")
     assert "1 skipped" in done.stdout, done.stdout + done.stderr
     assert done.returncode == status, done.stdout
+
+
+def test_sigint_is_heeded_in_the_background_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(HEEDS)
+    done = session(tmp_path, "/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
