@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from agent.config import SandboxConfig
+from agent.sandbox.dependencies.upkeep import HasShelf, discard
+from agent.sandbox.select import choose
 from tests.cli.commands import Commands
 from tests.sandbox.wheelhouse import make_wheel
 
@@ -94,14 +98,25 @@ def index(tmp_path: Path) -> dict[str, str]:
     return {**settings, "PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": cache}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.fixture(params=BACKENDS)
+async def tidied(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Each backend in turn, from whose lasting store the test's distribution is taken in the end."""
+    name: str = request.param
+    yield name
+    backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
+    assert isinstance(backend, HasShelf)
+    ours = [each for each in await backend.installer.stored() if each.installed == ("ourowntool==1.0",)]
+    await discard(backend.installer, ours)
+    await backend.close()
+
+
 def test_every_program_has_what_the_requirements_file_names(
-    agent: Commands, index: dict[str, str], backend: str
+    agent: Commands, index: dict[str, str], tidied: str
 ) -> None:
     asks = "import ourowntool\n\n\ndef test_it():\n    assert ourowntool.VERSION == '1.0'\n"
     names = agent.write("requirements.txt", "ourowntool<2  # no map and no index vouches for it\n")
     program = agent.write("t.py", asks)
-    ended = agent("exec", program, "--sandbox", backend, "--requirements", names, "--json", **index)
+    ended = agent("exec", program, "--sandbox", tidied, "--requirements", names, "--json", **index)
     assert ended.code == 0, (ended.out, ended.err)
     assert ended.json["installed"] == ["ourowntool==1.0"]
     assert ended.json["environment"]

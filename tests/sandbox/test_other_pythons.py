@@ -25,7 +25,7 @@ from agent.sandbox.dependencies.pip_trouble import explain
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.image_choice import image_with
 from tests.pythons import build_image, copied, remove_image
-from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
+from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, job, need, passes
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_folder, use_index
 
 HERE = "{}.{}".format(*sys.version_info)
@@ -65,7 +65,7 @@ def start(request: pytest.FixtureRequest, open_folder: Path, monkeypatch: pytest
     def make(python: str | None = None, supply: Supply = Supply()) -> SandboxBackend:  # noqa: B008
         if request.param == "docker":
             images = {OTHER: request.getfixturevalue("image")} if python else {}
-            return DockerBackend(LIMITS, python=python, images=images, supply=supply, pool=0)
+            return DockerBackend(LIMITS, volume=VOLUME, python=python, images=images, supply=supply, pool=0)
         if python:
             folder = request.getfixturevalue("other")
             monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
