@@ -77,6 +77,22 @@ def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(
         assert served.json("/api/session")["reviewer"] == "ann"
 
 
+# the browser tells that a dialog was closed a moment later, when it may be open again
+OPEN_AT_ONCE = """async () => {
+    document.getElementById("who").close();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true }));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+}"""
+
+
+def test_a_dialog_that_is_opened_again_at_once_has_the_focus(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    with reviewing(some_run(tmp_path)) as served:
+        page = open_page(served)
+        press(page, "n")
+        page.evaluate(OPEN_AT_ONCE)
+        expect(page.get_by_label("Name", exact=True)).to_be_focused()
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_what_was_half_written_stays_with_who_wrote_it(
     tmp_path: Path, open_page: Callable[..., Page], stored: bool

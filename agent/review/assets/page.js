@@ -296,7 +296,9 @@ async function begin() {
   $("open-help").addEventListener("click", () => $("help").showModal());
   $("open-who").addEventListener("click", () => soon(openWho));
   // Where the mouse opened a dialog its button has the focus again, and would take the next Enter.
-  for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", () => document.activeElement.blur());
+  for (const dialog of document.querySelectorAll("dialog")) {
+    dialog.addEventListener("close", () => { if (!document.querySelector("dialog[open]")) document.activeElement.blur(); });
+  }
   $("keep-name").addEventListener("click", () => $("who").close());
   $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
   show(firstLeft(), left() ? "" : ended());
