@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, aclosing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +13,7 @@ from agent.datasets import group_by_query
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted
 from agent.graph import Variant, build
+from agent.identity import environment, identity
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget, BudgetedModels
@@ -25,17 +24,15 @@ from agent.prompts import Prompts
 from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.requirements_file import read_requirements
 from agent.sandbox.executions import ExecutionMemo
-from agent.sandbox.select import choose, limit_settings
+from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
+from agent.streams import Production, Stream
 from agent.types import Annotation, Pair
 from agent.workers import completed
 
-_RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
 _WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
@@ -53,7 +50,8 @@ class Annotator:
             methods of `agent.llm.base.LLM`, a mapping of roles to those (key `default` for the rest), or a `Models`.
         sandbox: `auto`, `docker`, `bwrap`, or a `SandboxBackend` of your own (which you close yourself).
         variant: a name, a YAML file, a mapping or a `Variant`; `without` toggles nodes off.
-        nodes: nodes to add, or to put in place of built-in ones, by name.
+        nodes: nodes to add, or to put in place of built-in ones, by name; a run's folder tells them apart by class and,
+            where they have one, by their attribute `version`. So it does with languages.
         prompts: a folder whose templates replace the built-in ones of the same name.
         languages: languages to add, or to put in place of built-in ones.
         unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
@@ -98,7 +96,9 @@ class Annotator:
         for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
             self._models.for_role(role)
         self._prompts = Prompts(None if prompts is None else Path(prompts))
-        self._languages = {**built_in_languages(), **{language.name: language for language in languages}}
+        self._nodes = nodes or {}
+        self._own_languages = {language.name: language for language in languages}
+        self._languages = {**built_in_languages(), **self._own_languages}
         self._unsupported = unsupported
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._cache = cache
@@ -109,7 +109,7 @@ class Annotator:
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: set[AsyncGenerator[Annotation, None]] = set()
+        self._productions: set[Production[Annotation]] = set()
 
     async def __aenter__(self) -> Self:
         """Make the sandbox ready.
@@ -141,8 +141,8 @@ class Annotator:
             if self._backend is not None and self._given_backend is None:
                 ends.push_async_callback(self._backend.close)
                 self._backend = None
-            for stream in tuple(self._streams):
-                ends.push_async_callback(stream.aclose)
+            for production in self._productions:
+                ends.push_async_callback(production.close)
 
     async def _chosen(self) -> SandboxBackend:
         try:
@@ -150,37 +150,38 @@ class Annotator:
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
-    async def annotate(
-        self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None
-    ) -> AsyncGenerator[Annotation, None]:
-        """Yield an annotation for each pair and round, as they are ready or (`ordered`) in the order of the input.
+    def annotate(self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None) -> Stream[Annotation]:
+        """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
 
         With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
         `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
         with the same query are taken one after another where the order is free: providers then reuse the prompt's
-        beginning. Leaving the loop early, closing the iterator or cancelling the task ends the calls and sandboxes in
-        progress.
+        beginning. Leaving the loop early, closing the iterator, cancelling the task that waits for it, or leaving the
+        Annotator ends the calls and sandboxes in progress.
 
         Raises:
-            UsageError: the Annotator is not open, or was opened in another event loop.
+            UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile.
             InputError: two pairs have the same id (with `run_dir`), or a language is unsupported.
             RunStopped: the run cannot go on (account, budget, disk); what is finished is kept.
         """
-        if self._loop is not asyncio.get_running_loop():
+        if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
-        stream = self._stream(pairs, ordered, limit)
-        self._streams.add(stream)
-        try:
-            async with aclosing(stream):
-                async for annotation in stream:
-                    yield annotation
-        finally:
-            self._streams.discard(stream)
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
+        earlier = {each for each in self._productions if not each.over}
+        production = Production(self._annotations(pairs, ordered, limit, earlier))
+        self._productions = {*earlier, production}
+        return Stream(production)
 
-    async def _stream(self, pairs: Pairs, ordered: bool, limit: int | None) -> AsyncGenerator[Annotation, None]:
+    async def _annotations(
+        self, pairs: Pairs, ordered: bool, limit: int | None, earlier: Set[Production[Annotation]]
+    ) -> AsyncGenerator[Annotation, None]:
+        for production in earlier:
+            if production.left:  # it may still have the run's folder
+                await production.end()
         folder: RunFolder | None = None
         rounds = self._config.runner.rounds
-        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds)
+        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds, limit)
         if isinstance(pairs, Sequence) or self._run_dir is not None:
             everything = [pair async for pair in each(pairs)]
             for pair in everything:
@@ -191,13 +192,13 @@ class Annotator:
         try:
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             self._tell(self._started(queue, done))
-            if folder is not None and isinstance(queue, Sequence):
+            if folder is not None and isinstance(queue, Sequence) and not ordered:
                 before = {turn.key for turn in queue} & done
                 for annotation in folder.annotations():
                     if (annotation.id, annotation.round) in before:
                         yield annotation
                 queue = [turn for turn in queue if turn.key not in done]
-            work = self._work(folder)
+            work = self._work(folder, done)
             concurrency = self._config.runner.concurrency
             async with aclosing(completed(queue, work, concurrency=concurrency, ordered=ordered)) as annotations:
                 async for annotation in annotations:
@@ -206,10 +207,12 @@ class Annotator:
             if folder is not None:
                 folder.close()
 
-    def _work(self, folder: RunFolder | None) -> Callable[[Turn], Awaitable[Annotation]]:
+    def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
         runner = self._runner(folder)
 
         async def work(turn: Turn) -> Annotation:
+            if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
+                return found
             self._check(turn.pair)
             result = await runner.annotate(turn.pair, turn.round)
             if folder is not None:
@@ -251,30 +254,19 @@ class Annotator:
 
     def identity(self) -> dict[str, Any]:
         """Return what a run folder is compared by: everything that decides labels, besides the input."""
-        variant, pipeline = self._pipeline.variant, self._config.pipeline
-        return {
-            "variant": variant.model_dump(mode="json", exclude={"title", "paper"}),
-            "model": self._models.identity(),
-            "prompts": self._prompts.hashes(),
-            "pipeline": pipeline.model_dump(mode="json", exclude={"pair_timeout", "sandbox_attempts"}),
-            "unsupported": self._unsupported,
-            **self._supplied(),
-        }
-
-    def _supplied(self) -> dict[str, Any]:
-        """What programs were given besides the defaults; a run without any is compared as ever."""
-        given = self._config.sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
-        if "requirements" in given:
-            given["requirements"] = list(read_requirements(Path(given["requirements"])))
-        return {"sandbox": given} if given else {}
+        return identity(
+            self._pipeline.variant,
+            self._models,
+            self._prompts,
+            self._config,
+            unsupported=self._unsupported,
+            nodes=self._nodes,
+            languages=self._own_languages,
+        )
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records of this machine: versions and sandbox."""
-        return {
-            "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
-            "sandbox": None if self._backend is None else dict(self._backend.describe()),
-            "limits": {} if self._backend is None else limit_settings(self._backend),
-        }
+        return environment(self._backend)
 
     def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:
         rounds = self._config.runner.rounds

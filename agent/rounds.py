@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Set
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from agent.types import Pair
@@ -30,11 +32,16 @@ def turns(pairs: Iterable[Pair], rounds: int) -> list[Turn]:
     return [Turn(pair, number) for pair in pairs for number in range(rounds)]
 
 
-async def each_turn(pairs: Iterable[Pair] | AsyncIterable[Pair], rounds: int) -> AsyncGenerator[Turn, None]:
-    """Yield what `turns` returns, for pairs that come one by one."""
-    async for pair in each(pairs):
-        for turn in turns([pair], rounds):
-            yield turn
+async def each_turn(
+    pairs: Iterable[Pair] | AsyncIterable[Pair], rounds: int, limit: int | None = None
+) -> AsyncGenerator[Turn, None]:
+    """Yield what `turns` returns, for pairs that come one by one; no more than `limit` of them are asked for."""
+    left = math.inf if limit is None else limit
+    async with aclosing(each(pairs)) as source:
+        while left > 0 and (pair := await anext(source, None)) is not None:
+            left -= 1
+            for turn in turns([pair], rounds):
+                yield turn
 
 
 async def each(pairs: Iterable[Pair] | AsyncIterable[Pair]) -> AsyncGenerator[Pair, None]:

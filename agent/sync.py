@@ -14,8 +14,10 @@ from agent.types import Annotation, Pair
 _AHEAD = 64
 
 
-def annotate(pairs: Iterable[Pair], *, ordered: bool = False, **options: Any) -> Iterator[Annotation]:
-    """Yield an annotation for each pair; `options` are those of `Annotator`.
+def annotate(
+    pairs: Iterable[Pair], *, ordered: bool = False, limit: int | None = None, **options: Any
+) -> Iterator[Annotation]:
+    """Yield an annotation for each pair, or the first `limit`; `options` are those of `Annotator`.
 
     Works inside a running event loop too (Jupyter, FastAPI): the work is done on another thread. At most 64 finished
     annotations wait to be fetched. Leaving the loop early ends the work in progress.
@@ -23,7 +25,7 @@ def annotate(pairs: Iterable[Pair], *, ordered: bool = False, **options: Any) ->
     Raises:
         AgentError: as `Annotator` and `Annotator.annotate` raise.
     """
-    worker = _Worker(pairs, ordered, options)
+    worker = _Worker(pairs, {"ordered": ordered, "limit": limit}, options)
     worker.start()
     try:
         while (item := worker.results.get()) is not _END:
@@ -39,11 +41,11 @@ _END: Any = object()
 
 
 class _Worker(threading.Thread):
-    def __init__(self, pairs: Iterable[Pair], ordered: bool, options: dict[str, Any]) -> None:
+    def __init__(self, pairs: Iterable[Pair], which: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__(name="agent.annotate", daemon=True)
         self.results: queue.Queue[Any] = queue.Queue()
         self._pairs = pairs
-        self._ordered = ordered
+        self._which = which
         self._options = options
         self._ready = threading.Event()
 
@@ -57,7 +59,7 @@ class _Worker(threading.Thread):
         self._ready.set()
         try:
             async with Annotator(**self._options) as annotator:
-                async for annotation in annotator.annotate(self._pairs, ordered=self._ordered):
+                async for annotation in annotator.annotate(self._pairs, **self._which):
                     await self._room.acquire()
                     self.results.put(annotation)
         except asyncio.CancelledError:

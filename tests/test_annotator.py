@@ -82,6 +82,31 @@ async def test_ordered_annotations_come_in_the_order_of_the_input() -> None:
     assert [annotation.id for annotation in await collect(annotator, ordered=True)] == [pair.id for pair in PAIRS]
 
 
+async def test_the_order_of_the_input_holds_for_what_an_earlier_run_finished(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), run_dir=run), PAIRS, limit=2)
+    lines = (run / "annotations.jsonl").read_text().splitlines(keepends=True)
+    (run / "annotations.jsonl").write_text("".join(reversed(lines)))
+    model = ScriptedLLM(matching)
+    found = await collect(Annotator(model=model, sandbox=ScriptedSandbox(), run_dir=run), PAIRS, ordered=True)
+    assert [annotation.id for annotation in found] == [pair.id for pair in PAIRS]
+    assert {call.pair_id for call in model.calls} == {pair.id for pair in PAIRS[2:]}
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_limit_holds_for_pairs_that_come_one_by_one_and_no_more_are_asked_for(ordered: bool) -> None:
+    source = iter(PAIRS)
+    annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), rounds=2)
+    found = await collect(annotator, source, limit=2, ordered=ordered)
+    assert sorted((each.id, each.round) for each in found) == [("0", 0), ("0", 1), ("1", 0), ("1", 1)]
+    assert next(source) is PAIRS[2]
+
+
+async def test_a_limit_below_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="limit=-1"):
+        await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox()), PAIRS, limit=-1)
+
+
 async def test_a_langchain_chat_model_is_a_model() -> None:
     model = FakeListChatModel(responses=[screen("non_match")])
     found = await collect(Annotator(model=model, sandbox=ScriptedSandbox()), [PAIR])
@@ -119,6 +144,76 @@ async def test_leaving_early_cancels_the_calls_and_releases_the_sandboxes() -> N
     assert len(ended) == 1
     assert sandbox.acquired == sandbox.released == 1
     assert asyncio.all_tasks() <= before
+
+
+class Slow:
+    """A model that answers of the first pair at once, of others never, and takes a while to be cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def identity(self) -> dict[str, Any]:
+        return {"model": "slow"}
+
+    async def reply(self, call: Call) -> Reply:
+        if call.pair_id == "0":
+            return Reply(label(1))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            self.cancelled += 1
+        raise AssertionError
+
+
+@pytest.fixture
+async def told() -> list[str]:
+    """What the event loop has to tell of errors that nobody took."""
+    messages: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(str(context)))
+    return messages
+
+
+@pytest.mark.parametrize("pause", [None, 0, 0.01, 0.2])
+async def test_who_leaves_the_loop_may_leave_the_annotator_at_any_moment(pause: float | None, told: list[str]) -> None:
+    model = Slow()
+    async with Annotator(model=model, variant="single_llm") as annotator:
+        async for _ in annotator.annotate(PAIRS):
+            break
+        if pause is not None:
+            await asyncio.sleep(pause)
+    assert model.cancelled == len(PAIRS) - 1
+    assert told == []
+
+
+async def test_closing_the_annotator_ends_the_work_of_other_tasks_and_no_pair_is_given_up(
+    tmp_path: Path, told: list[str]
+) -> None:
+    model, found, finished = Slow(), [], asyncio.Event()
+
+    async def other(annotator: Annotator) -> None:
+        found.extend([annotation.id async for annotation in annotator.annotate(PAIRS)])
+
+    def tell(event: Event) -> None:
+        if isinstance(event, PairFinished):
+            finished.set()
+
+    async with Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run", on_event=tell) as annotator:
+        work = asyncio.ensure_future(other(annotator))
+        await finished.wait()
+    assert model.cancelled == len(PAIRS) - 1
+    with pytest.raises(UsageError, match="closed before all pairs were annotated"):
+        await work
+    lines = (tmp_path / "run/annotations.jsonl").read_text().splitlines()
+    assert [(line["id"], line["error"]) for line in map(json.loads, lines)] == [("0", None)]
+    assert told == []
+
+
+async def test_after_leaving_the_loop_the_same_folder_can_be_gone_on_with_at_once(tmp_path: Path) -> None:
+    async with Annotator(model=Slow(), variant="single_llm", run_dir=tmp_path / "run") as annotator:
+        async for _ in annotator.annotate(PAIRS):
+            break
+        assert [annotation.id async for annotation in annotator.annotate(PAIRS, limit=1)] == ["0"]
 
 
 async def test_cancelling_the_task_releases_the_sandboxes() -> None:
@@ -259,6 +354,11 @@ async def test_the_plain_iterator_works_inside_a_running_loop() -> None:
     assert len(found) == len(PAIRS)
 
 
+def test_the_plain_iterator_takes_a_limit() -> None:
+    found = list(annotate(iter(PAIRS), limit=2, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
+    assert len(found) == 2
+
+
 def test_leaving_the_plain_iterator_ends_its_thread() -> None:
     import threading
 
@@ -284,6 +384,26 @@ async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
     model = ScriptedLLM({})
     found = await collect(Annotator(model=model, variant="single_llm", nodes={"judge": Coin()}), [PAIR])
     assert (found[0].label, found[0].decided_by, model.calls) == (1, "coin", [])
+
+
+async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:
+    from agent.nodes.judge import Judge
+
+    class Mine(Judge):
+        version: int | None = None
+
+    class Newer(Mine):
+        version = 2
+
+    def run(**nodes: Judge) -> Annotator:
+        model = ScriptedLLM(lambda _: label(1))
+        return Annotator(model=model, variant="single_llm", nodes=nodes, run_dir=tmp_path / "run")
+
+    await collect(run(), [PAIR])
+    with pytest.raises(RunFolderError, match=r"nodes\.judge: not set in the folder, 'tests.test_annotator"):
+        await collect(run(judge=Mine()), [PAIR])
+    assert run(judge=Newer()).identity()["nodes"] == {"judge": f"{Newer.__module__}.{Newer.__qualname__} 2"}
+    assert "nodes" not in run().identity()
 
 
 async def test_own_prompts_take_the_place_of_built_in_ones(tmp_path: Path) -> None:

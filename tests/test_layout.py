@@ -25,7 +25,7 @@ ORDER = (
     ("state",),
     ("nodes",),
     ("graph",),
-    ("runner",),
+    ("identity", "runner", "streams"),
     ("annotator", "replay"),
     ("ablation", "sync"),
     ("report", "review"),

@@ -115,6 +115,10 @@ class RunFolder:
         """Yield the last annotation of each pair and round."""
         return iter(self._log.index)
 
+    def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
+        """Return the last annotation of a pair and round, None when there is none."""
+        return self._log.index.get((pair_id, round))
+
     def commit(self, annotation: Annotation, evidence: Evidence) -> None:
         """Keep a pair's evidence and then its annotation: from then on the pair is done.
 

@@ -1,0 +1,122 @@
+"""A stream's work ends when anybody ends it, whatever else goes on, and who ends it waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from agent.errors import UsageError
+from agent.streams import Production, Stream
+
+
+class Numbers:
+    """Counts to a limit, then waits for ever; takes a while to end."""
+
+    def __init__(self, limit: int = 1, error: Exception | None = None) -> None:
+        self.given = 0
+        self.ended = 0
+        self._limit = limit
+        self._error = error
+
+    async def all(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(self._limit):
+                self.given += 1
+                yield number
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.02)
+            self.ended += 1
+            if self._error is not None:
+                raise self._error
+
+
+@pytest.fixture
+async def told() -> list[str]:
+    """What the event loop has to tell of errors that nobody took."""
+    messages: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
+    return messages
+
+
+async def begun(numbers: Numbers) -> tuple[Production[int], Stream[int]]:
+    production = Production(numbers.all())
+    stream = Stream(production)
+    assert await anext(stream) == 0
+    return production, stream
+
+
+async def test_no_more_than_one_is_made_ahead() -> None:
+    numbers = Numbers(limit=10)
+    _, stream = await begun(numbers)
+    await asyncio.sleep(0.02)
+    assert numbers.given == 3  # one is taken, one is ready, and one waits for its room
+    await stream.aclose()
+
+
+async def test_all_that_wait_for_the_end_do_so_and_none_is_in_anothers_way(told: list[str]) -> None:
+    numbers = Numbers()
+    production, stream = await begun(numbers)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    await asyncio.gather(production.close(), stream.aclose(), production.close(), production.end())
+    assert numbers.ended == 1
+    with pytest.raises(UsageError, match="closed before all pairs"):
+        await waiting
+    assert told == []
+
+
+async def test_a_stream_that_nobody_holds_any_more_ends(told: list[str]) -> None:
+    numbers = Numbers()
+    production, stream = await begun(numbers)
+    del stream
+    assert production.left
+    await production.close()
+    assert (numbers.ended, production.over) == (1, True)
+    assert told == []
+
+
+async def test_who_is_cancelled_while_waiting_has_ended_the_work_by_then() -> None:
+    numbers = Numbers()
+    _, stream = await begun(numbers)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert numbers.ended == 1
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_what_goes_wrong_with_ending_it_is_raised_once(told: list[str]) -> None:
+    production, stream = await begun(Numbers(error=OSError("the disk is full")))
+    with pytest.raises(OSError, match="the disk is full"):
+        await stream.aclose()
+    await production.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    assert told == []
+
+
+async def test_an_error_comes_after_the_items_before_it_and_the_end_after_the_error() -> None:
+    async def fails() -> AsyncGenerator[int, None]:
+        yield 1
+        raise OSError("broken")
+
+    stream = Stream(Production(fails()))
+    assert await anext(stream) == 1
+    with pytest.raises(OSError, match="broken"):
+        await anext(stream)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_what_is_left_before_it_began_never_begins() -> None:
+    numbers = Numbers()
+    production = Production(numbers.all())
+    Stream(production)
+    await production.close()
+    assert (production.over, numbers.given) == (True, 0)
