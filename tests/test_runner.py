@@ -277,7 +277,7 @@ async def test_the_simulated_outcome_is_kept_apart_from_tests() -> None:
 async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int | None) -> None:
     replies = {"screen": [screen()], "generate_test": [program()]}
     found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter")
-    assert (found.label, found.decided_by, found.error) == (expected, "arbitrate_by_rule", None)
+    assert (found.label, found.decided_by, found.error) == (expected, "arbitrate", None)
 
 
 @pytest.mark.parametrize(("passing", "expected"), [(("test_small",), 1), ((), 0)])

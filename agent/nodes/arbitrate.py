@@ -66,7 +66,8 @@ class ArbitrateOrAbstain(Arbitrate):
 class ArbitrateByRule:
     """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
 
-    By the criterion `half`, a failed test is 1 when at least half of its cases passed.
+    By the criterion `half`, a failed test is 1 when at least half of its cases passed. `decided_by` is `arbitrate`, as
+    with every arbiter.
     """
 
     name = "arbitrate_by_rule"
@@ -87,7 +88,7 @@ class ArbitrateByRule:
             "decided",
             {
                 "label": label,  # type: ignore[typeddict-item]
-                "decided_by": self.name,
+                "decided_by": Arbitrate.role,
                 "reason": f"rule: the test {report.status.value}{cause}; {cases}",
             },
         )

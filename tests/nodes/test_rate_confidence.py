@@ -162,7 +162,7 @@ async def test_what_screener_or_rule_decided_is_rated_without_a_call() -> None:
 
 async def test_an_undecided_label_has_no_confidence() -> None:
     async with tools_in(ScriptedSandbox()) as tools:
-        undecided: State = {"pair": PAIR, "label": None, "decided_by": "arbitrate_by_rule", "reason": "r"}
+        undecided: State = {"pair": PAIR, "label": None, "decided_by": "arbitrate", "reason": "r"}
         assert (await RateConfidence()(undecided, tools)).update == {"confidence": None}
         # kept as 0 by whoever wants it so: the evidence still does not decide
         abstained: State = {**undecided, "label": 0, "abstained": True}
