@@ -103,7 +103,10 @@ def execute(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a test program in a sandbox and print the report. Exit code 0: every case passed; 1: not so."""
+    """Run a test program in a sandbox and print the report.
+
+    Exit code 0: every case passed; 1: not so, or the sandbox broke.
+    """
     from agent.cli.execute import run
 
     options = {
