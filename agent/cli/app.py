@@ -150,11 +150,12 @@ def graph(
         list[str] | None,
         typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a pipeline as a Mermaid flowchart."""
     from agent.cli.graph import run
 
-    run(variant, tuple(without or ()))
+    run(variant, tuple(without or ()), as_json=as_json)
 
 
 @environments.command("list")
