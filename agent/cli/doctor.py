@@ -81,7 +81,8 @@ async def _examine(options: ModelOptions, sandbox: str | None, quick: bool) -> l
 async def _sandboxes(asked: str | None, quick: bool) -> list[Finding]:
     config = SandboxConfig(pool=0 if quick else 2)
     checks = SelfCheck(config, Console(stderr=True))
-    findings, works = [], {}
+    findings: list[Finding] = []
+    works: dict[str, bool] = {}
     for name, make in BACKENDS.items():
         if asked in (None, "auto", name) and not (asked == "auto" and any(works.values())):
             [status] = await probe(config, backends={name: make}, examine=None if quick else checks)
