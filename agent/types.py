@@ -71,7 +71,8 @@ class CaseOutcome(StrEnum):
 class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
-    `context` is the only further text that prompts may show; `meta` is carried along and never reaches a prompt.
+    `context` is the only further text that prompts may show; `meta` is carried along and reaches none, but for what its
+    `requirements` had installed, which is told like anything else that is installed.
     """
 
     id: str

@@ -6,7 +6,10 @@ import atexit
 import os
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
 _INTERRUPTED = b"Interrupted.\n"
@@ -35,10 +38,19 @@ def main() -> None:
     sys.exit(code)
 
 
+def exit_code(error: AgentError) -> int:
+    """Return the exit code of a command that ended in an error, as the tree of errors has it."""
+    from agent.errors import RunStopped, UsageError
+
+    if isinstance(error, RunStopped):
+        return STOPPED
+    return WRONG_USAGE if isinstance(error, UsageError) else SOME_ERRORS
+
+
 def _run(handles: bool) -> NoReturn:
     from agent.cli.app import app
     from agent.cli.text import plain
-    from agent.errors import AgentError, RunStopped
+    from agent.errors import AgentError
 
     for stream in (sys.stdout, sys.stderr):
         # what the terminal cannot show is shown as an escape
@@ -49,7 +61,7 @@ def _run(handles: bool) -> NoReturn:
         app(prog_name="agent")
     except AgentError as error:
         print(f"agent: {plain(str(error))}", file=sys.stderr)
-        sys.exit(STOPPED if isinstance(error, RunStopped) else WRONG_USAGE)
+        sys.exit(exit_code(error))
     except BrokenPipeError:
         # the reader of our output is gone (agent show … | head); Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from agent.cli.app_results import results
 from agent.cli.options import (
     AsJson,
-    BaseUrl,
     ExcludeNewer,
     Image,
     Memory,
-    Models,
     MountRo,
     Python,
     Requirements,
     SandboxName,
     Settings,
 )
-from agent.cli.run_options import RunOptions, takes_run_options
+from agent.cli.run_options import ModelOptions, RunOptions, takes_options
 
 app = typer.Typer(
     name="agent",
@@ -49,7 +47,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 @app.command()
-@takes_run_options
+@takes_options
 def annotate(
     pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
@@ -67,7 +65,7 @@ def annotate(
 
 
 @app.command()
-@takes_run_options
+@takes_options
 def ablate(
     pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
     gold: Annotated[
@@ -105,7 +103,10 @@ def execute(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a test program in a sandbox and print the report. Exit code 0: every case passed; 1: not so."""
+    """Run a test program in a sandbox and print the report.
+
+    Exit code 0: every case passed; 1: not so, or the sandbox broke.
+    """
     from agent.cli.execute import run
 
     options = {
@@ -122,11 +123,16 @@ def execute(
 
 
 @app.command()
+@takes_options
 def doctor(
-    model: Models = None,
-    base_url: BaseUrl = None,
+    sandbox: Annotated[
+        Literal["docker", "bwrap", "auto"] | None,
+        typer.Option(help="Look at one sandbox only, with auto at the one it takes [default: at all]."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-check of the sandboxes.")] = False,
     as_json: AsJson = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Say what works on this machine and what to do about the rest, and attack each sandbox, which takes a minute.
 
@@ -134,7 +140,7 @@ def doctor(
     """
     from agent.cli.doctor import run
 
-    run(tuple(model or ()), base_url=base_url, as_json=as_json, quick=quick)
+    run(options, sandbox=sandbox, as_json=as_json, quick=quick)
 
 
 @app.command()
@@ -144,11 +150,12 @@ def graph(
         list[str] | None,
         typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a pipeline as a Mermaid flowchart."""
     from agent.cli.graph import run
 
-    run(variant, tuple(without or ()))
+    run(variant, tuple(without or ()), as_json=as_json)
 
 
 @environments.command("list")

@@ -61,7 +61,7 @@ def replay(
 ) -> None:
     """Run recorded programs again, as and where they ran, and say whether the outcome is the same.
 
-    Exit code 0: it is; 1: it is not, or with --all some could not be run; 2: the recorded conditions are not to be had.
+    Exit code 0: it is; 1: it is not, or some could not be run; 2: the recorded conditions are not to be had.
     """
     from agent.cli.replay import Request, run
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,22 +17,31 @@ import typer
 
 from agent import __version__
 from agent.cli.console import Console
+from agent.cli.run_options import ModelOptions
 from agent.cli.running import to_its_end
 from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import print_json, say
 from agent.config import SandboxConfig
-from agent.errors import AgentError, UsageError
+from agent.errors import AccountError, AgentError, UsageError
 from agent.llm.base import Call, Message, close
 from agent.llm.models import Models
+from agent.llm.parsing import schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.dependencies.pip_process import NO_PIP, pip_environment
-from agent.sandbox.select import BackendStatus, probe
+from agent.sandbox.select import BACKENDS, BackendStatus, probe
 from agent.sandbox.selfcheck import Verdict
 
-_QUESTION = (
-    Message("system", 'Answer with a JSON object such as {"reason": "…", "verdict": "match"}.'),
-    Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
+_QUESTION = Call(
+    "screen",
+    (
+        Message("system", 'Answer with a JSON object such as {"reason": "…", "verdict": "match"}.'),
+        Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
+    ),
+    reply="json",
+    schema=schema_of("screen", {}),
 )
+_CHECK_ACCOUNT = "check --model, --base-url and the key"
+_ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --deadline"
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,12 @@ class Finding:
     needed: bool = False
 
 
-def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool, quick: bool) -> None:
-    """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer."""
-    findings = to_its_end(_examine(models, base_url, quick))
+def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: bool) -> None:
+    """Print the findings; exit code 1 when no sandbox works, one breaks a check, or a named model does not answer.
+
+    `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
+    """
+    findings = to_its_end(_examine(options, sandbox, quick))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -57,23 +69,43 @@ def run(models: tuple[str, ...], *, base_url: str | None, as_json: bool, quick: 
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(models: tuple[str, ...], base_url: str | None, quick: bool) -> list[Finding]:
-    findings = [_python()]
+async def _examine(options: ModelOptions, sandbox: str | None, quick: bool) -> list[Finding]:
+    return [
+        _python(),
+        *await _sandboxes(sandbox, quick),
+        await asyncio.to_thread(_index),
+        *await _models(options),
+    ]
+
+
+async def _sandboxes(asked: str | None, quick: bool) -> list[Finding]:
     config = SandboxConfig(pool=0 if quick else 2)
     checks = SelfCheck(config, Console(stderr=True))
-    sandboxes = []
-    for status in await probe(config, examine=None if quick else checks):
-        sandboxes.append(Finding("sandbox", status.name, status.works, status.detail, status.remedy))
-        findings += [sandboxes[-1], *_checked(status, checks.findings.get(status.name, []))]
-    works = [finding.name for finding in sandboxes if finding.works]
-    chosen = f"--sandbox auto takes {works[0]}" if works else "no backend works here"
-    remedy = (
-        "" if works else "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
-    )
-    findings.append(Finding("sandbox", "auto", bool(works), chosen, remedy, needed=True))
-    findings.append(await asyncio.to_thread(_index))
-    findings += await _models(models, base_url)
-    return findings
+    findings: list[Finding] = []
+    works: dict[str, bool] = {}
+    for name, make in BACKENDS.items():
+        if asked in (None, "auto", name) and not (asked == "auto" and any(works.values())):
+            [status] = await probe(config, backends={name: make}, examine=None if quick else checks)
+            works[name] = status.works
+            findings.append(Finding("sandbox", name, status.works, status.detail, status.remedy, needed=asked == name))
+            findings += _checked(status, checks.findings.get(name, []))
+    return [*findings, _auto(works)]
+
+
+def _auto(works: Mapping[str, bool]) -> Finding:
+    """Return what `--sandbox auto` takes, as far as it is known from the backends that were looked at."""
+    unseen = []
+    for name in BACKENDS:
+        if name not in works:
+            unseen.append(name)
+        elif works[name]:
+            first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
+            return Finding("sandbox", "auto", True, f"--sandbox auto takes {first}{name}", needed=True)
+    if unseen:
+        detail = f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
+        return Finding("sandbox", "auto", False, detail)
+    remedy = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
+    return Finding("sandbox", "auto", False, "no backend works here", remedy, needed=True)
 
 
 def _checked(status: BackendStatus, found: list[selfcheck.Finding]) -> Iterator[Finding]:
@@ -118,8 +150,8 @@ def _index() -> Finding:
     )
 
 
-async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]:
-    if not names:
+async def _models(options: ModelOptions) -> list[Finding]:
+    if not options.model:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         detail = f"none named; OPENAI_API_KEY is {key}"
         remedy = (
@@ -128,9 +160,9 @@ async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]
         )
         return [Finding("model", "-", key == "set", detail, remedy)]
     try:
-        models = Models.from_options(names, base_url=base_url, attempts=1)
+        models = Models.from_options(options.model, **options.model_options(), attempts=1)
     except UsageError as error:
-        return [Finding("model", ", ".join(names), False, str(error), needed=True)]
+        return [Finding("model", ", ".join(options.model), False, str(error), needed=True)]
     findings = []
     for model in models.all():
         name = str(model.identity().get("model", type(model).__name__))
@@ -139,9 +171,10 @@ async def _models(names: tuple[str, ...], base_url: str | None) -> list[Finding]
             continue
         started = time.monotonic()
         try:
-            reply = await model.reply(Call("screen", _QUESTION, reply="json"))
+            reply = await model.reply(_QUESTION)
         except AgentError as error:
-            findings.append(Finding("model", name, False, str(error), "check --model, --base-url and the key", True))
+            remedy = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
+            findings.append(Finding("model", name, False, str(error), remedy, needed=True))
         else:
             seconds = time.monotonic() - started
             told = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"

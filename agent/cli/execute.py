@@ -54,6 +54,8 @@ def run(
             return ran, backend.describe()
 
     (result, report, environment), sandbox = to_its_end(execute())
+    if code is None:
+        report = _of_program_alone(report)
     if as_json:
         print_json(_as_json(report, result, environment, sandbox))
     else:
@@ -95,6 +97,16 @@ def _program(language: Language, program: Path, code: Path | None) -> Program:
         return language.insert(template, snippet)
     except MalformedProgram as error:
         raise InputError(str(error), path=program) from error
+
+
+def _of_program_alone(report: TestReport) -> TestReport:
+    """Return the report of a program that was given no snippet: nothing in it can be a snippet's doing."""
+
+    def whose(cause: Cause | None) -> Cause | None:
+        return Cause.PROGRAM if cause is Cause.SNIPPET else cause
+
+    cases = tuple(case.model_copy(update={"cause": whose(case.cause)}) for case in report.cases)
+    return report.model_copy(update={"cause": whose(report.cause), "cases": cases})
 
 
 def _text(path: Path) -> str:

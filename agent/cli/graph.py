@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import typer
 
-from agent.graph import check, load_variant, mermaid, variant_names
+from agent.cli.text import print_json
+from agent.graph import Variant, check, load_variant, mermaid, variant_names
 from agent.nodes import BUILT_IN
 
+_IN_THE_LIST = {"name", "title", "paper"}
 
-def run(name: str | None, without: tuple[str, ...]) -> None:
-    """Print a variant's flowchart, or the list of variants."""
+
+def run(name: str | None, without: tuple[str, ...], *, as_json: bool) -> None:
+    """Print a variant's flowchart, or the list of variants.
+
+    Raises:
+        UsageError: there is no such variant, or it cannot be built.
+    """
     if name is None:
-        for each in variant_names():
-            variant = load_variant(each)
-            typer.echo(f"{each:<14} {variant.title}" + (f" ({variant.paper})" if variant.paper else ""))
+        _print_list([load_variant(each) for each in variant_names()], as_json)
         return
     variant = load_variant(name)
     for node in without:
         variant = variant.without(node)
     check(variant, BUILT_IN)
-    typer.echo(mermaid(variant), nl=False)
+    if as_json:
+        print_json({**variant.model_dump(), "mermaid": mermaid(variant)})
+    else:
+        typer.echo(mermaid(variant), nl=False)
+
+
+def _print_list(variants: list[Variant], as_json: bool) -> None:
+    if as_json:
+        print_json([each.model_dump(include=_IN_THE_LIST) for each in variants])
+        return
+    for each in variants:
+        typer.echo(f"{each.name:<14} {each.title}" + (f" ({each.paper})" if each.paper else ""))

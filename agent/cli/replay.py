@@ -130,11 +130,11 @@ def _replay_all(request: Request, view: RunView, conditions: Conditions, config:
         to_its_end(work())
     except KeyboardInterrupt:
         interrupted = True
-        say(console, "Interrupted; this is what is known so far.")
+        say(console, "Interrupted; this is what is known so far." if course.known else "Interrupted.")
     summary = course.tally.summary()
     if request.as_json:
         print_json(all_as_json(course, summary, interrupted))
-    else:
+    elif course.known:
         tell_notes(course.notes)
         tell_all(course, summary)
     if interrupted:

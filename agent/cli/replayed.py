@@ -28,14 +28,15 @@ _CAUSES = {
 class Course:
     """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
 
-    `sample` is how many pairs were asked for, None for all. `executed` counts pairs, None where it was only looked
-    whether those were executed that were drawn.
+    Until they are `known` nothing can be said of them. `sample` is how many pairs were asked for, None for all.
+    `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
     """
 
     folder: Path
     sample: int | None
     seed: int
     tally: Tally = field(default_factory=Tally)
+    known: bool = False
     tested: int = 0
     executed: int | None = None
     chosen: Sequence[Key] = ()
@@ -50,6 +51,7 @@ class Course:
         self.chosen = sampled(keys, size, self.seed, partial(was_executed, view))
         if self.sample is None or self.drawn < size:
             self.executed = self.drawn
+        self.known = True
 
     @property
     def drawn(self) -> int:
@@ -154,12 +156,15 @@ def as_json(found: Replayed) -> dict[str, Any]:
 
 
 def all_as_json(course: Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
-    """Return what came of a run's executions; pairs whose outcome was the same are counted alone."""
+    """Return what came of a run's executions; pairs whose outcome was the same are counted alone.
+
+    `tested` and `chosen` are null where it was interrupted before that was known.
+    """
     return {
         "run": str(course.folder),
-        "tested": course.tested,
+        "tested": course.tested if course.known else None,
         "executions": None if course.executed is None else len(course.chosen),
-        "chosen": len(course.chosen),
+        "chosen": len(course.chosen) if course.known else None,
         "sample": course.sample,
         "seed": course.seed,
         "interrupted": interrupted,

@@ -1,4 +1,4 @@
-"""The options of commands that annotate, written once: a command takes them as one object."""
+"""The options of commands that ask models or annotate, written once: a command takes them as one object."""
 
 from __future__ import annotations
 
@@ -30,14 +30,45 @@ _OBJECT = "options"
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class ModelOptions:
+    """Which models are asked, and how."""
+
+    model: Models = None
+    base_url: BaseUrl = None
+    reply_format: Annotated[
+        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
+    ] = "json_object"
+    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
+    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None
+    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
+
+    def model_options(self) -> dict[str, Any]:
+        """Return how models are reached, as `Models.from_options` takes it."""
+        return _given({name: getattr(self, name) for name in self._of_models()})
+
+    def model_flags(self) -> list[str]:
+        """Return the options for reaching models that were given."""
+        return [_flag(name) for name in self._of_models() if self._chosen(name)]
+
+    @classmethod
+    def _of_models(cls) -> list[str]:
+        return [each.name for each in fields(ModelOptions) if each.name != "model"]
+
+    def _chosen(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+
+
+@dataclass(frozen=True)
+class RunOptions(ModelOptions):
     """What model annotates, where programs run, how much of it, and where it is kept."""
 
+    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None
+    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where it is kept [default: a folder in runs/].")] = (
         None
     )
-    model: Models = None
-    base_url: BaseUrl = None
     criterion: Annotated[
         Literal["exact", "half"] | None,
         typer.Option(help="What label 1 takes: the whole demand, or half of it [default: exact]."),
@@ -77,26 +108,8 @@ class RunOptions:
     retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False
     cache: Annotated[Path, typer.Option(help="Keeps the model's replies over runs.")] = Path("runs/cache.sqlite")
     prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None
-    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None
-    reply_format: Annotated[
-        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
-    ] = "json_object"
-    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
-    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None
-    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
-    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None
     settings: Settings = None
     as_json: AsJson = False
-
-    def model_options(self) -> dict[str, Any]:
-        """Return how models are reached, as `Models.from_options` takes it."""
-        return _given({name: getattr(self, name) for name in _OF_MODELS})
-
-    def model_flags(self) -> list[str]:
-        """Return the options for reaching models that were given."""
-        return [_flag(name) for name in _OF_MODELS if self._chosen(name)]
 
     def setting_flags(self) -> dict[str, str]:
         """Return by the name of its setting how each was given: as an option of its own, or by `-c`."""
@@ -104,8 +117,9 @@ class RunOptions:
         named = [each.partition("=")[0].strip() for each in self.settings or ()]
         return {**flags, **{setting: f"-c {setting}" for setting in named}}
 
-    def _chosen(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+    @classmethod
+    def _of_models(cls) -> list[str]:
+        return [*super()._of_models(), "attempts", "prices"]
 
     def configured(self) -> Mapping[str, Any]:
         """Return the options that are settings, by the settings' names."""
@@ -133,28 +147,25 @@ _SETTINGS = {
     "pipeline.abstain": "abstain",
 }
 """The options that are settings too."""
-_OF_MODELS = (
-    *("base_url", "prices", "reply_format", "thinking", "temperature", "max_tokens", "extra_body"),
-    *("deadline", "attempts"),
-)
 
 
-def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, in place of its parameter `options`, an option for each field of `RunOptions`."""
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, in place of its parameter `options`, an option for each field of that parameter's class."""
     own = inspect.signature(command)
-    hints = get_type_hints(RunOptions, include_extras=True)
+    resolved = get_type_hints(command, include_extras=True)
+    taken = resolved[_OBJECT]
+    hints = get_type_hints(taken, include_extras=True)
     added = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
-        for each in fields(RunOptions)
+        for each in fields(taken)
     ]
     assert all(parameter.default is not MISSING for parameter in added)
 
     @functools.wraps(command)
     def taking(**given: Any) -> None:
-        options = RunOptions(**{field.name: given.pop(field.name) for field in fields(RunOptions)})
+        options = taken(**{field.name: given.pop(field.name) for field in fields(taken)})
         command(**given, **{_OBJECT: options})
 
-    resolved = get_type_hints(command, include_extras=True)
     kept = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
         for name, parameter in own.parameters.items()

@@ -46,8 +46,11 @@ def check_writable(out: Path, cache: Path | None) -> None:
     """Make the folders that will be written to, before anything is spent.
 
     Raises:
-        UsageError: one is a file, or cannot be made.
+        UsageError: one is a file, or cannot be made; or what is to be the cache is no file.
     """
+    if cache is not None and cache.exists() and not cache.is_file():
+        what = "a folder" if cache.is_dir() else "no file"
+        raise UsageError(f"{cache}: is {what}; give a file that keeps replies (--cache), or the name of a new one")
     for option, folder in (("-o", out), ("--cache", None if cache is None else cache.parent)):
         try:
             if folder is not None:

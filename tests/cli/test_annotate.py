@@ -164,6 +164,8 @@ def test_a_variant_set_with_c_is_the_variant(agent: Commands) -> None:
         (("--map", "query"), "--map"),
         (("--map", "query=q,code=c"), "no line has a field"),
         (("--cache", "p.jsonl"), "p.jsonl"),
+        (("--cache", "."), ".: is a folder; give a file that keeps replies (--cache)"),
+        (("--cache", "/dev/null"), "/dev/null: is no file; give a file that keeps replies (--cache)"),
         (("-o", "p.jsonl"), "p.jsonl: is a file"),
         (("-o", "/proc/run"), "the folder /proc/run cannot be made"),
         (("--cache", "/proc/caches/x.sqlite"), "the folder /proc/caches cannot be made"),

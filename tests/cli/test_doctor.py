@@ -10,9 +10,10 @@ import pytest
 import typer
 
 from agent.cli import doctor
+from agent.cli.run_options import ModelOptions
 from agent.sandbox.select import BACKENDS
 from tests.cli.commands import Commands, Ended, reply
-from tests.llm.server import ChatServer, free_port, unauthorized
+from tests.llm.server import Answer, ChatServer, Request, fails, free_port, unauthorized
 from tests.sandbox.selfcheck.test_weak import Answering, believes
 from tests.scripts import screen
 
@@ -72,6 +73,48 @@ def test_a_file_in_the_folder_is_not_taken_for_pip(agent: Commands) -> None:
     assert not (Path(planted).parent / "taken").exists()
 
 
+OBJECTS_ALONE = "'response_format.type' must be 'json_schema' or 'text'"
+
+
+def takes_text_alone(request: Request) -> Answer:
+    return fails(400, OBJECTS_ALONE) if "response_format" in request.body else reply(screen("match"))
+
+
+def test_a_server_that_refuses_a_way_to_ask_is_asked_in_another(agent: Commands) -> None:
+    with ChatServer(takes_text_alone) as server:
+        asked = ("doctor", "--quick", "--sandbox", "bwrap", "--model", "m", "--base-url", server.url, "--json")
+        refused = agent(*asked, **ALONE)
+        assert (refused.code, found(refused, "model")["works"]) == (1, False)
+        assert "--reply-format text" in found(refused, "model")["detail"]
+        assert "the key" not in found(refused, "model")["remedy"]
+        more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
+        told = agent(*asked, "--reply-format", "text", "--deadline", "30", *more, **ALONE)
+    assert found(told, "model")["works"]
+    body = server.requests[-1].body
+    assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {
+        "temperature": 0.5,
+        "top_k": 3,
+        "response_format": None,
+    }
+
+
+def test_a_server_that_holds_replies_to_a_schema_is_given_one(agent: Commands) -> None:
+    with ChatServer(reply(screen("match"))) as server:
+        asked = ("doctor", "--quick", "--model", "m", "--base-url", server.url, "--reply-format", "json_schema")
+        agent(*asked, **ALONE)
+    sent = server.requests[0].body["response_format"]
+    assert sent["type"] == "json_schema"
+    assert "verdict" in sent["json_schema"]["schema"]["properties"]
+
+
+def test_an_option_that_cannot_be_read_is_a_finding_of_the_model(agent: Commands) -> None:
+    ended = agent(
+        "doctor", "--quick", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--extra-body", "{", **ALONE
+    )
+    assert ended.code == 1
+    assert "the extra body is no JSON" in ended.out
+
+
 def test_without_a_model_the_ways_to_name_one_are_told(agent: Commands) -> None:
     ended = agent("doctor", "--quick", **ALONE)
     assert "OPENAI_API_KEY is not set" in ended.out
@@ -97,6 +140,40 @@ def test_a_sandbox_that_works_is_enough(agent: Commands) -> None:
     assert "bwrap" in found(ended, "sandbox", "auto")["detail"]
 
 
+def looked_at(ended: Ended) -> list[str]:
+    return [f["name"] for f in ended.json if f["part"] == "sandbox"]
+
+
+@pytest.mark.bwrap
+def test_one_sandbox_is_looked_at_alone(agent: Commands) -> None:
+    ended = agent("doctor", "--quick", "--sandbox", "bwrap", "--json", "--model", "heuristic", **ALONE)
+    assert (ended.code, looked_at(ended)) == (0, ["bwrap", "auto"])
+    assert found(ended, "sandbox", "auto")["detail"] == (
+        "--sandbox auto takes docker where it works, which was not looked at, else bwrap"
+    )
+
+
+def test_the_sandbox_that_was_asked_for_is_needed(agent: Commands) -> None:
+    ended = agent("doctor", "--quick", "--sandbox", "docker", "--json", "--model", "heuristic", **ALONE)
+    assert (ended.code, looked_at(ended)) == (1, ["docker", "auto"])
+    assert found(ended, "sandbox", "auto")["detail"] == "--sandbox auto would take bwrap, which was not looked at"
+
+
+def test_asked_for_auto_no_sandbox_after_the_one_it_takes_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in tuple(BACKENDS):
+        monkeypatch.delitem(BACKENDS, name)  # type: ignore[arg-type]
+    for name in ("first", "second"):
+        backend = Answering(believes, 0, name)
+        monkeypatch.setitem(BACKENDS, name, lambda _config, backend=backend: backend)  # type: ignore[arg-type]
+    with pytest.raises(typer.Exit):
+        doctor.run(ModelOptions(model=["heuristic"]), sandbox="auto", as_json=True, quick=True)
+    told = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "sandbox"]
+    assert [f["name"] for f in told] == ["first", "auto"]
+    assert told[-1]["detail"] == "--sandbox auto takes first"
+
+
 @pytest.mark.bwrap
 def test_the_sandbox_is_attacked_and_what_cannot_be_enforced_is_told(agent: Commands) -> None:
     ended = agent("doctor", "--model", "heuristic", "--json", **ALONE)
@@ -114,7 +191,7 @@ def test_a_sandbox_that_breaks_a_check_makes_it_fail(
         monkeypatch.delitem(BACKENDS, name)  # type: ignore[arg-type]
     monkeypatch.setitem(BACKENDS, "credulous", lambda _config: Answering(believes, 0, "credulous"))  # type: ignore[arg-type]
     with pytest.raises(typer.Exit) as ended:
-        doctor.run(("heuristic",), base_url=None, as_json=True, quick=False)
+        doctor.run(ModelOptions(model=["heuristic"]), sandbox=None, as_json=True, quick=False)
     broken = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "check"]
     assert ended.value.exit_code == 1
     assert not any(finding["works"] for finding in broken)

@@ -45,6 +45,20 @@ def test_a_failed_case_exits_with_1_and_is_shown(agent: Commands, backend: str) 
     assert ended.out.splitlines()[-1].startswith("failed (cause: snippet): 0 passed, 2 failed, 0 errors of 2 cases in ")
 
 
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("body", "status"), [
+    ("import os\n    os._exit(0)", "error"),
+    ("assert 1 + 1 == 3", "failed"),
+    ("while True: pass", "timeout"),
+])  # fmt: skip
+def test_without_a_snippet_whatever_goes_wrong_is_the_programs_doing(agent: Commands, body: str, status: str) -> None:
+    program = agent.write("t.py", f"def test_alone():\n    {body}\n")
+    ended = agent("exec", program, "--sandbox", "bwrap", "--timeout", "2", "--json")
+    report = ended.json
+    assert (ended.code, report["status"], report["cause"]) == (1, status, "program")
+    assert {case["cause"] for case in report["cases"]} == {"program"}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(agent: Commands, backend: str, how: signal.Signals) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.graph import variant_names
+from agent.graph import Variant, load_variant, mermaid, variant_names
 from tests.cli.commands import Commands
 
 
@@ -27,6 +27,16 @@ def test_a_node_left_out_is_not_in_the_drawing(agent: Commands) -> None:
 def test_a_variant_of_ones_own_is_drawn_from_its_file(agent: Commands) -> None:
     own = agent.write("own.yaml", "start: judge\nnodes:\n  judge: {decided: end}\n")
     assert "judge -- decided --> label" in agent("graph", own).out
+
+
+def test_a_program_may_read_the_list_and_a_variant(agent: Commands) -> None:
+    listed = agent("graph", "--json").json
+    assert [each["name"] for each in listed] == variant_names()
+    assert [each["title"] for each in listed] == [load_variant(each["name"]).title for each in listed]
+    told = agent("graph", "full", "--without", "screen", "--json").json
+    drawn = told.pop("mermaid")
+    assert Variant.model_validate(told) == load_variant("full").without("screen")
+    assert drawn == mermaid(load_variant("full").without("screen"))
 
 
 def test_what_cannot_be_built_is_refused_with_the_reason(agent: Commands) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.cli import replay as command
+from agent.cli.app import app
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
 from tests.llm.server import Answer, ChatServer, Request
@@ -155,6 +159,31 @@ def test_ctrl_c_tells_what_is_known_so_far(agent: Commands) -> None:
     assert "Interrupted; this is what is known so far." in stopped.err
     told: dict[str, Any] = json.loads(stopped.out)
     assert (told["interrupted"], told["same"], told["different"], told["chosen"]) == (True, 1, 0, 2)
+
+
+@asynccontextmanager
+async def _interrupted_at_the_start(*_args: Any, **_options: Any) -> AsyncIterator[None]:
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(60)
+    yield
+
+
+@pytest.mark.parametrize("machine", [False, True])
+def test_before_the_pairs_are_chosen_ctrl_c_says_nothing_of_them(
+    agent: Commands, machine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    annotate(agent, {"1": PASSES})
+    monkeypatch.setattr(command, "replaying", _interrupted_at_the_start)
+    arguments = ["replay", str(agent.folder / "run"), "--all", *["--json"] * machine]
+    with pytest.raises(SystemExit) as ended:
+        app(arguments)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (3, "Interrupted.\n")
+    if machine:
+        told = json.loads(said.out)
+        assert (told["interrupted"], told["tested"], told["chosen"], told["same"]) == (True, None, None, 0)
+    else:
+        assert said.out == ""
 
 
 def _seconds(pid: int) -> float:
