@@ -26,8 +26,8 @@ async def in_store(backend: SandboxBackend, script: str) -> str:
         return await asyncio.to_thread(_in_volume, setting.image, setting.store, script)
     assert isinstance(backend, BwrapBackend)
     _, store = backend._running()
-    done = await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", script], cwd=store.envs, capture_output=True)
-    return bytes(done.stdout).decode()
+    done = await asyncio.to_thread(subprocess.check_output, ["/bin/sh", "-c", script], cwd=store.envs)
+    return bytes(done).decode()
 
 
 def _in_volume(image: str, volume: str, script: str) -> str:

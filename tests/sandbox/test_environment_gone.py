@@ -45,7 +45,7 @@ async def test_a_program_whose_environment_is_removed_while_it_runs_has_no_resul
     environment = await backend.environments.build([NAME])
     sandbox = await backend.acquire()
     waits = f"import os, time\ndef test_a():\n    while os.path.exists('/envs/{environment.key}'): time.sleep(0.01)"
-    running = asyncio.ensure_future(sandbox.run(replace(job(waits, timeout=20), environment=environment.key)))
+    running = asyncio.ensure_future(sandbox.run(replace(job(waits, timeout=120), environment=environment.key)))
     await in_store(backend, f"mv {environment.key} .away && rm -r .away")
     with pytest.raises(EnvironmentGone):
         await running
