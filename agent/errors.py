@@ -113,7 +113,11 @@ class AccountError(RunStopped):
 
 
 class BudgetExceeded(RunStopped):
-    """The cost limit given for the run was reached."""
+    """The cost limit given for the run was reached, or cannot be held; `with_what` the same command goes on."""
+
+    def __init__(self, message: str, with_what: str = "with a larger budget (--budget)") -> None:
+        self.with_what = with_what
+        super().__init__(message)
 
 
 class StorageError(RunStopped):

@@ -304,10 +304,27 @@ def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
     agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
     with ChatServer(third_unclear) as server:
         options = served(server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "--budget", "19", "-o", "out")
-        stopped = agent("ablate", "p.jsonl", *options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
-    assert stopped.code == 3
+        options = (*options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
+        stopped = agent("ablate", "p.jsonl", *options)
+        again = agent("ablate", "p.jsonl", *options)
+    assert (stopped.code, again.code) == (3, 3)
     assert "the budget of $19 is used up" in stopped.err
+    assert "($20.0000 spent, $20.0000 of it before this start)" in again.err
+    assert "The same command with a larger budget (--budget) goes on from there:\n  agent ablate" in again.err
     assert len(server.requests) == 10  # at two dollars each
+
+
+def test_what_a_budget_counts_of_an_ablation_is_each_question_once(agent: Commands) -> None:
+    prepare(agent)
+    agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "-o", "out", "--concurrency", "1")
+        assert agent("ablate", "p.jsonl", *options, "--variants", "ps_fa").code == 0
+        paid = 2 * len(server.requests)
+        more = agent("ablate", "p.jsonl", *options, "--variants", "ps_fa,ps_tpg_fa", "--budget", str(paid + 1))
+    assert more.code == 3
+    assert f"(${paid + 2}.0000 spent, ${paid}.0000 of it before this start)" in more.err
+    assert 2 * len(server.requests) == paid + 2
 
 
 @pytest.mark.parametrize(
