@@ -18,9 +18,9 @@ class Call:
 
     `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
-    the call for replays; they are not part of the cache key. `schema` is the JSON Schema of a `json` reply, sent to
-    servers that are asked for `json_schema`. `shared`: other pairs of the run ask the very same, so that the reply is
-    kept for them even where no cache is.
+    the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
+    Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
+    very same, so that the reply is kept for them even where no cache is.
     """
 
     role: str
@@ -59,6 +59,9 @@ class Reply:
 class LLM(Protocol):
     """A language model, in two methods.
 
+    An attribute `by_pair = True` says that the reply depends on the call's pair, role and turn, too: no other call with
+    equal messages is then given it.
+
     Raises of `reply`:
         ModelError: this call gave no usable reply (retries included); the pair ends in an error.
         AccountError: no call can succeed; the run stops.
@@ -71,6 +74,11 @@ class LLM(Protocol):
     async def reply(self, call: Call) -> Reply:
         """Answer one call."""
         ...
+
+
+def by_pair(model: LLM) -> bool:
+    """Say whether a model answers equal messages of two pairs differently (an optional attribute `by_pair`)."""
+    return bool(getattr(model, "by_pair", False))
 
 
 async def close(model: LLM) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.errors import BudgetExceeded, ModelError
-from agent.llm.base import LLM, Call, Reply
+from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.llm.gateway import RoleModels
 from agent.types import Usage
 
@@ -70,6 +70,7 @@ class _Budgeted:
     def __init__(self, model: LLM, budget: Budget) -> None:
         self._model = model
         self._budget = budget
+        self.by_pair = by_pair(model)
 
     def identity(self) -> Mapping[str, Any]:
         return self._model.identity()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agent.errors import AgentError, ModelError
-from agent.llm.base import LLM, Call, Reply
+from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.types import Usage
 
 
@@ -154,6 +154,8 @@ def _key(model: LLM, call: Call) -> str:
         "sample": call.sample,
         "schema": None if call.schema is None else dict(call.schema),
     }
+    if by_pair(model):
+        decisive["call"] = [call.pair_id, call.role, call.turn]
     canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 

@@ -17,7 +17,7 @@ from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import until
 from tests.cli.unclear import role, third_unclear_of
 from tests.llm.server import Answer, ChatServer, Request, slow
-from tests.scripts import label
+from tests.scripts import label, screen
 
 ROOT = Path(__file__).parents[2]
 COUNT = 9
@@ -290,6 +290,18 @@ def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
     assert (done.json["rounds"], first["agreement"], first["rounds_alpha"]) == (2, 1.0, None)
     assert done.json["rows"][0]["calls_per_pair"] == 2.0
     assert done.err.count("answers the same in every round") == 1
+
+
+def test_recorded_replies_of_pairs_that_are_alike_are_shared_between_variants_alone(agent: Commands) -> None:
+    same = pairs(1)[0]
+    file = agent.write("p.jsonl", [{**same, "id": name, "label": gold} for name, gold in (("a", 1), ("b", 0))])
+    recorded = [("a", screen("match")), ("b", screen("non_match"))]
+    agent.write("r.jsonl", [{"pair": name, "role": "screen", "reply": text} for name, text in recorded])
+    options = ("--model", "replay:r.jsonl", "--variants", "ps_fa,ps_tpg_fa", "-o", "out", "--json")
+    done = agent("ablate", file, *options)
+    assert [row["accuracy"]["value"] for row in done.json["rows"]] == [1, 1]
+    calls = done.json["calls"]
+    assert [calls[name] for name in ("made", "shared", "asked", "separate", "earlier")] == [2, 2, 4, 4, 0]
 
 
 def test_the_criterion_is_that_of_the_runs(agent: Commands) -> None:

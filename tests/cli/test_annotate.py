@@ -273,6 +273,16 @@ def test_a_folder_in_use_is_refused(agent: Commands) -> None:
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
 
 
+def test_recorded_replies_are_those_of_their_pair_where_two_pairs_are_alike(agent: Commands) -> None:
+    same = pairs(1)[0]
+    file = agent.write("p.jsonl", [{**same, "id": "a"}, {**same, "id": "b"}])
+    agent.write("r.jsonl", [{"pair": name, "role": "judge", "reply": label(n)} for name, n in (("a", 1), ("b", 0))])
+    for folder in ("one", "two"):
+        options = ("--variant", "single_llm", "--model", "replay:r.jsonl", "-o", folder, "--cache", "c.sqlite")
+        assert agent("annotate", file, *options).code == 0
+        assert {each["id"]: each["label"] for each in annotations(agent.folder / folder)} == {"a": 1, "b": 0}
+
+
 def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(4))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
