@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, computed_field, model_validator
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
@@ -114,6 +114,9 @@ class CaseResult(Frozen):
     cause: Cause | None = None
 
 
+_COUNTS = ("passed", "failed", "errors")
+
+
 class TestReport(Frozen):
     """What running a test program showed. `message` tells what went wrong outside of any one case.
 
@@ -128,6 +131,20 @@ class TestReport(Frozen):
     cases: tuple[CaseResult, ...] = ()
     message: str = ""
     vacuous: bool = False
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_own_counts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read what `model_dump` gives; counts that the cases contradict are damage."""
+        if not isinstance(data, Mapping):
+            return handler(data)
+        report = handler({name: value for name, value in data.items() if name not in _COUNTS})
+        for name in _COUNTS:
+            found = getattr(report, name)
+            told = data.get(name, found)
+            if type(told) is not int or told != found:
+                raise ValueError(f"{name} is {found} by the cases, not {told!r:.40}")
+        return report
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -174,9 +174,8 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
         RunFolderError: the line is not an annotation.
     """
     try:
-        record = loads(line)
-        return Annotation.model_validate({**record, "test": _without_counts(record.get("test"))})
-    except (ValueError, TypeError, AttributeError) as error:
+        return Annotation.model_validate(loads(line))
+    except ValueError as error:
         raise _no_annotation(place, error) from error
 
 
@@ -216,13 +215,6 @@ def _no_annotation(place: str, problem: Exception) -> RunFolderError:
     missing = isinstance(problem, KeyError)
     cause = f"it lacks {problem}" if missing else what_is_wrong(problem)
     return RunFolderError(f"{place}: is not an annotation ({cause}). Delete that line: its pair is annotated again")
-
-
-def _without_counts(test: Any) -> Any:
-    """Leave out what `TestReport` counts from its cases itself."""
-    if not isinstance(test, dict):
-        return test
-    return {name: value for name, value in test.items() if name not in ("passed", "failed", "errors")}
 
 
 def _write_all(descriptor: int, line: bytes) -> None:
