@@ -233,6 +233,7 @@ class Annotator:
             recall=None if folder is None else folder.answer,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
+            tell=self._note,
         )
         return PairRunner(
             self._pipeline,

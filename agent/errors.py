@@ -109,7 +109,7 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server refuses every call: key, credit, model name, or it cannot be reached."""
+    """The model's server refuses every call (key, credit, model name, a long wait), or it cannot be reached."""
 
 
 class BudgetExceeded(RunStopped):

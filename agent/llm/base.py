@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -10,6 +10,10 @@ from agent.types import Message as Message
 from agent.types import Usage
 
 ReplyKind = Literal["json", "text"]
+
+
+def _to_nobody(_line: str) -> None:
+    return
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class Call:
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
     Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same, so that the reply is kept for them even where no cache is.
+    very same, so that the reply is kept for them even where no cache is. `tell` takes a line for the user, such
+    as on a long wait.
     """
 
     role: str
@@ -32,6 +37,7 @@ class Call:
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     shared: bool = False
+    tell: Callable[[str], None] = field(default=_to_nobody, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

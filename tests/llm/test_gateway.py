@@ -108,6 +108,17 @@ async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alon
     assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
 
 
+async def test_what_a_model_tells_comes_to_the_gateways_listener() -> None:
+    def slow(call: Call) -> str:
+        call.tell("it takes a while")
+        return "at last"
+
+    told: list[str] = []
+    await Gateway(Models.of(ScriptedLLM(slow)), tell=told.append).ask(CALL)
+    await Gateway(Models.of(ScriptedLLM(slow))).ask(CALL)
+    assert told == ["it takes a while"]
+
+
 async def test_errors_are_not_stored() -> None:
     cache = Memory()
     gateway = Gateway(Models.of(ScriptedLLM([ModelError("broken"), "fine"])), cache=cache)
