@@ -59,7 +59,8 @@ class Annotator:
         cache: a file that keeps model replies over runs, or a `ReplyCache` (which you close yourself).
         rounds: times each pair is annotated, each with samples of its own; `annotation.round` tells them apart.
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
-        budget: what this and other `Annotator`s may spend together, in place of the configuration's budget.
+        budget: what this and other `Annotator`s may spend together, in place of the configuration's budget (which is
+            for all starts of the run in `run_dir`).
         on_event: called with each event of `agent.events`.
     """
 
@@ -227,12 +228,15 @@ class Annotator:
                 folder.served(reply.model, reply.fingerprint, role=call.role)
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
+        before = 0.0 if folder is None else folder.spent_usd
+        budget = self._budget or Budget(self._config.runner.budget_usd, before_usd=before)
         gateway = Gateway(
-            BudgetedModels(self._models, self._budget or Budget(self._config.runner.budget_usd)),
+            BudgetedModels(self._models, budget),
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),
             on_reply=on_reply,
+            tell=self._note,
         )
         return PairRunner(
             self._pipeline,
@@ -244,6 +248,7 @@ class Annotator:
             fallback=self._fallback,
             executions=self._executions,
             listener=self._tell,
+            on_abandoned=None if folder is None else folder.abandoned,
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:

@@ -68,7 +68,7 @@ class RunnerConfig(BaseModel):
     llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
     sandboxes: int = Field(default=4, ge=1, description="sandboxes alive")
     rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
-    budget_usd: float | None = Field(default=None, gt=0, description="stop before spending more")
+    budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")
 
 
 class SandboxConfig(BaseModel):

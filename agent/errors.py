@@ -109,11 +109,15 @@ class RunStopped(AgentError):
 
 
 class AccountError(RunStopped):
-    """The model's server refuses every call: key, credit, model name, or it cannot be reached."""
+    """The model's server refuses every call (key, credit, model name, a long wait), or it cannot be reached."""
 
 
 class BudgetExceeded(RunStopped):
-    """The cost limit given for the run was reached."""
+    """The cost limit given for the run was reached, or cannot be held; `with_what` the same command goes on."""
+
+    def __init__(self, message: str, with_what: str = "with a larger budget (--budget)") -> None:
+        self.with_what = with_what
+        super().__init__(message)
 
 
 class StorageError(RunStopped):

@@ -36,7 +36,10 @@ class Finished:
 
 
 class PairRunner:
-    """Takes one pair at a time through a pipeline; safe to call concurrently."""
+    """Takes one pair at a time through a pipeline; safe to call concurrently.
+
+    `on_abandoned` is told what was paid for a pair that is left without annotation: the run ends, or is cancelled.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class PairRunner:
         fallback: Pipeline | None = None,
         executions: ExecutionMemo | None = None,
         listener: Listener,
+        on_abandoned: Callable[[Usage], None] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._gateway = gateway
@@ -60,6 +64,7 @@ class PairRunner:
         self._fallback = fallback
         self._executions = executions
         self._listener = listener
+        self._on_abandoned = on_abandoned
         self._gates = SandboxGates(
             starting=asyncio.Semaphore(config.sandbox.starts),
             running=asyncio.Semaphore(config.runner.sandboxes),
@@ -86,6 +91,10 @@ class PairRunner:
             await self._run(pair, asker, progress)
         except PairError as problem:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
+        except BaseException:
+            if self._on_abandoned is not None:
+                self._on_abandoned(asker.usage)
+            raise
         finished = Finished(
             _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),
             _evidence(pair, progress, asker),

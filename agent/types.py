@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, computed_field, model_validator
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
@@ -18,8 +19,24 @@ MOST_ROUNDS = 10**6
 Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Dollars = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+_MOST_DOLLARS = 1e15
+Dollars = Annotated[float, Field(ge=0, le=_MOST_DOLLARS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def added(values: Iterable[float | None]) -> float | None:
+    """Return the sum of values, None when one of them is not known."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def is_cost(value: object) -> bool:
+    """Say whether a value as read from JSON is a cost in dollars, or None for one that is not known."""
+    return value is None or (type(value) in (int, float) and 0 <= value <= _MOST_DOLLARS)  # type: ignore[operator]
 
 
 class Frozen(BaseModel):
@@ -98,6 +115,9 @@ class CaseResult(Frozen):
     cause: Cause | None = None
 
 
+_COUNTS = ("passed", "failed", "errors")
+
+
 class TestReport(Frozen):
     """What running a test program showed. `message` tells what went wrong outside of any one case.
 
@@ -112,6 +132,20 @@ class TestReport(Frozen):
     cases: tuple[CaseResult, ...] = ()
     message: str = ""
     vacuous: bool = False
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_own_counts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read what `model_dump` gives; counts that the cases contradict are damage."""
+        if not isinstance(data, Mapping):
+            return handler(data)
+        report = handler({name: value for name, value in data.items() if name not in _COUNTS})
+        for name in _COUNTS:
+            found = getattr(report, name)
+            told = data.get(name, found)
+            if type(told) is not int or told != found:
+                raise ValueError(f"{name} is {found} by the cases, not {told!r:.40}")
+        return report
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -172,7 +206,6 @@ class Usage(Frozen):
     cost_usd: Dollars | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        cost = None if self.cost_usd is None or other.cost_usd is None else self.cost_usd + other.cost_usd
         # a sum over a whole run may be more than one record may say
         return Usage.model_construct(
             calls=self.calls + other.calls,
@@ -180,7 +213,7 @@ class Usage(Frozen):
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=cost,
+            cost_usd=added((self.cost_usd, other.cost_usd)),
         )
 
 

@@ -248,6 +248,16 @@ async def test_the_budget_stops_the_run() -> None:
     assert len(model.calls) == 3
 
 
+async def test_what_a_model_tells_is_a_note() -> None:
+    def slow(call: Call) -> str:
+        call.tell("it takes a while")
+        return screen("match")
+
+    events: list[Event] = []
+    await collect(Annotator(model=ScriptedLLM(slow), sandbox=ScriptedSandbox(), on_event=events.append), [PAIR])
+    assert Note("it takes a while") in events
+
+
 async def test_one_annotator_serves_one_event_loop() -> None:
     annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
     with pytest.raises(UsageError, match="open the Annotator"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -61,6 +63,13 @@ OWNERS = {
     "rich": {"cli"},
     "rich.console": {"cli/console.py"},
 }
+NODES_KNOW = {
+    "languages": {"base", "canonical"},
+    "llm": {"parsing"},
+    "sandbox": {"base", "commands"},
+    **{part: set() for part in ("config", "datasets", "prompts", "scoring", "stats", "store")},
+}
+"""What of the parts left of them nodes may import: protocols, and what reads text. Of other parts, all."""
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -108,6 +117,46 @@ def test_imports_point_one_way_within_the_sandbox_too(path: Path) -> None:
     wrong = {name for name in imported if SANDBOX_RANK[name] >= SANDBOX_RANK[part]}
     later = {name for name in wrong if SANDBOX_RANK[name] > SANDBOX_RANK[part] or {part, name} == {"bwrap", "docker"}}
     assert not later, f"{part} may not import {later}"
+
+
+def _behind_protocols(source: str) -> set[str]:
+    """Return those imports of a node that it may not have, not even for its types."""
+    wrong = set()
+    for node in ast.walk(ast.parse(source)):
+        base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            part, *inner = f"{base}{alias.name}".removeprefix("agent.").split(".")
+            if part in NODES_KNOW and not {*inner[:1]} & NODES_KNOW[part]:
+                wrong.add(f"{base}{alias.name}")
+    return wrong
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "nodes").glob("*.py")), ids=lambda path: path.name)
+def test_nodes_import_protocols_only(path: Path) -> None:
+    assert not _behind_protocols(path.read_text(encoding="utf-8"))
+
+
+CONCRETE = (
+    "from agent.sandbox.docker.backend import DockerBackend",
+    "import agent.sandbox.bwrap.backend",
+    "from agent.sandbox import docker",
+    "from agent.llm.openai import OpenAIModel",
+    "from agent.languages.python import PythonLanguage",
+    "if TYPE_CHECKING:\n    from agent.store import RunFolder",
+)
+
+
+@pytest.mark.parametrize("line", [*CONCRETE, "from agent import store", "from agent.llm.keys import KeyRing"])
+def test_a_node_that_imports_an_implementation_is_found(line: str) -> None:
+    assert _behind_protocols(line)
+
+
+@pytest.mark.parametrize("line", [*CONCRETE, "import docker"])
+@pytest.mark.parametrize(("file", "found"), [("agent/nodes/screen.py", True), ("agent/runner.py", False)])
+def test_ruff_finds_such_an_import_in_nodes_alone(line: str, file: str, found: bool) -> None:
+    ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID251", "--stdin-filename", file, "-"]
+    ended = subprocess.run(ruff, input=line, capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert ("TID251" in ended.stdout, ended.returncode) == (found, int(found))
 
 
 def test_every_part_has_a_place_in_the_order() -> None:

@@ -3,16 +3,74 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from agent.evidence import Evidence, Exchange, Execution, ProgramRun
+from agent.store.annotations import encode_annotation
 from agent.types import (
     PROVES_NOTHING,
     Annotation,
     CaseOutcome,
     CaseResult,
     Cause,
+    ErrorInfo,
+    Frozen,
+    Pair,
+    QuerySpec,
+    Reading,
     Simulated,
     Status,
     TestReport,
+    Usage,
+    Verdict,
+    WrongOne,
+)
+
+TEXT = st.text()  # without surrogates, which pydantic's own JSON cannot read
+SHARE = st.none() | st.floats(0, 1)
+CASES = st.builds(CaseResult, name=TEXT, outcome=st.sampled_from(CaseOutcome), message=TEXT)
+REPORTS = st.builds(
+    TestReport,
+    status=st.sampled_from(Status),
+    cause=st.none() | st.sampled_from(Cause),
+    cases=st.lists(CASES, max_size=4).map(tuple),
+    message=TEXT,
+    vacuous=st.booleans(),
+)
+USAGES = st.builds(Usage, calls=st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9))
+META = st.dictionaries(TEXT, st.none() | st.integers() | TEXT, max_size=3)
+PAIRS = st.builds(Pair, id=TEXT, query=TEXT, code=TEXT, language=TEXT, context=st.none() | TEXT, meta=META)
+ANNOTATIONS = st.builds(
+    Annotation,
+    id=TEXT,
+    input_sha256=TEXT,
+    label=st.sampled_from((0, 1, None)),
+    reason=TEXT,
+    screen_verdict=st.none() | st.sampled_from(Verdict),
+    test=st.none() | REPORTS,
+    simulated=st.none() | st.builds(Simulated, status=st.sampled_from(("passed", "failed", "error")), reason=TEXT),
+    stand_ins=st.lists(TEXT, max_size=2).map(tuple),
+    strength=SHARE,
+    votes=st.lists(st.sampled_from((0, 1, None)), max_size=3).map(tuple),
+    confidence=SHARE,
+    usage=USAGES,
+    error=st.none() | st.builds(ErrorInfo, type=TEXT, message=TEXT),
+    meta=META,
+)
+EXCHANGES = st.builds(
+    Exchange, role=TEXT, key=TEXT, messages=st.just(({"role": "user", "content": "?"},)), reply=TEXT, raw=META
+)
+RUNS = st.none() | st.lists(st.builds(ProgramRun, seconds=st.floats(0, 9)), max_size=2).map(tuple)
+EVIDENCE = st.builds(
+    Evidence,
+    pair=PAIRS,
+    spec=st.none() | st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),))),
+    wrong_ones=st.just((WrongOne(kind="raises", change="", status=Status.FAILED),)),
+    exchanges=st.lists(EXCHANGES, max_size=2).map(tuple),
+    executions=st.lists(st.builds(Execution, source=TEXT, report=REPORTS), max_size=2).map(tuple),
+    runs=RUNS,
 )
 
 RAISED = (CaseResult(name="test_a", outcome=CaseOutcome.ERROR, cause=Cause.SNIPPET),)
@@ -53,6 +111,29 @@ def test_a_label_goes_against_a_test_that_says_the_other() -> None:
     assert not annotation(1, test=PASSED).against_test
     assert not annotation(0, test=FAILED).against_test
     assert not annotation(None, test=PASSED).against_test
+
+
+@settings(max_examples=40)
+@given(value=PAIRS | REPORTS | ANNOTATIONS | EVIDENCE)
+def test_a_value_reads_what_it_is_written_as(value: Frozen) -> None:
+    kind = type(value)
+    assert kind.model_validate(value.model_dump()) == value
+    assert kind.model_validate(value.model_dump(mode="json")) == value
+    assert kind.model_validate_json(value.model_dump_json(by_alias=True)) == value
+
+
+@given(annotation=ANNOTATIONS)
+def test_an_annotation_is_read_from_its_line(annotation: Annotation) -> None:
+    assert Annotation.model_validate_json(encode_annotation(annotation)) == annotation
+
+
+@pytest.mark.parametrize(("name", "count"), [("passed", 0), ("passed", True), ("failed", 1), ("errors", "1")])
+def test_a_count_that_the_cases_contradict_is_refused(name: str, count: object) -> None:
+    dumped = TestReport(status=Status.ERROR, cases=STARTED).model_dump()
+    with pytest.raises(ValidationError, match=f"{name} is [01] by the cases, not {count!r}"):
+        TestReport.model_validate({**dumped, name: count})
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        TestReport.model_validate({**dumped, "skipped": 0})
 
 
 def test_no_label_goes_against_an_outcome_that_was_predicted() -> None:

@@ -18,8 +18,10 @@ from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.executions import SharedExecutions
 from agent.sandbox.select import choose
+from agent.store import files
 from agent.store.cache import SqliteReplyCache
-from agent.types import Pair
+from agent.store.run_view import load_run
+from agent.types import Pair, added
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class AblationRuns:
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self._cache))
             backend = await self._backend(stack)
-            executions, budget = SharedExecutions(), Budget(self._config.runner.budget_usd)
+            executions, budget = SharedExecutions(), self._budget()
             for run in self.runs:
                 annotator = Annotator(
                     model=self._models,
@@ -97,6 +99,18 @@ class AblationRuns:
                 async with annotator:
                     async for _annotation in annotator.annotate(pairs, limit=limit):
                         pass
+
+    def _budget(self) -> Budget:
+        """Return what is left to all variants of the limit: what their folders cost before counts."""
+        limit = self._config.runner.budget_usd
+        if limit is None:
+            return Budget()
+        spent: list[float | None] = []
+        for run in self.runs:
+            if (run.folder / files.MANIFEST).exists():
+                with load_run(run.folder) as view:
+                    spent.append(view.spent_usd)
+        return Budget(limit, before_usd=added(spent))
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

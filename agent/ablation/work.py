@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.evidence import Evidence, Exchange
 from agent.store.majority import Label, Votes, mean_agreement, rounds_alpha
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Usage
+from agent.types import Annotation, Usage, added
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Work:
         """How long these calls and all runs of programs took, None where that is not known."""
         # a call that failed was not measured; a reply from the cache of an older version neither, and that is told
         times = [0.0 if each.seconds is None and not each.cached else each.seconds for each in self._exchanges()]
-        return _added((self.running, *times))
+        return added((self.running, *times))
 
     def add(self, annotation: Annotation, evidence: Evidence | None) -> None:
         """Count a pair in one round."""
@@ -111,7 +111,7 @@ class Work:
         for run in evidence.executions if evidence.runs is None else evidence.runs:
             self.executions += 1
             self.executions_made += not run.shared
-            self.running = _added((self.running, run.seconds if known else None))
+            self.running = added((self.running, run.seconds if known else None))
 
     def _add_call(self, exchange: Exchange) -> None:
         self.asked.setdefault(exchange.key, Asked()).add(exchange)
@@ -121,16 +121,6 @@ class Work:
     def _exchanges(self) -> Iterator[Exchange]:
         for asked in self.asked.values():
             yield from asked.exchanges()
-
-
-def _added(times: Iterable[float | None]) -> float | None:
-    """Return the sum of times in seconds, None when one of them is not known."""
-    total = 0.0
-    for seconds in times:
-        if seconds is None:
-            return None
-        total += seconds
-    return total
 
 
 def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:

@@ -93,10 +93,10 @@ def _to_its_end(work: Coroutine[None, None, None], kept: Callable[[], str], cons
     try:
         to_its_end(work)
     except KeyboardInterrupt:
-        tell_how_to_go_on(console, "Interrupted.", kept())
+        tell_how_to_go_on(console, None, kept())
         raise typer.Exit(STOPPED) from None
     except RunStopped as error:
-        tell_how_to_go_on(console, f"Stopped: {error}", kept())
+        tell_how_to_go_on(console, error, kept())
         raise typer.Exit(STOPPED) from error
 
 

@@ -61,10 +61,10 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
         try:
             summary = to_its_end(_annotate(annotator, dataset, options.limit))
         except KeyboardInterrupt:
-            tell_how_to_go_on(console, "Interrupted.", _kept(out, config.runner.rounds))
+            tell_how_to_go_on(console, None, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
-            tell_how_to_go_on(console, f"Stopped: {error}", _kept(out, config.runner.rounds))
+            tell_how_to_go_on(console, error, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from error
     _close(options.as_json, console, summary, display, out)
 

@@ -93,7 +93,9 @@ class RunOptions(ModelOptions):
         float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
-    budget: Annotated[float | None, typer.Option(min=1e-6, metavar="USD", help="Stop before spending more.")] = None
+    budget: Annotated[
+        float | None, typer.Option(min=1e-6, metavar="USD", help="What the run may cost, all its starts together.")
+    ] = None
     field_map: Annotated[
         str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
     ] = None

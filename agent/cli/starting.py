@@ -11,7 +11,7 @@ from agent.cli.console import Console
 from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.datasets import Dataset, parse_mapping, read_pairs
-from agent.errors import RunFolderError, UsageError
+from agent.errors import BudgetExceeded, RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
 from agent.wording import counted
 
@@ -71,9 +71,10 @@ def finished(folder: Path, rounds: int) -> str:
     return counted(count, "pair" if rounds == 1 else "annotation") if count else ""
 
 
-def tell_how_to_go_on(console: Console, what: str, kept: str) -> None:
-    """Say why it ended early, what of it is kept (a sentence, or nothing), and the command that goes on."""
-    say(console, what)
+def tell_how_to_go_on(console: Console, error: RunStopped | None, kept: str) -> None:
+    """Say why it ended early (None: interrupted), what is kept (or nothing), and the command that goes on."""
+    say(console, "Interrupted." if error is None else f"Stopped: {error}")
     if kept:
         say(console, kept)
-    say(console, f"The same command goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+    change = f" {error.with_what}" if isinstance(error, BudgetExceeded) else ""
+    say(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -12,15 +12,20 @@ from agent.types import Usage
 ReplyKind = Literal["json", "text"]
 
 
+def _to_nobody(_line: str) -> None:
+    return
+
+
 @dataclass(frozen=True)
 class Call:
     """One question to a model.
 
     `messages` are all that a remote model sees. `variables` are the template's variables, for embedded models that
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
-    the call for replays; they are not part of the cache key. `schema` is the JSON Schema of a `json` reply, sent to
-    servers that are asked for `json_schema`. `shared`: other pairs of the run ask the very same, so that the reply is
-    kept for them even where no cache is.
+    the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
+    Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
+    very same, so that the reply is kept for them even where no cache is. `tell` takes a line for the user, such
+    as on a long wait.
     """
 
     role: str
@@ -32,6 +37,7 @@ class Call:
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     shared: bool = False
+    tell: Callable[[str], None] = field(default=_to_nobody, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,9 @@ class Reply:
 class LLM(Protocol):
     """A language model, in two methods.
 
+    An attribute `by_pair = True` says that the reply depends on the call's pair, role and turn, too: no other call with
+    equal messages is then given it.
+
     Raises of `reply`:
         ModelError: this call gave no usable reply (retries included); the pair ends in an error.
         AccountError: no call can succeed; the run stops.
@@ -71,6 +80,11 @@ class LLM(Protocol):
     async def reply(self, call: Call) -> Reply:
         """Answer one call."""
         ...
+
+
+def by_pair(model: LLM) -> bool:
+    """Say whether a model answers equal messages of two pairs differently (an optional attribute `by_pair`)."""
+    return bool(getattr(model, "by_pair", False))
 
 
 async def close(model: LLM) -> None:

@@ -6,31 +6,47 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.errors import BudgetExceeded, ModelError
-from agent.llm.base import LLM, Call, Reply
+from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.llm.gateway import RoleModels
 from agent.types import Usage
 
+_WITHOUT = "without a budget"
+
 
 class Budget:
-    """Counts what all models of a run cost; `limit_usd` None counts only."""
+    """Counts what all models of a run cost; `limit_usd` None counts only.
 
-    def __init__(self, limit_usd: float | None = None) -> None:
+    `before_usd` is what earlier starts of the run cost, None where that is not known: the limit is for all of them.
+    """
+
+    def __init__(self, limit_usd: float | None = None, *, before_usd: float | None = 0.0) -> None:
         self.limit_usd = limit_usd
+        self.before_usd = before_usd
         self.spent = Usage()
 
     def check(self) -> None:
         """Refuse another call once the limit is reached.
 
         Raises:
-            BudgetExceeded: the limit is reached, or the cost of the replies so far is unknown.
+            BudgetExceeded: the limit is reached, or what the replies so far cost is unknown.
         """
         if self.limit_usd is None:
             return
-        cost = self.spent.cost_usd
+        cost, before = self.spent.cost_usd, self.before_usd
         if cost is None:
-            raise BudgetExceeded("the budget cannot be held: no price is known for the model; give one with --prices")
-        if cost >= self.limit_usd:
-            raise BudgetExceeded(f"the budget of ${self.limit_usd:g} is used up (${cost:.4f} spent)")
+            raise BudgetExceeded(
+                "the budget cannot be held: no price is known for the model; give one with --prices, in a new folder",
+                _WITHOUT,
+            )
+        if before is None:
+            raise BudgetExceeded(
+                "the budget cannot be held: what the run cost before is not known, as no price was; begin a new folder "
+                "with --prices, in which replies from the cache cost nothing",
+                _WITHOUT,
+            )
+        if cost + before >= self.limit_usd:
+            earlier = f", ${before:.4f} of it before this start" if before else ""
+            raise BudgetExceeded(f"the budget of ${self.limit_usd:g} is used up (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:
         """Count what a call cost."""
@@ -54,6 +70,7 @@ class _Budgeted:
     def __init__(self, model: LLM, budget: Budget) -> None:
         self._model = model
         self._budget = budget
+        self.by_pair = by_pair(model)
 
     def identity(self) -> Mapping[str, Any]:
         return self._model.identity()

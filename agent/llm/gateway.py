@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agent.errors import AgentError, ModelError
-from agent.llm.base import LLM, Call, Reply
+from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.types import Usage
 
 
@@ -68,7 +68,8 @@ class Gateway:
     A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
     Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
     those that earlier pairs of the run went by, which come before the cache's. `on_reply` is told every reply handed
-    out, once the cache holds it; what it raises reaches the caller. One gateway serves one event loop.
+    out, once the cache holds it; what it raises reaches the caller. `tell` takes the lines that models have for the
+    user. One gateway serves one event loop.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Gateway:
         recall: Callable[[str], Reply | None] | None = None,
         limit: asyncio.Semaphore | None = None,
         on_reply: Callable[[Call, Reply], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._models = models
         self._cache = cache
@@ -86,6 +88,7 @@ class Gateway:
         self._recall = recall
         self._limit = limit
         self._on_reply = on_reply
+        self._tell = tell
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def key(self, call: Call) -> str:
@@ -131,7 +134,7 @@ class Gateway:
             limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
             async with limit:
                 started = time.monotonic()
-                reply = await model.reply(call)
+                reply = await model.reply(call if self._tell is None else replace(call, tell=self._tell))
                 reply = replace(reply, seconds=round(time.monotonic() - started, 3))
             if cache is not None:
                 cache.put(key, reply)
@@ -154,6 +157,8 @@ def _key(model: LLM, call: Call) -> str:
         "sample": call.sample,
         "schema": None if call.schema is None else dict(call.schema),
     }
+    if by_pair(model):
+        decisive["call"] = [call.pair_id, call.role, call.turn]
     canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
 
 _CONNECT_TIMEOUT = 10.0
+# A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
+_LONGEST_WAIT = 600.0
+_TOLD_WAIT = 20.0
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 # What langchain-openai and openai raise on bodies that they did not expect, besides openai.OpenAIError.
@@ -73,6 +77,7 @@ class OpenAIModel:
         self._headers = {**self._server.headers, **config.headers}
         self._keys = KeyRing(api_key, self._headers.values())
         self._succeeded = False
+        self._waiting_until = datetime.min.replace(tzinfo=UTC)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -97,7 +102,8 @@ class OpenAIModel:
             ModelError: no usable reply after all attempts, or one that cannot come; `usage` is what they cost.
             ModelTimeout: the last attempt reached the deadline.
             PromptTruncated: the server cut the prompt.
-            AccountError: no call can succeed: key, credit, model name, or a server that was never reached.
+            AccountError: no call can succeed: key, credit, model name, a server that was never reached or that asks to
+                wait for more than ten minutes.
         """
         spent = Usage()
 
@@ -110,7 +116,9 @@ class OpenAIModel:
                 raise
 
         try:
-            completion = await persist(attempt, attempts=self._config.attempts, sleep=self._sleep)
+            completion = await persist(
+                attempt, attempts=self._config.attempts, sleep=self._sleep, on_wait=partial(self._tell_of_wait, call)
+            )
         except Failure as failure:
             raise self._error(failure, spent) from failure.__cause__
         self._succeeded = True
@@ -176,9 +184,19 @@ class OpenAIModel:
     ) -> Failure:
         said = self._keys.shown(str(error.get("message") or error.get("code") or ""))
         why = f"answered HTTP {status}{': ' + said if said else ''}"
-        todo = remedy(status, error)
+        todo, meaning = remedy(status, error), meaning_of(status, error)
+        if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
+            meaning = "run"
+            todo = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
         why = f"{why.rstrip('.')}. {todo}" if todo else why
-        return Failure(why, meaning_of(status, error), wait=wait, usage=usage or Usage())
+        return Failure(why, meaning, wait=wait, usage=usage or Usage())
+
+    def _tell_of_wait(self, call: Call, failure: Failure) -> None:
+        """Tell of a long wait, once for all calls that it holds up."""
+        now, wait = self._now(), failure.wait or 0.0
+        if wait >= _TOLD_WAIT and now >= self._waiting_until:
+            self._waiting_until = now + timedelta(seconds=wait)
+            call.tell(f"the model server at {self._server.url} {failure.why.rstrip('.')}; it asks to wait {wait:.0f} s")
 
     def _disconnected(self, error: openai.APIConnectionError, heard: Heard) -> Failure:
         import openai

@@ -39,6 +39,8 @@ class ReplayModel:
         InputError: the file cannot be read, or a line is malformed or given twice.
     """
 
+    by_pair = True
+
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
         try:

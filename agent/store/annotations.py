@@ -14,13 +14,15 @@ from agent.errors import RunFolderError
 from agent.invalid import what_is_wrong
 from agent.store.failures import write_failure, writing
 from agent.store.opening import open_own
-from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
+from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation, added, is_cost
 
 Key = tuple[str, int]
 
 
 class AnnotationIndex:
     """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
+
+    `cost_usd` is what all lines cost, those that a later one took the place of too; None when one's is not known.
 
     Raises:
         RunFolderError: a whole line is not an annotation; the message names it.
@@ -29,6 +31,7 @@ class AnnotationIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.end = 0
+        self.cost_usd: float | None = 0.0
         self._offsets: dict[Key, int] = {}
         self._errors: set[Key] = set()
         try:
@@ -39,10 +42,11 @@ class AnnotationIndex:
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
 
-    def add(self, key: Key, *, error: bool, size: int) -> None:
+    def add(self, key: Key, *, error: bool, size: int, cost_usd: float | None) -> None:
         """Note a line of `size` bytes at the end."""
         self._offsets[key] = self.end
         self.end += size
+        self.cost_usd = added((self.cost_usd, cost_usd))
         if error:
             self._errors.add(key)
         else:
@@ -88,7 +92,8 @@ class AnnotationIndex:
             schema = record["schema"]
             if schema == SCHEMA_VERSION:
                 _check_vote(record)
-                self.add((record["id"], record["round"]), error=record["error"] is not None, size=len(line))
+                key, failed = (record["id"], record["round"]), record["error"] is not None
+                self.add(key, error=failed, size=len(line), cost_usd=_cost(record))
         except (ValueError, TypeError, KeyError) as problem:
             raise _no_annotation(place, problem) from None
         if schema != SCHEMA_VERSION:
@@ -134,7 +139,8 @@ class AnnotationLog:
             if isinstance(error, OSError):
                 raise write_failure(self.path, error) from error
             raise
-        self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
+        key, failed = (annotation.id, annotation.round), annotation.error is not None
+        self.index.add(key, error=failed, size=len(line), cost_usd=annotation.usage.cost_usd)
 
     def close(self) -> None:
         """Bring the file to the disk and close it; closing twice does nothing.
@@ -168,9 +174,8 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
         RunFolderError: the line is not an annotation.
     """
     try:
-        record = loads(line)
-        return Annotation.model_validate({**record, "test": _without_counts(record.get("test"))})
-    except (ValueError, TypeError, AttributeError) as error:
+        return Annotation.model_validate(loads(line))
+    except ValueError as error:
         raise _no_annotation(place, error) from error
 
 
@@ -191,17 +196,25 @@ def _check_vote(record: Mapping[str, Any]) -> None:
         raise ValueError("confidence: neither a number from 0 to 1 nor null")
 
 
+def _cost(record: Mapping[str, Any]) -> float | None:
+    """Return what a line cost in dollars, None when that is not known.
+
+    Raises:
+        ValueError: it is of the wrong type, or out of bounds.
+    """
+    usage = record.get("usage", {})
+    if not isinstance(usage, dict):
+        raise ValueError("usage: not an object")
+    cost = usage.get("cost_usd", 0.0)
+    if not is_cost(cost):
+        raise ValueError("usage.cost_usd: neither dollars nor null")
+    return None if cost is None else float(cost)
+
+
 def _no_annotation(place: str, problem: Exception) -> RunFolderError:
     missing = isinstance(problem, KeyError)
     cause = f"it lacks {problem}" if missing else what_is_wrong(problem)
     return RunFolderError(f"{place}: is not an annotation ({cause}). Delete that line: its pair is annotated again")
-
-
-def _without_counts(test: Any) -> Any:
-    """Leave out what `TestReport` counts from its cases itself."""
-    if not isinstance(test, dict):
-        return test
-    return {name: value for name, value in test.items() if name not in ("passed", "failed", "errors")}
 
 
 def _write_all(descriptor: int, line: bytes) -> None:

@@ -168,7 +168,7 @@ def _answers(evidence: Evidence) -> Iterator[tuple[str, Reply]]:
 
 def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store, and by hash the texts it refers to."""
-    # Computed fields are left out: the models refuse them when read again.
+    # What the models compute themselves need not be stored.
     free: dict[str, Any] = {"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}}
     record = evidence.model_dump(mode="json", round_trip=True, exclude=free)
     # Free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply.

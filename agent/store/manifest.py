@@ -11,10 +11,12 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError
 from agent.store.documents import as_json, differences, flatten, merge, replacing, shown
+from agent.types import added, is_cost
 
 VERSION = 1
 # Differ from start to start without saying anything about the labels.
 _SERVED = frozenset({"role", "model", "fingerprint"})
+_UNFINISHED = "unfinished_usd"
 _NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
@@ -119,6 +121,11 @@ class Manifest:
         self.save()
         return note
 
+    def abandoned(self, cost_usd: float | None) -> None:
+        """Count what a pair cost that gets no annotation in this segment; the file is written at its end."""
+        current = self.document["segments"][-1]
+        current[_UNFINISHED] = added((current.get(_UNFINISHED, 0.0), cost_usd))
+
     def close(self) -> None:
         """Note the end of the segment and save."""
         self.document["segments"][-1]["ended"] = self._now()
@@ -173,6 +180,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return document
 
 
+def spent_usd(document: Mapping[str, Any], annotated: float | None) -> float | None:
+    """Return what a run cost in dollars, None when that is not known.
+
+    `annotated` is what its annotations say; its manifest knows of pairs that were begun and not finished.
+    """
+    return added((annotated, *(segment.get(_UNFINISHED, 0.0) for segment in document["segments"])))
+
+
 def _is_mapping(found: object) -> bool:
     return isinstance(found, dict)
 
@@ -181,6 +196,8 @@ def _is_segment(found: object) -> bool:
     if not isinstance(found, dict) or not isinstance(found.get("environment"), dict):
         return False
     served = found.get("served")
+    if not is_cost(found.get(_UNFINISHED)):
+        return False
     return isinstance(served, list) and all(isinstance(each, dict) and each.keys() >= _SERVED for each in served)
 
 

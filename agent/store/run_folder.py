@@ -19,8 +19,8 @@ from agent.store.evidence import EvidenceStore
 from agent.store.failures import writing
 from agent.store.lock import FolderLock
 from agent.store.majority import Votes, write_labels
-from agent.store.manifest import Clock, Manifest, utc_now
-from agent.types import Annotation, Pair
+from agent.store.manifest import Clock, Manifest, spent_usd, utc_now
+from agent.types import Annotation, Pair, Usage
 
 
 class RunFolder:
@@ -103,6 +103,15 @@ class RunFolder:
     def manifest(self) -> Mapping[str, Any]:
         """The content of `manifest.json`."""
         return self._manifest.document
+
+    @property
+    def spent_usd(self) -> float | None:
+        """What was paid for the run so far, in dollars; None when that is not known."""
+        return spent_usd(self.manifest, self._log.index.cost_usd)
+
+    def abandoned(self, usage: Usage) -> None:
+        """Count what was paid for a pair that is left unfinished; a later start may find its replies in the cache."""
+        self._manifest.abandoned(usage.cost_usd)
 
     def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
         """Return the id and round of each pair that need not be annotated again.

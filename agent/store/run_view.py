@@ -14,7 +14,7 @@ from agent.evidence import Evidence
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore
-from agent.store.manifest import read_manifest
+from agent.store.manifest import read_manifest, spent_usd
 from agent.types import Annotation, Pair
 
 _NAMED = 20
@@ -74,6 +74,11 @@ class RunView:
     def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
         """Return the last annotation of a pair and round, None when there is none."""
         return self.index.get((pair_id, round))
+
+    @property
+    def spent_usd(self) -> float | None:
+        """What was paid for the run so far, in dollars; None when that is not known."""
+        return spent_usd(self.manifest, self.index.cost_usd)
 
     @property
     def has_evidence(self) -> bool:

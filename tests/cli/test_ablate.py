@@ -17,7 +17,7 @@ from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import until
 from tests.cli.unclear import role, third_unclear_of
 from tests.llm.server import Answer, ChatServer, Request, slow
-from tests.scripts import label
+from tests.scripts import label, screen
 
 ROOT = Path(__file__).parents[2]
 COUNT = 9
@@ -301,6 +301,18 @@ def test_rounds_are_compared_by_their_majority(agent: Commands) -> None:
     assert done.err.count("answers the same in every round") == 1
 
 
+def test_recorded_replies_of_pairs_that_are_alike_are_shared_between_variants_alone(agent: Commands) -> None:
+    same = pairs(1)[0]
+    file = agent.write("p.jsonl", [{**same, "id": name, "label": gold} for name, gold in (("a", 1), ("b", 0))])
+    recorded = [("a", screen("match")), ("b", screen("non_match"))]
+    agent.write("r.jsonl", [{"pair": name, "role": "screen", "reply": text} for name, text in recorded])
+    options = ("--model", "replay:r.jsonl", "--variants", "ps_fa,ps_tpg_fa", "-o", "out", "--json")
+    done = agent("ablate", file, *options)
+    assert [row["accuracy"]["value"] for row in done.json["rows"]] == [1, 1]
+    calls = done.json["calls"]
+    assert [calls[name] for name in ("made", "shared", "asked", "separate", "earlier")] == [2, 2, 4, 4, 0]
+
+
 def test_the_criterion_is_that_of_the_runs(agent: Commands) -> None:
     prepare(agent)
     done = agent("ablate", "p.jsonl", *OFFLINE, "--criterion", "half", "-o", "out", "--json")
@@ -313,10 +325,27 @@ def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
     agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
     with ChatServer(third_unclear) as server:
         options = served(server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "--budget", "19", "-o", "out")
-        stopped = agent("ablate", "p.jsonl", *options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
-    assert stopped.code == 3
+        options = (*options, "--variants", "single_llm,ps_fa", "--concurrency", "1")
+        stopped = agent("ablate", "p.jsonl", *options)
+        again = agent("ablate", "p.jsonl", *options)
+    assert (stopped.code, again.code) == (3, 3)
     assert "the budget of $19 is used up" in stopped.err
+    assert "($20.0000 spent, $20.0000 of it before this start)" in again.err
+    assert "The same command with a larger budget (--budget) goes on from there:\n  agent ablate" in again.err
     assert len(server.requests) == 10  # at two dollars each
+
+
+def test_what_a_budget_counts_of_an_ablation_is_each_question_once(agent: Commands) -> None:
+    prepare(agent)
+    agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--gold", "gold.jsonl", "--prices", "prices.yaml", "-o", "out", "--concurrency", "1")
+        assert agent("ablate", "p.jsonl", *options, "--variants", "ps_fa").code == 0
+        paid = 2 * len(server.requests)
+        more = agent("ablate", "p.jsonl", *options, "--variants", "ps_fa,ps_tpg_fa", "--budget", str(paid + 1))
+    assert more.code == 3
+    assert f"(${paid + 2}.0000 spent, ${paid}.0000 of it before this start)" in more.err
+    assert 2 * len(server.requests) == paid + 2
 
 
 @pytest.mark.parametrize(

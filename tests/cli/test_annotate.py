@@ -11,7 +11,7 @@ import pytest
 from agent.store.lock import FolderLock
 from tests.cli.commands import Commands, annotations, pairs, reply
 from tests.llm.server import ChatServer, Request, free_port, unauthorized
-from tests.scripts import label
+from tests.scripts import label, screen
 
 OFFLINE = ("--variant", "ps_fa", "--model", "heuristic")
 
@@ -275,6 +275,16 @@ def test_a_folder_in_use_is_refused(agent: Commands) -> None:
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
 
 
+def test_recorded_replies_are_those_of_their_pair_where_two_pairs_are_alike(agent: Commands) -> None:
+    same = pairs(1)[0]
+    file = agent.write("p.jsonl", [{**same, "id": "a"}, {**same, "id": "b"}])
+    agent.write("r.jsonl", [{"pair": name, "role": "judge", "reply": label(n)} for name, n in (("a", 1), ("b", 0))])
+    for folder in ("one", "two"):
+        options = ("--variant", "single_llm", "--model", "replay:r.jsonl", "-o", folder, "--cache", "c.sqlite")
+        assert agent("annotate", file, *options).code == 0
+        assert {each["id"]: each["label"] for each in annotations(agent.folder / folder)} == {"a": 1, "b": 0}
+
+
 def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(4))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
@@ -283,8 +293,47 @@ def test_a_budget_stops_the_run_and_a_larger_one_goes_on(agent: Commands) -> Non
         stopped = agent("annotate", file, *options, "--budget", "1.5")
         assert (stopped.code, stopped.out, len(server.requests)) == (3, "", 2)
         assert "2 pairs are finished and kept in run." in stopped.err
+        assert "The same command with a larger budget (--budget) goes on from there:\n  agent annotate" in stopped.err
+        again = agent("annotate", file, *options, "--budget", "1.5")
+        assert (again.code, again.out, len(server.requests)) == (3, "", 2)
+        assert "the budget of $1.5 is used up ($2.0000 spent, $2.0000 of it before this start)" in again.err
         done = agent("annotate", file, *options, "--budget", "10")
     assert (done.code, done.json["pairs"], done.json["usage"]["cost_usd"]) == (0, 4, 4.0)
+
+
+def test_a_budget_counts_errors_that_were_tried_again(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
+    with ChatServer(reply("no", completion_tokens=0)) as server:
+        options = judge(server, "--prices", "prices.json", "-c", "pipeline.reasks=0", "-o", "run", "--retry-errors")
+        codes = []
+        for attempt in range(4):
+            options = (*options, "--cache", f"{attempt}.sqlite")
+            codes.append(agent("annotate", file, *options, "--budget", "1.5").code)
+    assert (codes, len(server.requests)) == ([1, 1, 3, 3], 2)
+
+
+def test_a_budget_counts_what_was_paid_for_pairs_that_it_left_unfinished(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(1))
+    agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
+    with ChatServer(reply(screen("unclear"), completion_tokens=0)) as server:
+        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "--prices", "prices.json")
+        ended = [agent("annotate", file, *options, "-o", "run", "--budget", "0.5") for _ in range(3)]
+    assert ([each.code for each in ended], len(server.requests)) == ([3, 3, 3], 1)
+    assert "($1.0000 spent, $1.0000 of it before this start)" in ended[2].err
+
+
+def test_a_budget_is_refused_in_a_folder_whose_cost_is_not_known(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(2))
+    agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
+    with ChatServer(reply(label(1))) as server:
+        options = judge(server, "-o", "run")
+        assert agent("annotate", file, *options, "--limit", "1").code == 0
+        refused = agent("annotate", file, *options, "--prices", "prices.json", "--budget", "9")
+        assert (refused.code, len(server.requests)) == (3, 1)
+        assert "what the run cost before is not known" in refused.err
+        assert "The same command without a budget goes on from there:" in refused.err
+        assert agent("annotate", file, *options).code == 0
 
 
 def test_languages_without_support_are_refused_judged_or_skipped(agent: Commands) -> None:

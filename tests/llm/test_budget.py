@@ -27,6 +27,21 @@ async def test_calls_are_answered_until_the_limit_is_reached() -> None:
         await model.reply(CALL)
 
 
+async def test_what_earlier_starts_of_the_run_cost_is_part_of_the_budget() -> None:
+    model = BudgetedModels(Models.of(ScriptedLLM([reply(0.3)])), Budget(1.0, before_usd=0.9)).for_role("judge")
+    await model.reply(CALL)
+    with pytest.raises(BudgetExceeded, match=r"is used up \(\$1\.2000 spent, \$0\.9000 of it before this start\)"):
+        await model.reply(CALL)
+
+
+async def test_a_budget_is_refused_where_nobody_knows_what_earlier_starts_cost() -> None:
+    script = ScriptedLLM([reply(0.3)])
+    with pytest.raises(BudgetExceeded, match="what the run cost before is not known") as refused:
+        await BudgetedModels(Models.of(script), Budget(1.0, before_usd=None)).for_role("judge").reply(CALL)
+    assert (script.calls, refused.value.with_what) == ([], "without a budget")
+    assert (await BudgetedModels(Models.of(script), Budget(before_usd=None)).for_role("judge").reply(CALL)).text == "x"
+
+
 async def test_failed_calls_count() -> None:
     budget = Budget()
     failure = ModelError("half a body", usage=Usage(calls=3, cost_usd=0.25))

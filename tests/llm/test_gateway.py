@@ -9,7 +9,8 @@ import pytest
 
 from agent.errors import ModelError
 from agent.llm.base import Call, Message, Reply
-from agent.llm.gateway import Gateway
+from agent.llm.budget import Budget, BudgetedModels
+from agent.llm.gateway import Gateway, RoleModels
 from agent.llm.models import Models
 from agent.llm.scripted import ScriptedLLM
 from agent.types import Usage
@@ -107,6 +108,17 @@ async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alon
     assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
 
 
+async def test_what_a_model_tells_comes_to_the_gateways_listener() -> None:
+    def slow(call: Call) -> str:
+        call.tell("it takes a while")
+        return "at last"
+
+    told: list[str] = []
+    await Gateway(Models.of(ScriptedLLM(slow)), tell=told.append).ask(CALL)
+    await Gateway(Models.of(ScriptedLLM(slow))).ask(CALL)
+    assert told == ["it takes a while"]
+
+
 async def test_errors_are_not_stored() -> None:
     cache = Memory()
     gateway = Gateway(Models.of(ScriptedLLM([ModelError("broken"), "fine"])), cache=cache)
@@ -134,6 +146,30 @@ def test_what_only_names_a_call_is_not_in_its_key() -> None:
     gateway = Gateway(Models.of(ScriptedLLM([])))
     named = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
     assert gateway.key(named) == gateway.key(CALL)
+
+
+class ByPair(ScriptedLLM):
+    """A model that answers each pair, role and turn in its own way."""
+
+    by_pair = True
+
+    def __init__(self) -> None:
+        super().__init__(lambda call: f"{call.pair_id} {call.role} {call.turn}")
+
+
+OTHERS = [replace(CALL, pair_id="7"), replace(CALL, role="screen"), replace(CALL, turn=1)]
+
+
+@pytest.mark.parametrize("models", [Models.of(ByPair()), BudgetedModels(Models.of(ByPair()), Budget())])
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call(models: RoleModels, shared: bool) -> None:
+    cache = Memory()
+    calls = [replace(each, shared=shared) for each in (CALL, *OTHERS)]
+    for paid in (1, 0):
+        gateway = Gateway(models, cache=cache)
+        replies = await asyncio.gather(*(gateway.ask(call) for call in calls))
+        assert [reply.text for reply in replies] == [" judge 0", "7 judge 0", " screen 0", " judge 1"]
+        assert [reply.usage.calls for reply in replies] == [paid] * 4
 
 
 def test_another_model_has_other_keys() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -49,6 +51,7 @@ from tests.llm.server import (
 
 KEY = "sk-very-secret-key"
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LATER = format_datetime(NOW + timedelta(hours=1), usegmt=True)
 PRICES = Prices.of({"test-model": {"input": 1.0, "output": 10.0}})
 
 
@@ -344,13 +347,44 @@ class TestRetries:
             ("7", 7.0),
             ("0.5", 0.5),
             (format_datetime(NOW.replace(second=20), usegmt=True), 20.0),
-            ("86400", 60.0),
+            (format_datetime(NOW + timedelta(minutes=5), usegmt=True), 300.0),
+            ("300", 300.0),
+            ("600", 600.0),
             ("0", 0),
         ],
     )
-    async def test_retry_after_is_honoured_up_to_a_minute(self, stage: Stage, header: str, least: float) -> None:
+    async def test_retry_after_is_honoured_up_to_ten_minutes(self, stage: Stage, header: str, least: float) -> None:
         await stage([rate_limited(header), says("x")]).reply(call())
         assert least <= stage.waits[0] <= least + 1
+
+    @pytest.mark.parametrize(
+        ("header", "minutes"), [("601", "10.02"), ("86400", "1,440"), ("1e300", "1.667e+298"), (LATER, "60")]
+    )
+    async def test_a_longer_wait_stops_the_run(self, stage: Stage, header: str, minutes: str) -> None:
+        with pytest.raises(
+            AccountError, match=rf"HTTP 429.*\. It asks to wait {re.escape(minutes)} minutes: run the same"
+        ):
+            await stage([rate_limited(header), says("x")]).reply(call())
+        assert (len(stage.requests), stage.waits) == (1, [])
+
+    async def test_a_long_wait_is_told_once_for_all_calls_that_it_holds_up(self, stage: Stage) -> None:
+        told: list[str] = []
+        model = stage([rate_limited("300"), rate_limited("300"), rate_limited("7"), says("x")], attempts=9)
+        await model.reply(replace(call(), tell=told.append))
+        assert len(stage.waits) == 3
+        assert [line.endswith("; it asks to wait 300 s") for line in told] == [True]
+        assert told[0].startswith(f"the model server at {stage.servers[-1].url} answered HTTP 429")
+
+    async def test_after_the_last_attempt_nothing_is_waited_for(self, stage: Stage) -> None:
+        told: list[str] = []
+        with pytest.raises(ModelError, match="given up after 1 attempts"):
+            await stage(rate_limited("300"), attempts=1).reply(replace(call(), tell=told.append))
+        assert told == []
+
+    async def test_a_short_wait_is_not_told(self, stage: Stage) -> None:
+        told: list[str] = []
+        await stage([rate_limited("7"), broken(), says("x")]).reply(replace(call(), tell=told.append))
+        assert (len(stage.waits), told) == (2, [])
 
     @pytest.mark.parametrize("header", ["soon", "-3", "nan", ""])
     async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:

@@ -151,6 +151,8 @@ def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Cloc
             for part, cause in (
                 ({"segments": [1, None]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [{**SEGMENT, "environment": 5}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "unfinished_usd": "1"}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "unfinished_usd": -1}]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [SEGMENT, {**SEGMENT, "served": 7}]}, r"is damaged \(segments, element 2\)"),
                 ({"segments": [{**SEGMENT, "served": [1]}]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, r"is damaged \(segments, element 1\)"),

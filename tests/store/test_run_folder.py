@@ -15,13 +15,40 @@ from agent.datasets import iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.evidence import Evidence
 from agent.store import load_run
-from agent.types import Annotation
+from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "r"
+
+
+class TestCost:
+    def test_a_run_cost_what_all_its_lines_cost_and_what_was_left_unfinished(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            assert folder.spent_usd == 0
+            commit(folder, "0", usage=Usage(cost_usd=1.0), error=ErrorInfo(type="ModelError", message=""))
+            commit(folder, "0", usage=Usage(cost_usd=0.5))
+            folder.abandoned(Usage(cost_usd=0.25))
+            folder.abandoned(Usage(cost_usd=0.125))
+        with open_folder(path) as folder:
+            assert folder.spent_usd == 1.875
+            folder.abandoned(Usage(cost_usd=2))
+        with load_run(path) as view:
+            assert view.spent_usd == 3.875
+
+    @pytest.mark.parametrize("where", ["annotations", "unfinished"])
+    def test_it_is_unknown_when_one_of_them_is(self, path: Path, where: str) -> None:
+        unknown = Usage(calls=1, cost_usd=None)
+        with open_folder(path) as folder:
+            commit(folder, "0", usage=Usage(cost_usd=1.0))
+            if where == "annotations":
+                commit(folder, "1", usage=unknown)
+            else:
+                folder.abandoned(unknown)
+        with load_run(path) as view:
+            assert view.spent_usd is None
 
 
 class TestMaking:
