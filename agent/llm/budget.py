@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +18,15 @@ class Budget:
     """Counts what all models of a run cost; `limit_usd` None counts only.
 
     `before_usd` is what earlier starts of the run cost, None where that is not known: the limit is for all of them.
+    While there is no reply yet by which to know whether the limit can be held, it is `untried`.
     """
 
     def __init__(self, limit_usd: float | None = None, *, before_usd: float | None = 0.0) -> None:
         self.limit_usd = limit_usd
         self.before_usd = before_usd
         self.spent = Usage()
+        self.first_call = asyncio.Lock()
+        self.untried = limit_usd is not None
 
     def check(self) -> None:
         """Refuse another call once the limit is reached.
@@ -52,6 +56,7 @@ class Budget:
         """Count what a call cost."""
         if usage is not None:
             self.spent = self.spent + usage
+            self.untried = False
 
 
 class BudgetedModels:
@@ -76,6 +81,13 @@ class _Budgeted:
         return self._model.identity()
 
     async def reply(self, call: Call) -> Reply:
+        if self._budget.untried:
+            async with self._budget.first_call:  # the others wait: without a price the first is the last
+                if self._budget.untried:
+                    return await self._asked(call)
+        return await self._asked(call)
+
+    async def _asked(self, call: Call) -> Reply:
         self._budget.check()
         try:
             reply = await self._model.reply(call)

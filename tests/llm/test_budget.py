@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from agent.errors import BudgetExceeded, ModelError
@@ -61,3 +64,35 @@ async def test_a_budget_without_a_known_price_is_refused() -> None:
 async def test_without_a_limit_nothing_is_refused() -> None:
     model = BudgetedModels(Models.of(ScriptedLLM([reply(None), reply(5.0)])), Budget()).for_role("judge")
     assert [(await model.reply(CALL)).text for _ in range(2)] == ["x", "x"]
+
+
+async def test_until_a_price_is_known_one_call_is_made_at_a_time() -> None:
+    at_work = most = 0
+
+    async def slow(_: Call) -> Reply:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0)
+        at_work -= 1
+        return reply(None)
+
+    script = ScriptedLLM(slow)
+    model = BudgetedModels(Models.of(script), Budget(1.0)).for_role("judge")
+    ends = await asyncio.gather(*(model.reply(CALL) for _ in range(8)), return_exceptions=True)
+    assert [type(end) for end in ends] == [Reply] + [BudgetExceeded] * 7
+    assert (len(script.calls), most) == (1, 1)
+
+
+async def test_after_the_first_reply_calls_are_made_at_once() -> None:
+    together = asyncio.Barrier(3)
+
+    async def meet(call: Call) -> Reply:
+        if call.turn:
+            await together.wait()
+        return reply(0.01)
+
+    model = BudgetedModels(Models.of(ScriptedLLM(meet)), Budget(1.0)).for_role("judge")
+    await model.reply(CALL)
+    async with asyncio.timeout(10):
+        assert len(await asyncio.gather(*(model.reply(replace(CALL, turn=1)) for _ in range(3)))) == 3
