@@ -33,7 +33,7 @@ def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
     told = []
     if annotation.screen_verdict is not None:
         told.append(f"screened {annotation.screen_verdict.value}")
-    asked_again = sum(exchange.problem is not None for exchange in evidence.exchanges) if evidence else 0
+    asked_again = sum(evidence.asked_again()) if evidence else 0
     if asked_again:
         told.append(f"asked again {asked_again}×")
     told += _repairs(annotation, evidence)

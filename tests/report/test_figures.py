@@ -135,6 +135,18 @@ def test_cost_by_node_adds_up_to_the_whole(seen: list[Seen], summary: Summary) -
     assert block["chart"]["layout"]["xaxis"]["title"]["text"] == "US dollars"
 
 
+def test_what_was_asked_again_is_counted_without_the_last_reply() -> None:
+    turns = [{"role": "user", "content": content} for content in ("judge", "no", "again")]
+    tries = tuple(
+        Exchange(role="judge", key="k", messages=tuple(turns[:length]), reply="no", problem="p") for length in (1, 3)
+    )
+    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tries)
+    (block,) = shown(Cost(), [Seen(Annotation(id="1", input_sha256=""), evidence)])
+    assert (
+        dict(zip(block["tables"][0]["columns"], ["judge", *cells(block)["judge"]], strict=True))["asked again"] == "1"
+    )
+
+
 def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
     def unpriced(each: Seen) -> Seen:
         assert each.evidence is not None
