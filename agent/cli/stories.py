@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from rich.table import Table
 from rich.text import Text
 
@@ -14,13 +16,15 @@ from agent.wording import counted
 MOST_PAIRS = 40
 
 
-def table(view: RunView) -> Table:
-    """Return the pairs of a run with label, who decided and path."""
+def table(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
+    """Return these pairs and rounds of a run with label, who decided and path."""
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    rounds = any(number for _, number in view.index.done())
+    rounds = any(number for _, number in wanted)
     for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
         found.add_column(column, no_wrap=column != "path")
     for annotation in view.annotations():
+        if (annotation.id, annotation.round) not in wanted:
+            continue
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         path = " → ".join(steps(annotation, view.evidence(annotation.id, annotation.round)))
         pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
