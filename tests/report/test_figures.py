@@ -19,7 +19,7 @@ from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.stats.calibration import reliability
 from agent.store import load_run
-from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
+from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Pair, Status, TestReport, Usage
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -209,6 +209,12 @@ def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) ->
     (block,) = shown(Time(), old)
     assert (block["chart"], block["tables"]) == (None, [])
     assert "before the time of each node was noted" in block["text"]
+
+
+def test_a_run_of_which_no_node_came_to_its_end_is_no_older_one() -> None:
+    broken = Annotation(id="1", input_sha256="", error=ErrorInfo(type="ModelError", message="no reply"))
+    (block,) = shown(Time(), [Seen(broken, Evidence(pair=Pair(id="1", query="q", code="c")))])
+    assert (block["chart"], block["tables"], block["text"]) == (None, [], "No node came to its end.")
 
 
 def test_confidence_is_drawn_where_there_is_any(seen: list[Seen]) -> None:

@@ -117,7 +117,8 @@ class Time:
     def blocks(self) -> list[Block]:
         """Return time by node; where none was noted, a word that says so."""
         if not self._nodes:
-            return [block("Time by node", "This run was made before the time of each node was noted.")]
+            older = "This run was made before the time of each node was noted."
+            return [block("Time by node", older if self._without else "No node came to its end.")]
         rows = [
             (name, [Segment(part, seconds, colour, duration(seconds))
                     for (part, colour), seconds in zip(_PARTS.items(), node.parts(), strict=True)])
