@@ -57,8 +57,11 @@ def _repairs(annotation: Annotation, evidence: Evidence | None) -> list[str]:
         )
         done = done or "program corrected"
         return [f"repaired ({done}{f'; {refused} refused' if refused else ''})"]
-    asked = any(exchange.role == "repair" for exchange in evidence.exchanges) if evidence else False
-    return ["repair given up"] if asked else []
+    if evidence is None or not any(exchange.role == "repair" for exchange in evidence.exchanges):
+        return []
+    # an error may have come in the middle of a repair, or long after one was given up
+    given_up = annotation.error is None or any(visit.outcome == "given_up" for visit in evidence.visits)
+    return ["repair given up"] if given_up else []
 
 
 def _test(annotation: Annotation) -> str:

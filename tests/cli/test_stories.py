@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.cli.stories import steps
-from agent.evidence import Evidence, Exchange
+from agent.evidence import Evidence, Exchange, NodeVisit
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport
 
 PAIR = Pair(id="1", query="q", code="c")
@@ -39,3 +39,11 @@ def test_a_flaky_test_is_nobodys_fault() -> None:
     )
     report = TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=cases)
     assert steps(Annotation(id="1", input_sha256="", test=report), None) == ["test flaky, 1 of 2 cases passed"]
+
+
+def test_a_repair_was_given_up_where_it_came_to_its_end() -> None:
+    evidence = Evidence(pair=PAIR, exchanges=(asked("repair", "fix it"),))
+    assert steps(Annotation(id="1", input_sha256="", label=0), evidence) == ["repair given up"]
+    assert steps(without_label("ReplyError"), evidence) == ["ReplyError: m"]
+    over = evidence.model_copy(update={"visits": (NodeVisit(node="repair", outcome="given_up", seconds=1.0),)})
+    assert steps(without_label("ReplyError"), over) == ["repair given up", "ReplyError: m"]
