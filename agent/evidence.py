@@ -31,6 +31,15 @@ class Exchange(Frozen):
     shared: bool = False
     raw: dict[str, Any] = Field(default_factory=dict)
 
+    def goes_on(self, earlier: Exchange) -> bool:
+        """Return whether this asks an earlier question once more, by its messages and more."""
+        if self.role != earlier.role or not earlier.messages or self.messages == earlier.messages:
+            return False
+        *before, last = earlier.messages
+        same, rest = list(self.messages[: len(before)]), self.messages[len(before) :]
+        # behind a blank reply the last message itself goes on
+        return same == before and bool(rest) and rest[0].get("content", "").startswith(last.get("content", ""))
+
 
 class Layout(Frozen):
     """What a program is besides its source: the lines its snippet stands in (1-based, inclusive), cases, options."""
@@ -112,3 +121,11 @@ class Evidence(Frozen):
     commands: tuple[CommandRun, ...] = ()
     visits: tuple[NodeVisit, ...] = ()
     runs: tuple[ProgramRun, ...] | None = None
+
+    def asked_again(self) -> tuple[bool, ...]:
+        """Return of each exchange whether it gave nothing that could be used and its question was asked again."""
+        nexts = (*self.exchanges[1:], None)
+        return tuple(
+            each.problem is not None and later is not None and later.goes_on(each)
+            for each, later in zip(self.exchanges, nexts, strict=False)
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 import typer
@@ -59,22 +60,27 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
             on_event=display,
         )
         try:
-            summary = to_its_end(_annotate(annotator, dataset, options.limit))
+            summary, annotated = to_its_end(_annotate(annotator, dataset, options.limit))
         except KeyboardInterrupt:
             tell_how_to_go_on(console, None, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
             tell_how_to_go_on(console, error, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from error
-    _close(options.as_json, console, summary, display, out)
+    _close(options.as_json, console, summary, annotated, display, out)
 
 
-async def _annotate(annotator: Annotator, dataset: Dataset, limit: int | None) -> Summary:
-    tally = Tally()
+async def _annotate(
+    annotator: Annotator, dataset: Dataset, limit: int | None
+) -> tuple[Summary, frozenset[tuple[str, int]]]:
+    """Return what it amounts to, and the pairs and rounds that are in it as long as they are few."""
+    tally, annotated = Tally(), set()
     async with annotator:
         async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
             tally.add(annotation)
-    return tally.summary()
+            if len(annotated) <= stories.MOST_PAIRS:
+                annotated.add((annotation.id, annotation.round))
+    return tally.summary(), frozenset(annotated)
 
 
 def _kept(out: Path, rounds: int) -> str:
@@ -82,16 +88,23 @@ def _kept(out: Path, rounds: int) -> str:
     return f"{what} {'is' if what.startswith('1 ') else 'are'} finished and kept in {out}." if what else ""
 
 
-def _close(machine: bool, console: Console, summary: Summary, display: Display, out: Path) -> None:
+def _close(
+    machine: bool,
+    console: Console,
+    summary: Summary,
+    annotated: Set[tuple[str, int]],
+    display: Display,
+    out: Path,
+) -> None:
     if machine:
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
         print_json(as_json(summary, **more))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
-        if summary.annotations <= stories.MOST_PAIRS:
-            with load_run(out) as view:
-                out_console.print(stories.table(view), end="\n\n")
-        out_console.print(as_table(summary, display.seconds()))
+        with load_run(out) as view:
+            if len(annotated) <= stories.MOST_PAIRS:
+                out_console.print(stories.table(view, annotated), end="\n\n")
+            out_console.print(as_table(summary, display.seconds(), kept=view.index.done()))
         say(Console(), f"\n{out / files.LABELS}\n{out / files.ANNOTATIONS}")
     if summary.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")

@@ -118,6 +118,7 @@ class _Story:
         self._marker: str | None = None
         self._round = ""
         self._programs: dict[str, str] = {}
+        self._again: set[int] = set()
 
     def tell(self, annotation: Annotation, evidence: Evidence | None, *, prompts: bool, round: bool) -> None:
         """Print a pair from query to label, in the order in which things happened."""
@@ -127,6 +128,9 @@ class _Story:
             self._round = f" of round {annotation.round}"
             self._section(f"round {annotation.round}", "")
         if evidence is not None:
+            self._again = {
+                id(each) for each, again in zip(evidence.exchanges, evidence.asked_again(), strict=True) if again
+            }
             told = happenings(evidence)
             for at, happening in enumerate(told, 1):
                 following = next((each for each in told[at:] if isinstance(each, Ran)), None)
@@ -177,7 +181,8 @@ class _Story:
             reply = self._shortened(reply, following)
         self._page.code(reply, "json" if reply.lstrip().startswith("{") else "markdown")
         if exchange.problem:
-            self._section(f"{exchange.role}: asked again, because", exchange.problem)
+            became = "asked again" if id(exchange) in self._again else "unusable"
+            self._section(f"{exchange.role}: {became}, because", exchange.problem)
 
     def _shortened(self, reply: str, following: Ran) -> str:
         program = following.execution.source

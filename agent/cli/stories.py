@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from rich.table import Table
 from rich.text import Text
 
@@ -14,13 +16,15 @@ from agent.wording import counted
 MOST_PAIRS = 40
 
 
-def table(view: RunView) -> Table:
-    """Return the pairs of a run with label, who decided and path."""
+def table(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
+    """Return these pairs and rounds of a run with label, who decided and path."""
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    rounds = any(number for _, number in view.index.done())
+    rounds = any(number for _, number in wanted)
     for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
         found.add_column(column, no_wrap=column != "path")
     for annotation in view.annotations():
+        if (annotation.id, annotation.round) not in wanted:
+            continue
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         path = " → ".join(steps(annotation, view.evidence(annotation.id, annotation.round)))
         pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
@@ -33,7 +37,7 @@ def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
     told = []
     if annotation.screen_verdict is not None:
         told.append(f"screened {annotation.screen_verdict.value}")
-    asked_again = sum(exchange.problem is not None for exchange in evidence.exchanges) if evidence else 0
+    asked_again = sum(evidence.asked_again()) if evidence else 0
     if asked_again:
         told.append(f"asked again {asked_again}×")
     told += _repairs(annotation, evidence)
@@ -53,8 +57,11 @@ def _repairs(annotation: Annotation, evidence: Evidence | None) -> list[str]:
         )
         done = done or "program corrected"
         return [f"repaired ({done}{f'; {refused} refused' if refused else ''})"]
-    asked = any(exchange.role == "repair" for exchange in evidence.exchanges) if evidence else False
-    return ["repair given up"] if asked else []
+    if evidence is None or not any(exchange.role == "repair" for exchange in evidence.exchanges):
+        return []
+    # an error may have come in the middle of a repair, or long after one was given up
+    given_up = annotation.error is None or any(visit.outcome == "given_up" for visit in evidence.visits)
+    return ["repair given up"] if given_up else []
 
 
 def _test(annotation: Annotation) -> str:

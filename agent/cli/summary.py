@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from functools import partial
 from typing import Any
 
@@ -130,15 +131,14 @@ class Tally:
         )
 
 
-def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
-    """Return the summary as rows of name and value."""
+def as_table(summary: Summary, wall_seconds: float | None = None, *, kept: Set[tuple[str, int]] = frozenset()) -> Table:
+    """Return the summary as rows of name and value; `kept` are the pairs and rounds of its folder, maybe more."""
     table = Table.grid(padding=(0, 2))
     row = partial(_add, table)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     labels, several = summary.labels, summary.rounds > 1
-    annotations = f", {summary.rounds} rounds: {counted(summary.annotations, 'annotation')}" * several
-    row("pairs", f"{summary.pairs}{annotations}")
+    row("pairs", _pairs(summary, kept))
     by_majority = " by majority" * several
     row("labels", f"{labels['1']} match · {labels['0']} no match · {summary.undecided} undecided{by_majority}")
     if summary.agreement is not None:
@@ -165,6 +165,16 @@ def as_table(summary: Summary, wall_seconds: float | None = None) -> Table:
     if wall_seconds is not None and wall_seconds > 0:
         row("time", f"{wall_seconds:.1f} s")
     return table
+
+
+def _pairs(summary: Summary, kept: Set[tuple[str, int]]) -> str:
+    pairs = len({pair for pair, _ in kept})
+    told = f"{summary.pairs} of {pairs}" if pairs > summary.pairs else f"{summary.pairs}"
+    more = len(kept) > summary.annotations
+    if summary.rounds > 1 or len(kept) > pairs:
+        of = f"{summary.annotations} of {len(kept)} annotations" if more else counted(summary.annotations, "annotation")
+        told += f", {counted(summary.rounds, 'round')}: {of}"
+    return f"{told} in the folder" if more else told
 
 
 def _add(table: Table, name: str, value: str) -> None:

@@ -75,8 +75,8 @@ def _work(evidence: Evidence | None) -> dict[str, Any]:
             for each in evidence.executions
         ],
         "replies": [
-            {"role": each.role, "model": each.model, "reply": each.reply, "problem": each.problem}
-            for each in evidence.exchanges
+            {"role": each.role, "model": each.model, "reply": each.reply, "problem": each.problem, "again": again}
+            for each, again in zip(evidence.exchanges, evidence.asked_again(), strict=True)
         ],
         "commands": [each.model_dump(mode="json") for each in evidence.commands],
     }

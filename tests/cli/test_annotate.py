@@ -88,6 +88,33 @@ def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Comman
     assert sorted(a["id"] for a in annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
 
 
+def test_what_is_shown_at_the_end_is_what_was_asked_for_whatever_else_the_folder_holds(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(3))
+
+    def answer(request: Request) -> object:
+        return reply(label(1) if "way 0\n" in request.prompt else label(0))
+
+    def shown(server: ChatServer, *more: str) -> tuple[list[str], list[str]]:
+        out = agent("annotate", file, *judge(server, "-o", "run", "--cache", "c.sqlite", *more)).out
+        rows = sorted(" ".join(row.split()) for row in re.findall(r"^(p\d .*?) judge", out, re.M))
+        return rows, re.findall(r"^(?:pairs|labels) +(.*?) *$", out, re.M)
+
+    with ChatServer(answer) as server:  # type: ignore[arg-type]
+        assert shown(server) == (["p0 1", "p1 0", "p2 0"], ["3", "1 match · 2 no match · 0 undecided"])
+        assert shown(server, "--limit", "1") == (
+            ["p0 1"],
+            ["1 of 3 in the folder", "1 match · 0 no match · 0 undecided"],
+        )
+        shown(server, "--rounds", "2")
+        one_round = ["3, 1 round: 3 of 6 annotations in the folder", "1 match · 2 no match · 0 undecided"]
+        assert shown(server, "--rounds", "1") == (["p0 1", "p1 0", "p2 0"], one_round)
+        narrowed = [
+            "1 of 3, 2 rounds: 2 of 6 annotations in the folder",
+            "1 match · 0 no match · 0 undecided by majority",
+        ]
+        assert shown(server, "--rounds", "2", "--limit", "1") == (["p0 0 1", "p0 1 1"], narrowed)
+
+
 def test_replies_are_shared_by_runs_through_the_cache(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     with ChatServer(reply(label(1))) as server:

@@ -49,7 +49,10 @@ def test_a_pairs_story_goes_from_query_to_label(agent: Commands) -> None:
 
 def test_a_pair_without_a_label_says_why(agent: Commands) -> None:
     judged(agent)
-    assert "── no label\nReplyError: no usable reply to 'judge'" in agent("show", "run", "pair/2").out
+    told = agent("show", "run", "pair/2").out
+    assert "── no label\nReplyError: no usable reply to 'judge'" in told
+    replies = re.findall(r"^── judge: (asked again|unusable|reply)", told, re.M)
+    assert replies == ["reply", "asked again", "reply", "asked again", "reply", "unusable"]
 
 
 def test_text_of_strangers_cannot_steer_the_terminal(agent: Commands) -> None:

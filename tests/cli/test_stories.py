@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from agent.cli.stories import steps
-from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Status, TestReport
+from agent.evidence import Evidence, Exchange, NodeVisit
+from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport
+
+PAIR = Pair(id="1", query="q", code="c")
+
+
+def asked(role: str, *turns: str, problem: str | None = None) -> Exchange:
+    messages = tuple({"role": "user", "content": turn} for turn in turns)
+    return Exchange(role=role, key="k", messages=messages, reply="r", problem=problem)
+
+
+def without_label(kind: str) -> Annotation:
+    return Annotation(id="1", input_sha256="", error=ErrorInfo(type=kind, message="m"))
+
+
+def test_the_last_reply_that_could_not_be_used_was_not_asked_again() -> None:
+    tries = [asked("judge", *("judge", "no", "again")[:length], problem="unreadable") for length in (1, 2, 3)]
+    assert steps(without_label("ReplyError"), Evidence(pair=PAIR, exchanges=tuple(tries))) == [
+        "asked again 2×", "ReplyError: m"
+    ]  # fmt: skip
+    assert steps(without_label("ModelError"), Evidence(pair=PAIR, exchanges=(tries[0],))) == ["ModelError: m"]
 
 
 def test_a_test_that_passed_and_proves_nothing_is_told_as_such() -> None:
@@ -19,3 +39,11 @@ def test_a_flaky_test_is_nobodys_fault() -> None:
     )
     report = TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=cases)
     assert steps(Annotation(id="1", input_sha256="", test=report), None) == ["test flaky, 1 of 2 cases passed"]
+
+
+def test_a_repair_was_given_up_where_it_came_to_its_end() -> None:
+    evidence = Evidence(pair=PAIR, exchanges=(asked("repair", "fix it"),))
+    assert steps(Annotation(id="1", input_sha256="", label=0), evidence) == ["repair given up"]
+    assert steps(without_label("ReplyError"), evidence) == ["ReplyError: m"]
+    over = evidence.model_copy(update={"visits": (NodeVisit(node="repair", outcome="given_up", seconds=1.0),)})
+    assert steps(without_label("ReplyError"), over) == ["repair given up", "ReplyError: m"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ModelError, ReplyError
+from agent.evidence import Evidence
 from agent.llm import parsing
 from agent.llm.asking import Asker, sample_of
 from agent.llm.base import Reply
@@ -16,7 +18,7 @@ from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.llm.scripted import ScriptedLLM
 from agent.prompts import Prompts
-from agent.types import Usage
+from agent.types import Pair, Usage
 
 VARIABLES: dict[str, Any] = {
     "query": "q", "code": "c", "language": "python", "fence": "python", "context": None, "criterion": "exact"
@@ -51,6 +53,30 @@ async def test_it_gives_up_with_the_last_cause() -> None:
     with pytest.raises(ReplyError, match="asked 3 times"):
         await judge(asked)
     assert [exchange.problem is None for exchange in asked.exchanges] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("replies", "reasks", "again"),
+    [
+        ((GOOD,), 2, [False]),
+        (("no", "  ", GOOD), 2, [True, True, False]),
+        (("  ", "no", " "), 2, [True, True, False]),
+        (("no", GOOD), 0, [False, False]),
+        ((ModelError("down"), GOOD), 2, [False, False]),
+        (("no", ModelError("down"), GOOD), 2, [True, False, False]),
+    ],
+)
+async def test_a_question_was_asked_again_where_it_was_and_not_by_another_vote(
+    replies: tuple[str | ModelError, ...], reasks: int, again: list[bool]
+) -> None:
+    asked = asker(ScriptedLLM(replies), reasks)
+    with suppress(ModelError, ReplyError):
+        await judge(asked)
+    with suppress(ModelError, ReplyError):
+        if len(asked.exchanges) < len(replies):
+            await asked.ask_again("judge", 1)
+    pair = Pair(id="7", query="q", code="c")
+    assert list(Evidence(pair=pair, exchanges=tuple(asked.exchanges)).asked_again()) == again
 
 
 async def test_the_usage_of_every_reply_counts() -> None:

@@ -19,7 +19,7 @@ from agent.report.figures.running import Executed, Outcomes, WrongOnes
 from agent.report.figures.spending import Cost, Time
 from agent.stats.calibration import reliability
 from agent.store import load_run
-from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
+from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Pair, Status, TestReport, Usage
 from tests.report.runs import make_pairs, make_run
 
 COUNT = 60
@@ -135,6 +135,18 @@ def test_cost_by_node_adds_up_to_the_whole(seen: list[Seen], summary: Summary) -
     assert block["chart"]["layout"]["xaxis"]["title"]["text"] == "US dollars"
 
 
+def test_what_was_asked_again_is_counted_without_the_last_reply() -> None:
+    turns = [{"role": "user", "content": content} for content in ("judge", "no", "again")]
+    tries = tuple(
+        Exchange(role="judge", key="k", messages=tuple(turns[:length]), reply="no", problem="p") for length in (1, 3)
+    )
+    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tries)
+    (block,) = shown(Cost(), [Seen(Annotation(id="1", input_sha256=""), evidence)])
+    assert (
+        dict(zip(block["tables"][0]["columns"], ["judge", *cells(block)["judge"]], strict=True))["asked again"] == "1"
+    )
+
+
 def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
     def unpriced(each: Seen) -> Seen:
         assert each.evidence is not None
@@ -197,6 +209,12 @@ def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) ->
     (block,) = shown(Time(), old)
     assert (block["chart"], block["tables"]) == (None, [])
     assert "before the time of each node was noted" in block["text"]
+
+
+def test_a_run_of_which_no_node_came_to_its_end_is_no_older_one() -> None:
+    broken = Annotation(id="1", input_sha256="", error=ErrorInfo(type="ModelError", message="no reply"))
+    (block,) = shown(Time(), [Seen(broken, Evidence(pair=Pair(id="1", query="q", code="c")))])
+    assert (block["chart"], block["tables"], block["text"]) == (None, [], "No node came to its end.")
 
 
 def test_confidence_is_drawn_where_there_is_any(seen: list[Seen]) -> None:

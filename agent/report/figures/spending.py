@@ -20,7 +20,7 @@ class Cost:
         self.usage = Usage()
         self._roles: dict[str, Usage] = {}
         self._cached: Counter[str] = Counter()
-        self._problems: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
         self._without = 0
 
     def add(self, seen: Seen) -> None:
@@ -29,10 +29,10 @@ class Cost:
         if seen.evidence is None:
             self._without += 1
             return
-        for exchange in seen.evidence.exchanges:
+        for exchange, again in zip(seen.evidence.exchanges, seen.evidence.asked_again(), strict=True):
             self._roles[exchange.role] = self._roles.get(exchange.role, Usage()) + exchange.usage
             self._cached[exchange.role] += exchange.cached
-            self._problems[exchange.role] += exchange.problem is not None
+            self._again[exchange.role] += again
 
     def blocks(self) -> list[Block]:
         """Return cost by role; tokens where a price is not known."""
@@ -61,7 +61,7 @@ class Cost:
             role,
             f"{usage.calls:,}",
             f"{self._cached[role]:,}",
-            f"{self._problems[role]:,}",
+            f"{self._again[role]:,}",
             f"{usage.input_tokens:,}",
             f"{usage.cached_input_tokens:,}",
             f"{usage.output_tokens:,}",
@@ -117,7 +117,8 @@ class Time:
     def blocks(self) -> list[Block]:
         """Return time by node; where none was noted, a word that says so."""
         if not self._nodes:
-            return [block("Time by node", "This run was made before the time of each node was noted.")]
+            older = "This run was made before the time of each node was noted."
+            return [block("Time by node", older if self._without else "No node came to its end.")]
         rows = [
             (name, [Segment(part, seconds, colour, duration(seconds))
                     for (part, colour), seconds in zip(_PARTS.items(), node.parts(), strict=True)])

@@ -131,8 +131,10 @@ function others(evidence) {
 }
 
 function replies(evidence) {
-  const nodes = evidence.replies.map((each) =>
-    folded(each.problem ? `${each.role}, asked again: ${each.problem}` : each.role, each.reply, `Reply of ${each.role}`));
+  const nodes = evidence.replies.map((each) => {
+    const problem = each.problem ? `, ${each.again ? "asked again" : "unusable"}: ${each.problem}` : "";
+    return folded(`${each.role}${problem}`, each.reply, `Reply of ${each.role}`);
+  });
   return nodes.length ? part("Replies of the model", ...nodes) : null;
 }
 
