@@ -24,8 +24,8 @@ class Call:
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
     Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same, so that the reply is kept for them even where no cache is. `tell` takes a line for the user, such
-    as on a long wait.
+    very same and are to have the same reply, whatever the model and even where no cache is. `tell` takes a line for the
+    user, such as on a long wait.
     """
 
     role: str

@@ -157,7 +157,7 @@ def _key(model: LLM, call: Call) -> str:
         "sample": call.sample,
         "schema": None if call.schema is None else dict(call.schema),
     }
-    if by_pair(model):
+    if by_pair(model) and not call.shared:
         decisive["call"] = [call.pair_id, call.role, call.turn]
     canonical = json.dumps(decisive, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()

@@ -161,15 +161,19 @@ OTHERS = [replace(CALL, pair_id="7"), replace(CALL, role="screen"), replace(CALL
 
 
 @pytest.mark.parametrize("models", [Models.of(ByPair()), BudgetedModels(Models.of(ByPair()), Budget())])
-@pytest.mark.parametrize("shared", [False, True])
-async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call(models: RoleModels, shared: bool) -> None:
+async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call(models: RoleModels) -> None:
     cache = Memory()
-    calls = [replace(each, shared=shared) for each in (CALL, *OTHERS)]
     for paid in (1, 0):
         gateway = Gateway(models, cache=cache)
-        replies = await asyncio.gather(*(gateway.ask(call) for call in calls))
+        replies = await asyncio.gather(*(gateway.ask(call) for call in (CALL, *OTHERS)))
         assert [reply.text for reply in replies] == [" judge 0", "7 judge 0", " screen 0", " judge 1"]
         assert [reply.usage.calls for reply in replies] == [paid] * 4
+
+
+async def test_what_pairs_share_has_one_answer_whatever_the_model() -> None:
+    gateway = Gateway(Models.of(ByPair()), cache=Memory())
+    calls = [replace(CALL, shared=True, pair_id=each) for each in "123"]
+    assert [(await gateway.ask(call)).text for call in calls] == ["1 judge 0"] * 3
 
 
 def test_another_model_has_other_keys() -> None:
