@@ -74,7 +74,7 @@ async def _annotate(
     annotator: Annotator, dataset: Dataset, limit: int | None
 ) -> tuple[Summary, frozenset[tuple[str, int]]]:
     """Return what it amounts to, and the pairs and rounds that are in it as long as they are few."""
-    tally, annotated = Tally(), set()
+    tally, annotated = Tally(), set[tuple[str, int]]()
     async with annotator:
         async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
             tally.add(annotation)
@@ -98,13 +98,14 @@ def _close(
 ) -> None:
     if machine:
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
-        print_json(as_json(summary, **more))
+        with load_run(out) as view:
+            print_json(as_json(summary, **more, spent_usd=view.spent_usd))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         with load_run(out) as view:
             if len(annotated) <= stories.MOST_PAIRS:
                 out_console.print(stories.table(view, annotated), end="\n\n")
-            out_console.print(as_table(summary, display.seconds(), kept=view.index.done()))
+            out_console.print(as_table(summary, display.seconds(), kept=view.index.done(), spent_usd=view.spent_usd))
         say(Console(), f"\n{out / files.LABELS}\n{out / files.ANNOTATIONS}")
     if summary.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")

@@ -91,9 +91,9 @@ def _show_run(view: RunView, machine: bool) -> None:
     for annotation in view.annotations():
         tally.add(annotation)
     if machine:
-        print_json({**as_json(tally.summary()), "manifest": view.manifest})
+        print_json(as_json(tally.summary(), spent_usd=view.spent_usd, manifest=view.manifest))
     else:
-        Console().print(as_table(tally.summary()))
+        Console().print(as_table(tally.summary(), spent_usd=view.spent_usd))
 
 
 def _as_json(annotation: Annotation, evidence: Evidence | None) -> dict[str, Any]:

@@ -131,8 +131,17 @@ class Tally:
         )
 
 
-def as_table(summary: Summary, wall_seconds: float | None = None, *, kept: Set[tuple[str, int]] = frozenset()) -> Table:
-    """Return the summary as rows of name and value; `kept` are the pairs and rounds of its folder, maybe more."""
+def as_table(
+    summary: Summary,
+    wall_seconds: float | None = None,
+    *,
+    kept: Set[tuple[str, int]] = frozenset(),
+    spent_usd: float | None = None,
+) -> Table:
+    """Return the summary as rows of name and value.
+
+    `kept` are the pairs and rounds of its folder, `spent_usd` is what the folder cost; both may be more.
+    """
     table = Table.grid(padding=(0, 2))
     row = partial(_add, table)
     table.add_column(style="bold", no_wrap=True)
@@ -162,6 +171,8 @@ def as_table(summary: Summary, wall_seconds: float | None = None, *, kept: Set[t
         row("repairs", f"{summary.repairs} on {counted(summary.pairs_repaired, 'pair')}")
         row("stand-ins", f"{summary.stand_ins} on {counted(summary.pairs_with_stand_ins, 'pair')}")
     row("model", _spent(summary.usage))
+    if _more_was_spent(summary.usage.cost_usd, spent_usd):
+        row("folder", f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too")
     if wall_seconds is not None and wall_seconds > 0:
         row("time", f"{wall_seconds:.1f} s")
     return table
@@ -189,6 +200,10 @@ def as_json(summary: Summary, **more: Any) -> dict[str, Any]:
 def money(cost: float | None) -> str:
     """Return a cost in US dollars; unknown stays unknown."""
     return "cost unknown" if cost is None else f"${cost:.4f}"
+
+
+def _more_was_spent(counted_usd: float | None, spent_usd: float | None) -> bool:
+    return counted_usd is not None and spent_usd is not None and money(spent_usd) != money(counted_usd)
 
 
 def _spent(usage: Usage) -> str:

@@ -338,6 +338,9 @@ def test_a_budget_counts_errors_that_were_tried_again(agent: Commands) -> None:
             options = (*options, "--cache", f"{attempt}.sqlite")
             codes.append(agent("annotate", file, *options, "--budget", "1.5").code)
     assert (codes, len(server.requests)) == ([1, 1, 3, 3], 2)
+    told = agent("show", "run", "--json").json
+    assert (told["usage"]["cost_usd"], told["spent_usd"]) == (1.0, 2.0)
+    assert "$2.0000 paid in all its starts" in agent("show", "run").out
 
 
 def test_a_budget_counts_what_was_paid_for_pairs_that_it_left_unfinished(agent: Commands) -> None:

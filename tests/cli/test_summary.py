@@ -20,9 +20,9 @@ def report(status: Status, cause: Cause | None, *outcomes: CaseOutcome) -> TestR
     return TestReport(status=status, cause=cause, cases=cases)
 
 
-def printed(summary: Summary) -> str:
+def printed(summary: Summary, spent_usd: float | None = None) -> str:
     shown = io.StringIO()
-    Console(file=shown, width=120).print(as_table(summary, 4.0))
+    Console(file=shown, width=120).print(as_table(summary, 4.0, spent_usd=spent_usd))
     return shown.getvalue()
 
 
@@ -121,3 +121,11 @@ def test_pairs_repaired_are_pairs_however_many_rounds_were() -> None:
         tally.add(annotation(1, round=number, label=1, repairs=2, stand_ins=("Db",)))
     summary = tally.summary()
     assert (summary.repairs, summary.pairs_repaired, summary.stand_ins, summary.pairs_with_stand_ins) == (6, 1, 3, 1)
+
+
+def test_what_the_folder_cost_is_told_where_it_is_more() -> None:
+    tally = Tally()
+    tally.add(annotation(1, usage=Usage(calls=1, cost_usd=0.5)))
+    for spent, told in ((0.5, False), (0.500001, False), (None, False), (0.75, True)):
+        assert ("folder  " in printed(tally.summary(), spent_usd=spent)) is told
+    assert "$0.7500 paid in all its starts" in printed(tally.summary(), spent_usd=0.75)
