@@ -66,7 +66,9 @@ class RunnerConfig(BaseModel):
 
     concurrency: int = Field(default=8, ge=1, description="pairs in progress")
     llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
-    sandboxes: int = Field(default=4, ge=1, description="sandboxes alive")
+    sandboxes: int = Field(
+        default=4, ge=1, description="sandboxes in use; those that wait ready (sandbox.pool) come on top"
+    )
     rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
     budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")
 

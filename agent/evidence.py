@@ -108,7 +108,8 @@ class Evidence(Frozen):
     """Everything that led to a pair's label: enough to show it and to run its test again.
 
     `visits` is the way through the graph; empty in runs that did not note it. `runs` are all runs of programs, those on
-    wrong ones and repeats among them; None in runs of versions that did not keep them.
+    wrong ones and repeats among them; None in runs of versions that did not keep them. `segment` is the number (from 1)
+    of the manifest's segment in which it was made, None in runs of versions that did not keep it.
     """
 
     pair: Pair
@@ -121,6 +122,7 @@ class Evidence(Frozen):
     commands: tuple[CommandRun, ...] = ()
     visits: tuple[NodeVisit, ...] = ()
     runs: tuple[ProgramRun, ...] | None = None
+    segment: Count | None = None
 
     def asked_again(self) -> tuple[bool, ...]:
         """Return of each exchange whether it gave nothing that could be used and its question was asked again."""

@@ -14,6 +14,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, SandboxError
 from agent.events import Event, StepDone
+from agent.llm.base import Call
 from agent.sandbox.base import CommandResult, Job, Record, RunResult
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
@@ -51,6 +52,26 @@ async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status
     assert found.test.status is status
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
     assert sandbox.released == sandbox.acquired == 1
+
+
+async def test_no_sandbox_is_kept_while_a_model_is_asked() -> None:
+    """A command's work is given to the next sandbox, so that nothing is lost."""
+    runs = iter([lacking("yaml"), lacking("nothing_known"), lacking("nothing_known")])
+    ended = iter([CommandResult(0, ""), CommandResult(0, ""), CommandResult(1, "no")])
+    sandbox = ScriptedSandbox(
+        lambda job: next(runs, None) or passed(job), commands=lambda _: next(ended), environments=environment
+    )
+    repairs, in_use = iter([commands("touch data.txt"), commands("cat missing.txt")]), []
+
+    def answer(call: Call) -> str:
+        in_use.append((call.role, sandbox.acquired - sandbox.released))
+        replies = {"screen": screen(), "generate_test": program("import yaml\n" + PROGRAM), "arbitrate": label(0)}
+        return next(repairs) if call.role == "repair" else replies[call.role]
+
+    found = await annotate(ScriptedLLM(answer), sandbox)
+    assert (found.label, found.repairs) == (0, 2)
+    assert in_use == [(role, 0) for role in ("screen", "generate_test", "repair", "repair", "arbitrate")]
+    assert sandbox.commands == [("touch", "data.txt"), ("touch", "data.txt"), ("cat", "missing.txt")]
 
 
 async def test_the_snippet_is_tested_verbatim() -> None:

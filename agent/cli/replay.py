@@ -22,7 +22,7 @@ from agent.cli.show import the_annotation
 from agent.cli.text import print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.replay import Conditions, Replayed, Tally, replaying
+from agent.replay import Conditions, Replayed, Tally, grouped, replaying, told
 from agent.store.run_view import RunView, load_run
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -57,9 +57,7 @@ def run(request: Request) -> None:
     """
     with load_run(request.folder) as view:
         _check(request)
-        conditions = Conditions.of(view.manifest, request.backend)
-        config = _config(request, conditions)
-        (_replay_all if request.everything else _replay_one)(request, view, conditions, config)
+        (_replay_all if request.everything else _replay_one)(request, view)
 
 
 def _check(request: Request) -> None:
@@ -86,13 +84,15 @@ def _config(request: Request, conditions: Conditions) -> Config:
     return read_config(told, request.settings)
 
 
-def _replay_one(request: Request, view: RunView, conditions: Conditions, config: Config) -> None:
+def _replay_one(request: Request, view: RunView) -> None:
     assert request.pair_id is not None
     annotation = the_annotation(view, request.pair_id, request.round)
+    [group] = grouped(view, [(annotation.id, annotation.round)], request.backend)
+    config = _config(request, group.conditions)
 
     async def work() -> tuple[Replayed, tuple[str, ...]]:
         told = partial(say, Console(stderr=True))
-        async with replaying(view, conditions=conditions, config=config, concurrency=1, progress=told) as replayer:
+        async with replaying(view, group.conditions, config=config, concurrency=1, progress=told) as replayer:
             return await replayer.replay(annotation.id, annotation.round, request.execution), replayer.notes
 
     try:
@@ -109,21 +109,30 @@ def _replay_one(request: Request, view: RunView, conditions: Conditions, config:
     raise typer.Exit(DONE if found.same else SOME_ERRORS)
 
 
-def _replay_all(request: Request, view: RunView, conditions: Conditions, config: Config) -> None:
+def _replay_all(request: Request, view: RunView) -> None:
     course, console = Course(request.folder, request.sample, request.seed), Console(stderr=True)
 
     async def work() -> None:
-        async with replaying(
-            view, conditions=conditions, config=config, concurrency=request.concurrency, progress=partial(say, console)
-        ) as replayer:
-            course.notes = replayer.notes
-            course.choose(view)
-            course.started = time.monotonic()
-            with _Bar(console, len(course.chosen)) as bar:
-                async with aclosing(replayer.replay_all(course.chosen)) as found:
-                    async for each in found:
-                        course.tally.add(each)
-                        bar.step(course.tally)
+        course.choose(view)
+        groups = grouped(view, course.chosen, request.backend)
+        configs = [_config(request, group.conditions) for group in groups]
+        notes: list[tuple[str, ...]] = []
+        course.started = time.monotonic()
+        with _Bar(console, len(course.chosen)) as bar:
+            for group, config in zip(groups, configs, strict=True):
+                async with replaying(
+                    view,
+                    group.conditions,
+                    config=config,
+                    concurrency=request.concurrency,
+                    progress=partial(say, console),
+                ) as replayer:
+                    notes.append(replayer.notes)
+                    course.notes = tuple(told(groups, notes))
+                    async with aclosing(replayer.replay_all(group.keys)) as found:
+                        async for each in found:
+                            course.tally.add(each)
+                            bar.step(course.tally)
 
     interrupted = False
     try:

@@ -13,7 +13,11 @@ from agent.types import Cause
 
 
 class Execute:
-    """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken."""
+    """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken.
+
+    A sandbox is not kept for what comes after: a model may be asked, and a repaired program is to find what it finds
+    when it is run again alone, which is what the commands made and not what the broken one left.
+    """
 
     name = "execute"
     requires = frozenset({"program"})
@@ -32,6 +36,7 @@ class Execute:
             environment = await tools.sandbox.first_environment()
         job = job_for(program, environment, tools)
         result = await tools.sandbox.run(job)
+        await tools.sandbox.renew()
         report = tools.language.report(program, result)
         execution = Execution(
             source=program.source,

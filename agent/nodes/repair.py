@@ -52,6 +52,7 @@ class Repair:
         changed, stage_two = await self._run_commands(merged, tools)
         update = {**update, **stage_two}
         if not changed:
+            await tools.sandbox.renew()
             return Step("given_up", update)
         return Step("repaired", {**update, "rounds": state.get("rounds", 0) + 1, "repairs": repairs + 1})
 

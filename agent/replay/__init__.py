@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.replay.conditions import Conditions
+from agent.replay.groups import Group, grouped, told
 from agent.replay.outcome import Difference, differences
 from agent.replay.records import Recorded, executed, sampled, tested, was_executed
 from agent.replay.replayer import NotRun, Replayed, Replayer, replaying
@@ -11,6 +12,7 @@ from agent.replay.tally import Reproducibility, Tally
 __all__ = [
     "Conditions",
     "Difference",
+    "Group",
     "NotRun",
     "Recorded",
     "Replayed",
@@ -19,8 +21,10 @@ __all__ = [
     "Tally",
     "differences",
     "executed",
+    "grouped",
     "replaying",
     "sampled",
     "tested",
+    "told",
     "was_executed",
 ]

@@ -23,7 +23,7 @@ _OF_THE_IMAGE = ("image", "image_id")
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a manifest says of a run's sandboxes.
+    """What a manifest says of the sandboxes of a run, in one of its segments.
 
     `config` holds what decides outcomes: backend, interpreter, limits, times. A requirements file is not among it: a
     lock names all that it led to. Nor are the run's `image` and `mounts`, which reach for this machine: whoever replays
@@ -38,16 +38,24 @@ class Conditions:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any], backend: Literal["auto", "docker", "bwrap"] | None = None) -> Conditions:
+    def of(
+        cls,
+        manifest: Mapping[str, Any],
+        backend: Literal["auto", "docker", "bwrap"] | None = None,
+        segment: int | None = None,
+    ) -> Conditions:
         """Read a manifest; `backend` takes the place of the recorded one.
 
+        `segment` (from 1) is the one in which programs ran; where that is not known, the last with a sandbox is taken.
+
         Raises:
-            NotReplayable: the run executed nothing, or by a backend of its own.
+            NotReplayable: the run, or this segment, executed nothing, or by a backend of its own.
         """
-        environment = _environment(manifest)
+        environment = _environment(manifest, segment)
         described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
         if not described:
-            raise NotReplayable("the run had no sandbox: it executed nothing")
+            where = "the run" if segment is None else f"segment {segment} of the run's manifest"
+            raise NotReplayable(f"{where} had no sandbox: it executed nothing")
         recorded = described.get("backend")
         if backend is None and recorded not in ("docker", "bwrap"):
             raise NotReplayable(f"the run's sandbox was {shown(recorded)}, which is none of ours: name one (--sandbox)")
@@ -66,7 +74,7 @@ class Conditions:
         again = config.sandbox
         config = config.model_copy(update={"sandbox": again.model_copy(update={"image": None, "mount_ro": ()})})
         package = _mapping(environment.get("versions")).get(_PACKAGE)
-        notes = tuple(_notes(manifest, bool(limits)))
+        notes = tuple(_notes({} if segment else manifest, bool(limits)))
         return cls(config, again.image, again.mount_ro, described, None if package is None else str(package), notes)
 
     def check(self, config: Config) -> None:
@@ -123,9 +131,11 @@ def _settings(config: Config) -> dict[str, Any]:
     return {**sandbox, **config.pipeline.model_dump(include=set(_TIMES))}
 
 
-def _environment(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the last start with a sandbox recorded."""
-    found = [_mapping(segment).get("environment") for segment in manifest.get("segments", ())]
+def _environment(manifest: Mapping[str, Any], segment: int | None) -> Mapping[str, Any]:
+    """Return what a segment recorded, by default the last one with a sandbox."""
+    found = [_mapping(each).get("environment") for each in manifest.get("segments", ())]
+    if segment is not None:
+        return _mapping(found[segment - 1]) if 1 <= segment <= len(found) else {}
     return next((each for each in reversed(found) if isinstance(each, Mapping) and each.get("sandbox")), {})
 
 

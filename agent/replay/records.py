@@ -23,7 +23,7 @@ class Recorded:
     """One execution of a run: the `number`th (from 1) of a pair in a round.
 
     `template` is that of the pair's last program, `commands` are the words of those that had run in its sandbox by
-    then. `flaky`: the run itself saw the program end in different ways.
+    then. `flaky`: the run itself saw the program end in different ways. `segment` is that of its evidence.
     """
 
     pair: Pair
@@ -33,6 +33,7 @@ class Recorded:
     template: str | None = None
     commands: tuple[tuple[str, ...], ...] = ()
     flaky: bool = False
+    segment: int | None = None
 
     def program(self, language: Language) -> Program:
         """Return the program as it ran.
@@ -93,6 +94,7 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
         template=evidence.template,
         commands=tuple(_commands(evidence, execution)),
         flaky=test is not None and test.cause is Cause.FLAKY,
+        segment=evidence.segment,
     )
 
 

@@ -71,6 +71,14 @@ class _Ended:
 
 
 @dataclass(frozen=True)
+class _Segment:
+    """How a segment's sandboxes were, beside the backend; `notes` are those that only its programs need."""
+
+    same_interpreter: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Prepared:
     """An execution, with all that it takes to run it."""
 
@@ -91,7 +99,7 @@ class Replayer:
     Args:
         view: the run.
         backend: a started backend, which the caller closes; its packages should come from `select.LOCKED`.
-        conditions: what the run's manifest says.
+        conditions: what held in the run, of all that is replayed (`grouped`).
         config: the times to hold, by default those of the run.
         languages: languages to add to the built-in ones.
         concurrency: executions at once.
@@ -120,8 +128,19 @@ class Replayer:
         self._concurrency = concurrency
         self._again = again
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
-        self._same_interpreter = conditions.same_interpreter(backend)
+        self._config = config
+        self._conditions = conditions
+        self._segments: dict[int | None, _Segment] = {None: _Segment(conditions.same_interpreter(backend))}
         self.notes: tuple[str, ...] = (*conditions.notes, *given(config), *conditions.changes(config, backend))
+
+    def _segment(self, number: int | None) -> _Segment:
+        """Return what is known of a segment, so that nothing is replayed unawares under what did not hold for it."""
+        if number not in self._segments:
+            held = Conditions.of(self._view.manifest, self._conditions.config.sandbox.backend, number)
+            notes = (*held.notes, *held.changes(self._config, self._backend))
+            own = tuple(note for note in notes if note not in self.notes)
+            self._segments[number] = _Segment(held.same_interpreter(self._backend), own)
+        return self._segments[number]
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> Replayed:
         """Run an execution of a pair again, by default the last one, and compare.
@@ -137,12 +156,13 @@ class Replayer:
         if language is None:
             raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
         program = found.program(language)
+        segment = self._segment(found.segment)
         own = self._backend
         backend = own.of(found.pair.meta.get("year")) if isinstance(own, Eras) else own
-        environment, notes = await self._environment(found, backend)
+        environment, notes = await self._environment(found, backend, segment.same_interpreter)
         try:
             key = None if environment is None else environment.key
-            return await self._compared(_Prepared(found, language, program, backend, key, notes))
+            return await self._compared(_Prepared(found, language, program, backend, key, [*segment.notes, *notes]))
         finally:
             if environment is not None:
                 backend.environments.release(environment.key)
@@ -163,13 +183,15 @@ class Replayer:
         except (NotReplayable, PairError) as error:
             return NotRun(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
-    async def _environment(self, found: Recorded, backend: SandboxBackend) -> tuple[Environment | None, list[str]]:
+    async def _environment(
+        self, found: Recorded, backend: SandboxBackend, same_interpreter: bool
+    ) -> tuple[Environment | None, list[str]]:
         """Return the packages that the program had; the caller releases them."""
         key, lock = found.execution.environment, found.execution.installed
         if key is None:
             return None, []
         builder = backend.environments
-        kept = await builder.kept(key) if self._same_interpreter and isinstance(builder, Keeping) else None
+        kept = await builder.kept(key) if same_interpreter and isinstance(builder, Keeping) else None
         if kept is not None and kept.installed == lock:
             return kept, []
         if kept is not None:
@@ -184,7 +206,7 @@ class Replayer:
             builder.release(built.key)
             raise LockUnavailable(f"pair {found.pair.id!r}: {_otherwise(lock, built.installed)}")
         other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
-        return built, other if self._same_interpreter else []
+        return built, other if same_interpreter else []
 
     async def _compared(self, what: _Prepared) -> Replayed:
         found, then = what.recorded, what.recorded.execution.report
@@ -226,20 +248,18 @@ class Replayer:
 @asynccontextmanager
 async def replaying(
     view: RunView,
+    conditions: Conditions,
     *,
-    conditions: Conditions | None = None,
     config: Config | None = None,
     concurrency: int = 4,
     progress: Callable[[str], None] = lambda _line: None,
 ) -> AsyncIterator[Replayer]:
-    """Give a replayer over a backend as the run had it, or as `config` says; `progress` is given lines for the user.
+    """Give a replayer over a backend as `conditions` or `config` have it; `progress` is given lines for the user.
 
     Raises:
-        NotReplayable: the run executed nothing, or by a backend of its own; or with an image or files of its machine
-            that `config` does not give again.
+        NotReplayable: the run had an image, or files of its machine, that `config` does not give again.
         SandboxUnavailable: there is no such sandbox here.
     """
-    conditions = conditions or Conditions.of(view.manifest)
     config = config or conditions.config
     conditions.check(config)
     backend = await choose(config.sandbox, progress, backends=LOCKED)

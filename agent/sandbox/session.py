@@ -1,4 +1,4 @@
-"""One pair's use of a sandbox: acquired on first need, replaced when it breaks, released at the end."""
+"""One pair's use of sandboxes: one acquired on first need, replaced when it breaks, released when it is done with."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ _MOST_OWN = 100
 
 @dataclass(frozen=True)
 class SandboxGates:
-    """Limits shared by all pairs of a run: sandboxes starting at once, and programs running at once."""
+    """Limits shared by all pairs of a run: sandboxes starting at once, and sandboxes in pairs' hands at once."""
 
     starting: asyncio.Semaphore
     running: asyncio.Semaphore
 
 
 class SandboxSession:
-    """Gives a pair one sandbox for all its runs; a broken one is replaced, `attempts` sandboxes in all per request.
+    """Gives a pair one sandbox until it is renewed; a broken one is replaced, `attempts` sandboxes in all per request.
 
     Commands that succeeded are given again to a replacement, so that a program finds what it found before. An
     environment that was removed meanwhile is built again, once per run. `requirements` are the pair's own: they are
-    part of all its environments. `executions` knows the results of programs that were run before; without it every
-    program is run. `on_run` is told each result that is handed out.
+    part of all its environments. From a request to `renew` or `close` a session has one place at the gate `running`,
+    whichever sandbox it has. It takes it before it waits for the same run of another session: whoever is waited for has
+    one then as well, and those who wait cannot keep it out. `executions` knows the results of programs that were run
+    before; without it every program is run. `on_run` is told each result that is handed out.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class SandboxSession:
         self._executions = executions
         self._on_run = on_run
         self._sandbox: Sandbox | None = None
+        self._placed = False
         self._replay: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
 
@@ -67,6 +70,7 @@ class SandboxSession:
         return result
 
     async def _known_or_run(self, job: Job, fresh: bool) -> RunResult:
+        await self._take_place()
         if self._executions is None or fresh:
             return await self._run(job)
         commands = [argv for argv, _ in self._replay]
@@ -85,14 +89,15 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
+        await self._take_place()
         result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
         if result.exit_code == 0:
             self._replay.append((tuple(argv), timeout))
         return result
 
     async def renew(self) -> None:
-        """Have the next request begin in a fresh sandbox, where no program has left files."""
-        await self._drop()
+        """Release the sandbox: the next request begins in a fresh one, where no program has left files."""
+        await asyncio.shield(self._leave())
 
     async def environment(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, or find it built; it stays until the session is closed.
@@ -135,10 +140,23 @@ class SandboxSession:
     async def close(self) -> None:
         """Release the pair's sandbox, and the environments it asked for."""
         try:
-            await self._drop()
+            await self.renew()
         finally:
             while self._environments:
                 self._backend.environments.release(self._environments.popitem()[0])
+
+    async def _take_place(self) -> None:
+        if self._gates is not None and not self._placed:
+            await self._gates.running.acquire()
+            self._placed = True
+
+    async def _leave(self) -> None:
+        placed, self._placed = self._placed, False
+        try:
+            await self._drop()
+        finally:
+            if self._gates is not None and placed:
+                self._gates.running.release()
 
     async def _drop(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
@@ -149,8 +167,7 @@ class SandboxSession:
         for attempt in range(1, self._attempts + 1):
             try:
                 sandbox = self._sandbox or await self._fresh()
-                async with self._gates.running if self._gates else nullcontext():
-                    return await act(sandbox)
+                return await act(sandbox)
             except EnvironmentGone:
                 await self._drop()
                 raise

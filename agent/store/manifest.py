@@ -81,6 +81,11 @@ class Manifest:
         self.document["segments"].append(segment)
         self.update_environment(environment)
 
+    @property
+    def segment(self) -> int:
+        """The number of the current segment, from 1."""
+        return len(self.document["segments"])
+
     def update_environment(self, environment: Mapping[str, Any]) -> None:
         """Add to the current segment what became known later (an image's digest), and save.
 

@@ -131,10 +131,14 @@ class RunFolder:
     def commit(self, annotation: Annotation, evidence: Evidence) -> None:
         """Keep a pair's evidence and then its annotation: from then on the pair is done.
 
+        Evidence that does not say in which segment it was made was made in this one.
+
         Raises:
             StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
             RunFolderError: the evidence file is damaged.
         """
+        if evidence.segment is None:
+            evidence = evidence.model_copy(update={"segment": self._manifest.segment})
         try:
             self._evidence.put(evidence, annotation.round)
             self._log.append(annotation)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from agent.cli import replay as command
 from agent.cli.app import app
+from agent.cli.replayed import Course
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
 from tests.llm.server import Answer, ChatServer, Request
@@ -27,6 +28,14 @@ pytestmark = pytest.mark.bwrap
 
 def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **environment: str) -> Ended:
     """Make the run `run` of pairs whose programs are given, labelled by what their tests say."""
+    [ended] = annotate_in_starts(agent, programs, options, **environment)
+    return ended
+
+
+def annotate_in_starts(
+    agent: Commands, programs: Mapping[str, str], *starts: Sequence[str], **environment: str
+) -> list[Ended]:
+    """Make it in several starts, each with options of its own."""
 
     def answer(request: Request) -> Answer:
         if '"non_match"' in request.prompt:
@@ -35,8 +44,9 @@ def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **envi
 
     rows = [{"id": name, "query": f"add two numbers, way {name}.", "code": ADD} for name in programs]
     with ChatServer(answer) as server:
-        command = ("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "rule_arbiter", *options)
-        return agent(*command, "--model", "m", "--base-url", server.url, "--sandbox", "bwrap", **environment)
+        command = ("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "rule_arbiter", "--model", "m")
+        at = ("--base-url", server.url, "--sandbox", "bwrap")
+        return [agent(*command, *at, *options, **environment) for options in starts]
 
 
 def test_one_pair_ends_as_it_did(agent: Commands) -> None:
@@ -108,6 +118,22 @@ def test_what_changed_on_this_machine_is_told(agent: Commands, open_folder: Path
     assert f"note: programs are shown {file}:/data/file.txt, as you say" in ended.err
 
 
+FILLS = "# <candidate>\n\n\ndef test_room():\n    assert open('/tmp/x', 'wb').write(bytes(20 << 20)) == 20 << 20\n"
+
+
+def test_each_program_has_the_limits_it_had_and_a_start_that_annotated_nothing_decides_none(agent: Commands) -> None:
+    roomy, tight, other = (("-c", f"sandbox.files_mb={size}") for size in (64, 8, 32))
+    annotate_in_starts(agent, {"first": FILLS, "second": FILLS}, ("--limit", "1", *roomy), tight, other)
+    one = agent("replay", "run", "first", "--json").json
+    assert (one["same"], one["recorded"]["status"], one["notes"]) == (True, "passed", [])
+    told = agent("replay", "run", "--all", "--json").json
+    held = "the run's programs ran with files_mb 64 (1 program) and files_mb 8 (1 program)"
+    assert told["notes"] == [f"{held}; each runs again with its own, unless another note says otherwise"]
+    assert (told["same"], told["pairs_replayed"]) == (2, 2)
+    over = agent("replay", "run", "first", *tight, "--json").json
+    assert (over["replayed"]["passed"], over["notes"]) == (0, ["files_mb: 64 then, 8 now"])
+
+
 def test_packages_that_cannot_be_had_are_an_error_and_no_other_outcome(
     agent: Commands, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -173,6 +199,7 @@ def test_before_the_pairs_are_chosen_ctrl_c_says_nothing_of_them(
     agent: Commands, machine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     annotate(agent, {"1": PASSES})
+    monkeypatch.setattr(Course, "choose", lambda _course, _view: None)
     monkeypatch.setattr(command, "replaying", _interrupted_at_the_start)
     arguments = ["replay", str(agent.folder / "run"), "--all", *["--json"] * machine]
     with pytest.raises(SystemExit) as ended:

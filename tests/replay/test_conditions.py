@@ -100,7 +100,7 @@ async def test_replaying_needs_what_a_run_had_of_its_machine(tmp_path: Path) -> 
     with load_run(tmp_path / "run") as view:
         view.manifest["identity"]["sandbox"] = {"mount_ro": ["/srv:/data"]}
         with pytest.raises(NotReplayable, match="--mount-ro"):
-            async with replaying(view):
+            async with replaying(view, Conditions.of(view.manifest)):
                 pass
 
 
@@ -129,6 +129,19 @@ def test_a_run_in_several_goes_is_taken_for_its_last_with_a_sandbox() -> None:
     assert found.notes == (
         "sandbox.backend changed while the run was made, from 'docker' to 'bwrap'; it is taken for 'bwrap'",
     )
+
+
+def test_what_held_in_a_segment_is_taken_where_it_is_known() -> None:
+    changed = {"what": "limits.memory_mb", "before": 512, "now": 256}
+    several = manifest(changes=[changed])
+    later = {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, "memory_mb": 256}}}
+    several["segments"] += [later, {"environment": {"sandbox": None}}]
+    for segment, memory in ((1, 512), (2, 256)):
+        found = Conditions.of(several, segment=segment)
+        assert (found.config.sandbox.memory_mb, found.notes) == (memory, ())
+    for segment in (0, 3, 4):
+        with pytest.raises(NotReplayable, match=f"segment {segment} of the run's manifest had no sandbox"):
+            Conditions.of(several, segment=segment)
 
 
 def test_what_is_otherwise_now_is_told() -> None:

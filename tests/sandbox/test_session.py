@@ -8,6 +8,7 @@ import pytest
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult
+from agent.sandbox.executions import SharedExecutions
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxGates, SandboxSession
 
@@ -61,28 +62,68 @@ async def test_it_gives_up_after_its_attempts(attempts: int) -> None:
     assert backend.acquired == backend.released == attempts
 
 
-async def test_no_more_programs_run_at_once_than_the_gates_let() -> None:
-    now = most = 0
-    two, go = asyncio.Event(), asyncio.Event()
+def places(number: int) -> SandboxGates:
+    return SandboxGates(starting=asyncio.Semaphore(1), running=asyncio.Semaphore(number))
 
-    async def run(_: Job) -> RunResult:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        if now == 2:
-            two.set()
-        await go.wait()
-        now -= 1
-        return RunResult()
 
-    backend = ScriptedSandbox(run)
-    gates = SandboxGates(starting=asyncio.Semaphore(1), running=asyncio.Semaphore(2))
-    sessions = [SandboxSession(backend, gates) for _ in range(5)]
-    running = asyncio.gather(*(session.run(JOB) for session in sessions))
-    await two.wait()
-    go.set()
-    await running
-    assert most == 2
+async def test_no_more_sandboxes_are_in_use_at_once_than_the_gates_let() -> None:
+    backend, gates, in_use = ScriptedSandbox(lambda _: RunResult()), places(2), []
+
+    async def use() -> None:
+        session = SandboxSession(backend, gates)
+        await session.run(JOB)
+        await asyncio.sleep(0.01)  # a model is asked, say
+        in_use.append(backend.acquired - backend.released)
+        await session.renew()
+        await asyncio.sleep(0)
+        await session.run(JOB)
+        await session.close()
+
+    await asyncio.gather(*(use() for _ in range(5)))
+    assert max(in_use) == 2
+    assert backend.acquired == backend.released == 10
+
+
+async def test_a_broken_sandbox_is_replaced_within_the_same_place() -> None:
+    backend = ScriptedSandbox([SandboxError("gone"), RunResult(), RunResult()])
+    gates = places(1)
+    first, second = SandboxSession(backend, gates), SandboxSession(backend, gates)
+    await first.run(JOB)
+    waiting = asyncio.ensure_future(second.run(JOB))
+    await asyncio.sleep(0)
+    assert backend.acquired == 2
+    await first.close()
+    await waiting
+    assert backend.acquired == 3
+
+
+async def test_who_stops_waiting_for_a_place_takes_none() -> None:
+    backend, gates = ScriptedSandbox(lambda _: RunResult()), places(1)
+    first, second, third = (SandboxSession(backend, gates) for _ in range(3))
+    await first.run(JOB)
+    waiting = asyncio.ensure_future(second.run(JOB))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await second.close()
+    assert gates.running.locked()
+    await first.close()
+    await third.run(JOB)
+    await third.close()
+    assert not gates.running.locked()
+
+
+async def test_who_waits_for_the_same_run_does_not_keep_it_from_its_place() -> None:
+    memo, gates = SharedExecutions(), places(1)
+    backend = ScriptedSandbox(lambda job: RunResult(stdout=job.program))
+    one, other = (SandboxSession(backend, gates, executions=memo) for _ in range(2))
+    await one.run(Job("", "another program"))
+    waiting = asyncio.ensure_future(other.run(JOB))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await one.run(JOB)
+        await one.close()
+        assert (await waiting).shared
 
 
 ENVIRONMENT = Environment("k", ("six",), ("six==1.0",))

@@ -101,9 +101,10 @@ class TestResuming:
             assert folder.done() == {("1", 0), ("2", 0)}
             assert folder.done(retry_errors=True) == {("1", 0)}
             assert list(folder.annotations()) == [make_annotation("1", label=1), make_error("2")]
-            assert folder.evidence("1") == make_evidence("1")
+            assert folder.evidence("1") == make_evidence("1", segment=1)
             commit(folder, "2")
             assert folder.done(retry_errors=True) == {("1", 0), ("2", 0)}
+            assert folder.evidence("2") == make_evidence("2", segment=2)
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
     def test_another_identity_is_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
@@ -224,7 +225,7 @@ class TestCommitting:
                 patch.setattr("agent.store.annotations.AnnotationLog.append", killed)
                 with pytest.raises(KeyboardInterrupt):
                     commit(folder, "0")
-            assert folder.evidence("0") == make_evidence("0")
+            assert folder.evidence("0") == make_evidence("0", segment=1)
             assert folder.done() == set()
             commit(folder, "0")
             assert folder.done() == {("0", 0)}
@@ -249,7 +250,7 @@ class TestViewing:
             assert run.annotation("1") == make_annotation("1", label=0)
             assert run.annotation("0") is None
             assert list(run.annotations()) == [make_annotation("1", label=0)]
-            assert run.evidence("1") == make_evidence("1")
+            assert run.evidence("1") == make_evidence("1", segment=1)
             assert [pair.id for pair in run.pairs()] == ["0", "1", "2"]
         assert {name: (path / name).stat().st_mtime_ns for name in before} == before
 
@@ -258,7 +259,7 @@ class TestViewing:
             commit(folder, "1")
             with load_run(path) as run:
                 assert run.annotation("1") == make_annotation("1")
-                assert run.evidence("1") == make_evidence("1")
+                assert run.evidence("1") == make_evidence("1", segment=1)
             commit(folder, "2")
 
     @pytest.mark.parametrize("what", ["missing", "empty"])

@@ -154,7 +154,7 @@ def test_a_run_that_is_only_looked_at_may_be_made_of_links(folder: Path, tmp_pat
         (linked / entry.name).symlink_to(entry)
     with load_run(linked) as run:
         assert [each.id for each in run.annotations()] == ["0"]
-        assert run.evidence("0") == make_evidence("0")
+        assert run.evidence("0") == make_evidence("0", segment=1)
         assert len(list(run.pairs())) == 3
 
 
