@@ -104,7 +104,12 @@ async def test_a_run_is_asked_for_and_read() -> None:
     ],
 )
 def test_a_stack_that_a_program_wrote_is_no_stack(text: str) -> None:
-    assert channel_module._stack(f'  {text}\n  File "program.py", line 3 in f\n') == (Frame("program.py", 3, "f"),)
+    told = f'Stack (most recent call first):\n  {text}\n  File "program.py", line 3 in f\n'
+    assert channel_module._stacks(told) == [(Frame("program.py", 3, "f"),)]
+
+
+def test_without_a_stack_none_is_made_up() -> None:
+    assert channel_module._stacks("") == channel_module._stacks('  File "program.py", line 3 in f\n') == [()]
 
 
 async def test_a_command_is_asked_for_and_read() -> None:
