@@ -74,7 +74,8 @@ async def _annotate(
     annotator: Annotator, dataset: Dataset, limit: int | None
 ) -> tuple[Summary, frozenset[tuple[str, int]]]:
     """Return what it amounts to, and the pairs and rounds that are in it as long as they are few."""
-    tally, annotated = Tally(), set()
+    tally = Tally()
+    annotated: set[tuple[str, int]] = set()
     async with annotator:
         async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
             tally.add(annotation)
