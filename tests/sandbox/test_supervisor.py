@@ -165,7 +165,7 @@ async def stepping():
 
 @pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
 async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: str) -> None:
-    result = await reused.run(job(ENDLESS + statements(body).program, timeout=0.5))
+    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
     assert result.timed_out
     last = [[frame for frame in stack if frame.file == "program.py"][-1:] for stack in result.hang_beside]
     assert {(frame.line, frame.function) for (frame,) in filter(None, last)} & {(3, "endless"), (5, "waiting")}
@@ -175,7 +175,7 @@ async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: s
 
 async def test_what_a_program_does_to_asyncio_hides_no_hang_of_its_main_thread(reused: Sandbox) -> None:
     body = "import asyncio\nasyncio.tasks.all_tasks = None\nasyncio.run(waiting())"
-    result = await reused.run(job(ENDLESS + statements(body).program, timeout=0.5))
+    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
     assert (result.timed_out, result.signal, result.hang_beside) == (True, 9, ())
     assert [frame.function for frame in result.hang if frame.file == "program.py"] == ["test_a"]
 
