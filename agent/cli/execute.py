@@ -131,6 +131,7 @@ def _as_json(
         "limit": result.limit,
         "records": [asdict(record) for record in result.records],
         "hang": [asdict(frame) for frame in result.hang],
+        "hang_beside": [[asdict(frame) for frame in stack] for stack in result.hang_beside],
         "stdout": result.stdout,
         "stderr": result.stderr,
         "truncated": result.truncated,

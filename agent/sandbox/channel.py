@@ -22,6 +22,8 @@ _STORE = "/envs"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # programs can write there as well: what it matches is bounded, and found in one pass
 _HANG = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
+_STACK = "(most recent call first):\n"
+_MOST_STACKS = 33
 _CHUNK = 1 << 16
 
 
@@ -156,6 +158,7 @@ class Channel:
         fields = [str(self._limits.output), nonce, path, job.program]
         fields += [str(len(job.cases)), *job.cases, *(part for item in options.items() for part in item)]
         answer = await self._ask(b"R", job.timeout, fields)
+        hang, *beside = _stacks(answer.text(b"t"))
         killed = answer.signal is not None or answer.timed_out or answer.limit is not None
         return RunResult(
             records=read_report(bytes(answer.streams[b"r"]), nonce, cut=killed),
@@ -163,7 +166,8 @@ class Channel:
             signal=answer.signal,
             timed_out=answer.timed_out,
             limit=answer.limit,
-            hang=_stack(answer.text(b"t")),
+            hang=hang,
+            hang_beside=tuple(beside),
             stdout=answer.text(b"o"),
             stderr=answer.text(b"e"),
             truncated=answer.truncated,
@@ -224,7 +228,11 @@ class Channel:
             raise await self._why() from error
 
 
-def _stack(text: str) -> tuple[Frame, ...]:
-    """Read what faulthandler wrote (innermost call first)."""
-    found = [Frame(file, int(line), function) for file, line, function in _HANG.findall(text)]
-    return tuple(reversed(found))
+def _stacks(text: str) -> list[tuple[Frame, ...]]:
+    """Read what faulthandler wrote, and the harness after it (innermost call first): the main thread's stack first."""
+    _, *parts = text.split(_STACK)
+    found = (
+        tuple(Frame(file, int(line), function) for file, line, function in reversed(_HANG.findall(part)))
+        for part in parts[:_MOST_STACKS]
+    )
+    return list(found) or [()]

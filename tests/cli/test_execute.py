@@ -104,6 +104,21 @@ def test_a_program_that_hangs_is_stopped_at_the_timeout(agent: Commands) -> None
 
 
 @pytest.mark.bwrap
+@pytest.mark.parametrize(
+    ("snippet", "body"),
+    [
+        ("async def f():\n    while True:\n        await asyncio.sleep(0.01)\n", "asyncio.run(f())"),
+        ("def f():\n    while True:\n        pass\n", "t = threading.Thread(target=f)\n    t.start()\n    t.join()"),
+    ],
+)
+def test_a_program_that_waits_for_an_endless_snippet_is_not_to_blame(agent: Commands, snippet: str, body: str) -> None:
+    code = agent.write("s.py", snippet)
+    program = agent.write("t.py", f"import asyncio, threading\n# <candidate>\n\n\ndef test_ends():\n    {body}\n")
+    ended = agent("exec", program, "--code", code, "--sandbox", "bwrap", "--timeout", "2", "--json")
+    assert (ended.json["status"], ended.json["cause"]) == ("timeout", "snippet")
+
+
+@pytest.mark.bwrap
 def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands) -> None:
     lacking = agent.write("t.py", "import no_such_module_at_all\n\n\ndef test_it():\n    assert True\n")
     ended = agent("exec", lacking, "--sandbox", "bwrap", "--no-install", "--json")

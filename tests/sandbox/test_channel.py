@@ -79,7 +79,8 @@ async def test_a_run_is_asked_for_and_read() -> None:
         assert (fields[0], fields[7:]) == ("5.0", ["/envs/abc", "program", "1", "test_a", "key", "value"])
         record = pack([fields[6], "case", "test_a", "passed", "", ""])
         report = len(record).to_bytes(4, "big") + record
-        stack = b'Current thread 0x1 (most recent call first):\n  File "program.py", line 3 in f\n'
+        stack = b'Stack (most recent call first):\n  File "program.py", line 3 in f\n'
+        stack += b'Other (most recent call first):\n  File "program.py", line 2 in h\n  File "x.py", line 1 in g\n'
         parts = [(b"o", b"out \xff"), (b"r", report[:7]), (b"e", b"err"), (b"r", report[7:]), (b"t", stack)]
         for byte in b"".join(frame(kind, data) for kind, data in parts) + END:
             writer.write(bytes([byte]))
@@ -90,6 +91,7 @@ async def test_a_run_is_asked_for_and_read() -> None:
     assert result.records == (Record("case", "test_a", "passed"),)
     assert (result.stdout, result.stderr, result.exit_code) == ("out \ufffd", "err", 0)
     assert result.hang == (Frame("program.py", 3, "f"),)
+    assert result.hang_beside == ((Frame("x.py", 1, "g"), Frame("program.py", 2, "h")),)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,12 @@ async def test_a_run_is_asked_for_and_read() -> None:
     ],
 )
 def test_a_stack_that_a_program_wrote_is_no_stack(text: str) -> None:
-    assert channel_module._stack(f'  {text}\n  File "program.py", line 3 in f\n') == (Frame("program.py", 3, "f"),)
+    told = f'Stack (most recent call first):\n  {text}\n  File "program.py", line 3 in f\n'
+    assert channel_module._stacks(told) == [(Frame("program.py", 3, "f"),)]
+
+
+def test_without_a_stack_none_is_made_up() -> None:
+    assert channel_module._stacks("") == channel_module._stacks('  File "program.py", line 3 in f\n') == [()]
 
 
 async def test_a_command_is_asked_for_and_read() -> None:

@@ -145,6 +145,49 @@ async def test_a_time_limit_holds_for_all_threads_and_leaves_the_records_before_
     ]
 
 
+HANGS = {
+    "thread": "import threading\nt = threading.Thread(target=endless)\nt.start(); t.join()",
+    "pool": "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(endless).result()",
+    "task": "import asyncio\nasyncio.run(waiting())",
+    "tasks": "import asyncio\nasync def go(): await asyncio.gather(waiting(), waiting())\nasyncio.run(go())",
+    "async generator": "import asyncio\nasync def go():\n    async for x in stepping(): pass\nasyncio.run(go())",
+}
+ENDLESS = """import asyncio
+def endless():
+    while True: pass
+async def waiting():
+    while True: await asyncio.sleep(0.01)
+async def stepping():
+    await waiting()
+    yield 1
+"""
+
+
+@pytest.mark.parametrize("body", HANGS.values(), ids=HANGS)
+async def test_a_hang_shows_where_threads_and_tasks_are(reused: Sandbox, body: str) -> None:
+    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
+    assert result.timed_out
+    last = [[frame for frame in stack if frame.file == "program.py"][-1:] for stack in result.hang_beside]
+    assert {(frame.line, frame.function) for (frame,) in filter(None, last)} & {(3, "endless"), (5, "waiting")}
+    main = [frame.function for frame in result.hang if frame.file == "program.py"]
+    assert main == ["test_a"]
+
+
+async def test_what_a_program_does_to_asyncio_hides_no_hang_of_its_main_thread(reused: Sandbox) -> None:
+    body = "import asyncio\nasyncio.tasks.all_tasks = None\nasyncio.run(waiting())"
+    result = await reused.run(job(ENDLESS + statements(body).program, timeout=2.0))
+    assert (result.timed_out, result.signal, result.hang_beside) == (True, 9, ())
+    assert [frame.function for frame in result.hang if frame.file == "program.py"] == ["test_a"]
+
+
+async def test_stacks_that_a_program_writes_are_few_and_no_report(reused: Sandbox) -> None:
+    stack = b'X (most recent call first):\n  File "program.py", line 1 in f\n'
+    body = f"import os\nwhile True: os.write(4, {stack!r} * 1000)"
+    result = await reused.run(statements(body, timeout=0.5))
+    assert (result.timed_out, result.clean, len(result.records)) == (True, False, 1)
+    assert len(result.hang_beside) == 32
+
+
 async def test_tampering_is_not_read_into_a_report_that_was_cut_off(reused: Sandbox) -> None:
     body = "import os\nos.write(3, (1000).to_bytes(4, 'big') + b'x')\nwhile True: pass"
     result = await reused.run(statements(body, timeout=0.3))

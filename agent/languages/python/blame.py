@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from agent.languages.base import Program
@@ -21,6 +21,8 @@ from agent.types import Cause
 PROGRAM_FILE = "program.py"
 """The name under which a sandbox runs the program, as frames give it."""
 
+# modules of the standard library that wait for threads, tasks or what these leave in a queue
+_WAITING = re.compile(r"/python3[^/]*/(?:(?:threading|queue|selectors)|(?:asyncio|concurrent/futures)/\w+)\.py$")
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)'?")
 _OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
 _CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
@@ -65,6 +67,15 @@ class Blame:
         if frame is None:
             return None
         return Cause.SNIPPET if self.is_snippets(frame.line) else Cause.PROGRAM
+
+    def hanging(self, main: Sequence[Frame], beside: Iterable[Sequence[Frame]]) -> Sequence[Frame]:
+        """Return the stack that a hang goes by.
+
+        It is the main thread's, unless that only waits for others, and another one stands in the snippet's lines.
+        """
+        if not main or not _WAITING.search(main[-1].file):
+            return main
+        return next((stack for stack in beside if self.of_frames(stack) is Cause.SNIPPET), main)
 
     def of_silence(self, running: str | None, ended: int) -> Cause:
         """Return the cause when nothing tells where a run stopped.

@@ -82,8 +82,9 @@ def _incident(program: Program, result: RunResult, blame: Blame, running: str | 
         message = f"the program could not be loaded: {_told(program, blame, load)}"
         return _Incident(Status.ERROR, blame.of(load), message)
     if result.timed_out:
-        cause = blame.of_frames(result.hang) or silent
-        return _Incident(Status.TIMEOUT, cause, f"the time limit passed {where}{_place(program, blame, result.hang)}")
+        hang = blame.hanging(result.hang, result.hang_beside)
+        cause = blame.of_frames(hang) or silent
+        return _Incident(Status.TIMEOUT, cause, f"the time limit passed {where}{_place(program, blame, hang)}")
     if tamper is not None:
         return _Incident(
             Status.ERROR, blame.of_tampering(tamper.message), f"the test was interfered with: {tamper.message}"

@@ -12,7 +12,9 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 
 
 _FUTURE = "from __future__ import annotations\n"
-_PARTS: Mapping[str, tuple[str, ...]] = {"python_harness": ("python_pytest", "python_guard", "python_functions")}
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "python_harness": ("python_pytest", "python_guard", "python_functions", "python_stacks")
+}
 """What is joined to a source: it is sent as one text."""
 
 

@@ -6,8 +6,8 @@ requests on standard input until it ends, also while something runs, and answers
 byte, a length (4 bytes, big endian) and a payload of fields, each behind a length of its own.
 
 Requests: `P` loads a harness, `R` runs a program through it, `C` runs a command. Answers: `h` ready; `p` loaded; `o`,
-`e` output and errors, `r` the harness's report, `t` the stack at a time-out; `x` how it ended, or in its place `g`: the
-environment it was to have is not there, or did not last until the end.
+`e` output and errors, `r` the harness's report, `t` the stacks at a time-out; `x` how it ended, or in its place `g`:
+the environment it was to have is not there, or did not last until the end.
 
 A run with the option `hash_seed` begins anew in its child, as an interpreter that hashes with that seed.
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 MAX_REQUEST = 64 << 20
 MAX_FIELD = 8 << 10
 REPORT_CAP = 1 << 20
-TRACE_CAP = 16 << 10
-TRACE_SECONDS = 0.1
+TRACE_CAP = 64 << 10
+TRACE_SECONDS = 0.3
 FLOOD = 16 << 20
 CHUNK = 1 << 16
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
@@ -380,7 +380,6 @@ def run_harness(job: Job, nonce: str) -> NoReturn:
     import types
 
     leave = os._exit
-    faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False)
     sys.stdin = open(0, encoding="utf-8", errors="replace")
     sys.stdout = stdout = open(1, "w", encoding="utf-8", errors="backslashreplace")
     sys.stderr = stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
@@ -392,6 +391,10 @@ def run_harness(job: Job, nonce: str) -> NoReturn:
     space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, space)
     main: Any = space["main"]
+    teller: Any = space.get("stacks_teller")
+    if teller is not None:
+        signal.signal(signal.SIGUSR1, teller(STREAMS - 1))
+    faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=teller is not None)
     main(job, emit)
     for stream in (stdout, stderr):
         try:

@@ -221,6 +221,27 @@ class TestRunsThatDoNotEnd:
         found = self.judged(records=self.START, timed_out=True, hang=hang)
         assert told(found) == (Status.TIMEOUT, cause, [(ERROR, cause), (NOT_RUN, None)])
 
+    WAITS = Frame("/usr/lib/python3.12/threading.py", 1169, "join")
+    WORKS = Frame("/usr/lib/python3.12/random.py", 1, "random")
+
+    @pytest.mark.parametrize(
+        ("main", "beside", "cause"),
+        [
+            ((Frame("program.py", 5), WAITS), ((Frame("program.py", 3), WORKS),), SNIPPET),
+            ((Frame("program.py", 5), WAITS), ((WAITS,), (Frame("program.py", 3),)), SNIPPET),
+            ((Frame("program.py", 5), WAITS), ((Frame("program.py", 3), Frame("program.py", 6)),), PROGRAM),
+            ((Frame("program.py", 5), WAITS), (), PROGRAM),
+            ((Frame("program.py", 5),), ((Frame("program.py", 3),),), PROGRAM),
+            ((Frame("program.py", 5), WORKS), ((Frame("program.py", 3),),), PROGRAM),
+            ((Frame("program.py", 3), WAITS), ((Frame("program.py", 5),),), SNIPPET),
+        ],
+    )  # fmt: skip
+    def test_a_program_that_only_waits_for_the_snippet_does_not_hang(
+        self, main: tuple[Frame, ...], beside: tuple[tuple[Frame, ...], ...], cause: Cause
+    ) -> None:
+        found = self.judged(records=self.START, timed_out=True, hang=main, hang_beside=beside)
+        assert told(found)[:2] == (Status.TIMEOUT, cause)
+
     def test_a_hang_without_a_stack_is_the_running_cases_or_of_loading(self) -> None:
         assert told(self.judged(records=self.START, timed_out=True))[:2] == (Status.TIMEOUT, SNIPPET)
         assert told(self.judged(records=(), timed_out=True))[:2] == (Status.TIMEOUT, PROGRAM)
