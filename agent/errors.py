@@ -28,6 +28,7 @@
         │   ├── EraUnavailable     the Python of the pair's year is not here
         │   └── EngineLost         the container engine does not answer
         ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
+        ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -170,6 +171,10 @@ class EngineLost(SandboxError):
 
 class RequirementsUnavailable(PairError):
     """A pair's own requirements cannot be had, so that its program would say nothing of what was meant."""
+
+
+class SnippetTooLarge(PairError):
+    """A snippet is longer or nested deeper than is read here. Says nothing about the snippet."""
 
 
 class PairTimeout(PairError):
