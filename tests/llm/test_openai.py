@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.config import ModelConfig
-from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
+from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
 from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
 from agent.llm.gateway import Gateway
@@ -364,8 +364,23 @@ class TestRetries:
         assert len(stage.requests) == 1
 
     async def test_a_refused_reply_format_says_what_to_try(self, stage: Stage) -> None:
-        with pytest.raises(ModelError, match="--reply-format text"):
+        with pytest.raises(OptionRefused, match="--reply-format text"):
             await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
+
+    async def test_a_format_that_was_taken_before_is_no_reason_to_stop(self, stage: Stage) -> None:
+        model = stage([says("{}"), fails(400, "'response_format' stands in your text, which is too long")])
+        await model.reply(call(reply="json"))
+        with pytest.raises(ModelError, match="too long"):
+            await model.reply(call(reply="json"))
+
+    async def test_nor_is_one_that_was_not_asked_for(self, stage: Stage) -> None:
+        with pytest.raises(ModelError, match="too long"):
+            await stage(fails(400, "'response_format' stands in your text, which is too long")).reply(call())
+
+    @pytest.mark.parametrize("answer", [broken(), broken(503), rate_limited(), garbage(), half_body()])
+    async def test_what_is_given_up_says_nothing_of_the_pair(self, stage: Stage, answer: Answer) -> None:
+        with pytest.raises(ModelUnavailable, match="given up after 2 attempts"):
+            await stage(answer, attempts=2).reply(call())
 
     async def test_only_our_own_retries_happen(self, stage: Stage) -> None:
         with pytest.raises(ModelError):
