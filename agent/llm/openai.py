@@ -111,7 +111,7 @@ class OpenAIModel:
             OptionRefused: the server does not take the format that replies are asked for in.
         """
         spent = Usage()
-        formatted = "response_format" in self._parameters(call)
+        formatted = "response_format" in self._body(call)
 
         async def attempt() -> Completion:
             nonlocal spent
@@ -128,7 +128,7 @@ class OpenAIModel:
         self._succeeded = True
         self._formats = self._formats or formatted
         spent += self._priced(completion.usage, completion.model)
-        if truncated(call.messages, completion.usage):
+        if truncated(call.messages, completion.prompt_tokens):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {completion.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
@@ -232,9 +232,16 @@ class OpenAIModel:
         parameters: dict[str, Any] = {}
         if self._config.temperature is not None:
             parameters["temperature"] = self._config.temperature
-        if call.reply == "json" and self._config.reply_format != "text":
-            parameters["response_format"] = _response_format(call, self._config.reply_format)
+        if body := self._body(call):
+            parameters["extra_body"] = body
         return parameters
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        body = self._extra_body()
+        if call.reply == "json" and self._config.reply_format != "text":
+            # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
+            return {"response_format": _response_format(call, self._config.reply_format), **body}
+        return body
 
     def _extra_body(self) -> dict[str, Any]:
         config = self._config
@@ -263,7 +270,6 @@ class OpenAIModel:
             base_url=self._server.url,
             api_key=self._keys.key,
             default_headers=self._headers,
-            extra_body=self._extra_body() or None,
             timeout=openai.Timeout(self._config.deadline, connect=min(_CONNECT_TIMEOUT, self._config.deadline)),
             http_async_client=http,
             max_retries=0,

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -124,6 +125,14 @@ class TestReplies:
         await asker.ask("judge", {**pair, "criterion": "exact"}, str, reply="text")
         assert stage.requests[0].body["logprobs"] is True
         assert asker.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
+
+    @pytest.mark.parametrize("reply", ["text", "json"])
+    async def test_a_usage_that_is_odd_makes_no_noise(self, stage: Stage, reply: Any) -> None:
+        usage = {"prompt_tokens": "12", "completion_tokens": -5, "total_tokens": None}
+        answer = Answer(says("x", usage=usage).body, headers={"Content-Type": "application/json"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert (await stage(answer).reply(call(reply=reply))).text == "x"
 
     async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
