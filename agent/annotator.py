@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,6 +20,7 @@ from agent.llm.budget import Budget, BudgetedModels
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource
 from agent.llm.nature import independence
+from agent.llm.outage import SteadyModels
 from agent.prompts import Prompts
 from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
@@ -28,6 +29,7 @@ from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
+from agent.store.commits import Commits
 from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream
 from agent.types import Annotation, Pair
@@ -163,7 +165,7 @@ class Annotator:
         Raises:
             UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile.
             InputError: two pairs have the same id (with `run_dir`), or a language is unsupported.
-            RunStopped: the run cannot go on (account, budget, disk); what is finished is kept.
+            RunStopped: the run cannot go on (account, outage, budget, disk); what is finished is kept.
         """
         if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
@@ -181,6 +183,7 @@ class Annotator:
             if production.left:  # it may still have the run's folder
                 await production.end()
         folder: RunFolder | None = None
+        commits: Commits | None = None
         rounds = self._config.runner.rounds
         queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds, limit)
         if isinstance(pairs, Sequence) or self._run_dir is not None:
@@ -189,8 +192,9 @@ class Annotator:
                 self._check(pair)
             if self._run_dir is not None:
                 folder = self._open_folder(self._run_dir, everything)
+                commits = Commits(folder)
             queue = turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
-        try:
+        with commits or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             self._tell(self._started(queue, done))
             if folder is not None and isinstance(queue, Sequence) and not ordered:
@@ -199,39 +203,40 @@ class Annotator:
                     if (annotation.id, annotation.round) in before:
                         yield annotation
                 queue = [turn for turn in queue if turn.key not in done]
-            work = self._work(folder, done)
+            work = self._work(folder, commits, done)
             concurrency = self._config.runner.concurrency
             async with aclosing(completed(queue, work, concurrency=concurrency, ordered=ordered)) as annotations:
                 async for annotation in annotations:
                     yield annotation
-        finally:
-            if folder is not None:
-                folder.close()
 
-    def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
-        runner = self._runner(folder)
+    def _work(
+        self, folder: RunFolder | None, commits: Commits | None, done: Set[tuple[str, int]]
+    ) -> Callable[[Turn], Awaitable[Annotation]]:
+        runner = self._runner(folder, commits)
 
         async def work(turn: Turn) -> Annotation:
             if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
                 return found
             self._check(turn.pair)
             result = await runner.annotate(turn.pair, turn.round)
-            if folder is not None:
-                folder.commit(result.annotation, result.evidence)
+            if commits is not None:
+                commits.add(result.annotation, result.evidence)
             return result.annotation
 
         return work
 
-    def _runner(self, folder: RunFolder | None) -> PairRunner:
+    def _runner(self, folder: RunFolder | None, commits: Commits | None) -> PairRunner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None and not reply.cached:
                 folder.served(reply.model, reply.fingerprint, role=call.role)
+            if commits is not None and not reply.cached:
+                commits.answered()
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         before = 0.0 if folder is None else folder.spent_usd
         budget = self._budget or Budget(self._config.runner.budget_usd, before_usd=before)
         gateway = Gateway(
-            BudgetedModels(self._models, budget),
+            BudgetedModels(SteadyModels(self._models, calls_at_once=self._config.runner.llm_calls), budget),
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),

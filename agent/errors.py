@@ -14,10 +14,13 @@
     │       └── InterpreterUnavailable  the Python that was asked for is not here
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
+    │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
+    │   ├── ModelOutage            the model's server failed too many calls in a row
     │   ├── BudgetExceeded         the cost limit was reached
     │   └── StorageError           evidence or annotations could not be written (disk full)
     └── PairError                  ends one pair; becomes `annotation.error`         exit 1
         ├── ModelError             the model gave no usable reply
+        │   ├── ModelUnavailable   the server failed, refused for now or was not reached, however often it was asked
         │   ├── ModelTimeout       no full reply within the deadline
         │   ├── ReplyError         the reply could not be parsed, after asking again
         │   └── PromptTruncated    the server cut the prompt without saying so
@@ -28,6 +31,7 @@
         │   ├── EraUnavailable     the Python of the pair's year is not here
         │   └── EngineLost         the container engine does not answer
         ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
+        ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -112,6 +116,14 @@ class AccountError(RunStopped):
     """The model's server refuses every call (key, credit, model name, a long wait), or it cannot be reached."""
 
 
+class OptionRefused(RunStopped):
+    """The model's server does not take an option, such as the format of replies; the message says what to use."""
+
+
+class ModelOutage(RunStopped):
+    """The model's server failed so many calls in a row, with none answered between, that more are not worth a try."""
+
+
 class BudgetExceeded(RunStopped):
     """The cost limit given for the run was reached, or cannot be held; `with_what` the same command goes on."""
 
@@ -134,6 +146,10 @@ class ModelError(PairError):
     def __init__(self, message: str, *, usage: Usage | None = None) -> None:
         self.usage = usage
         super().__init__(message)
+
+
+class ModelUnavailable(ModelError):
+    """The model's server failed or could not be reached, at the last of several attempts: says nothing of the pair."""
 
 
 class ModelTimeout(ModelError):
@@ -174,6 +190,10 @@ class EngineLost(SandboxError):
 
 class RequirementsUnavailable(PairError):
     """A pair's own requirements cannot be had, so that its program would say nothing of what was meant."""
+
+
+class SnippetTooLarge(PairError):
+    """A snippet is longer or nested deeper than is read here. Says nothing about the snippet."""
 
 
 class PairTimeout(PairError):

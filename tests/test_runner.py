@@ -80,6 +80,15 @@ async def test_the_snippet_is_tested_verbatim() -> None:
     assert sandbox.jobs[0].program.startswith(PAIR.code)
 
 
+@pytest.mark.parametrize("code", ["def f():\n    return 1\n" + "#" * 100_000, "x = 1" + " + 1" * 1_500])
+async def test_a_snippet_beyond_what_is_read_is_an_error_and_gets_no_label(code: str) -> None:
+    model = ScriptedLLM({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)]})
+    found = await annotate(model, pair=PAIR.model_copy(update={"code": code}))
+    assert found.error is not None
+    assert (found.label, found.error.type, found.test) == (None, "SnippetTooLarge", None)
+    assert [call.role for call in model.calls] == ["screen"]
+
+
 async def test_a_snippet_that_does_not_parse_goes_straight_to_the_arbiter() -> None:
     sandbox = ScriptedSandbox()
     broken = PAIR.model_copy(update={"code": "def f(:\n"})

@@ -23,9 +23,10 @@ from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, UsageError
-from agent.llm.base import Call, Message, close
+from agent.llm.asking import read_reply
+from agent.llm.base import Call, Message, Reply, close
 from agent.llm.models import Models
-from agent.llm.parsing import schema_of
+from agent.llm.parsing import Unparsable, parse_screen, schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.dependencies.pip_process import NO_PIP, pip_environment
 from agent.sandbox.select import BACKENDS, BackendStatus, probe
@@ -176,12 +177,19 @@ async def _models(options: ModelOptions) -> list[Finding]:
             remedy = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
             findings.append(Finding("model", name, False, str(error), remedy, needed=True))
         else:
-            seconds = time.monotonic() - started
-            told = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
-            findings.append(Finding("model", name, True, told, needed=True))
+            findings.append(_answered(name, reply, time.monotonic() - started))
         finally:
             await close(model)
     return findings
+
+
+def _answered(name: str, reply: Reply, seconds: float) -> Finding:
+    told = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+    try:
+        read_reply(reply, parse_screen)
+    except Unparsable as error:
+        return Finding("model", name, False, f"{told}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
+    return Finding("model", name, True, told, needed=True)
 
 
 def _print(findings: list[Finding]) -> None:

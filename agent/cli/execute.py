@@ -14,7 +14,7 @@ from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.text import plain, print_json
-from agent.errors import DependencyUnavailable, InputError
+from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
 from agent.sandbox.base import Environment, RunResult
@@ -90,7 +90,10 @@ def _program(language: Language, program: Path, code: Path | None) -> Program:
         if language.marker in (line.strip() for line in template.split("\n")):
             raise InputError(f"holds the line `{language.marker}`: give the snippet for it (--code FILE)", path=program)
         template = f"{template}\n{language.marker}\n"
-    snippet = language.inspect(_NOTHING if code is None else _text(code))
+    try:
+        snippet = language.inspect(_NOTHING if code is None else _text(code))
+    except SnippetTooLarge as error:
+        raise InputError(str(error), path=code) from error
     if snippet.problem is not None:
         raise InputError(f"the snippet does not parse: {snippet.problem}", path=code)
     try:

@@ -91,6 +91,8 @@ class Fields:
     def _required(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str:
         value = self._text(record, taken, name)
         if value is None:
+            if (null := next((field for field in self._names[name] if field in record), None)) is not None:
+                raise ValueError(f"no {name}: field {null!r} is null")
             wanted = " or ".join(repr(field) for field in self._names[name])
             present = ", ".join(map(repr, list(record)[:12])) or "none"
             raise ValueError(f"no {name}: field {wanted} is missing (fields here: {present})")

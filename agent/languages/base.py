@@ -96,7 +96,11 @@ class Language(Protocol):
         ...
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether a snippet parses and what a test program must know of it. Never raises."""
+        """Say whether a snippet parses and what a test program must know of it.
+
+        Raises:
+            SnippetTooLarge: it is beyond what is read, which is no finding about it.
+        """
         ...
 
     def insert(self, template: str, snippet: Snippet) -> Program:

@@ -21,6 +21,18 @@ from agent.types import Usage
 
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
+_TOO_LONG = "the reply reached the limit on its length"
+_TOOL = "the model called a tool, and was given none"
+# How OpenAI's protocol says that a reply did not end as it should, and how Anthropic's, which LangChain hands through.
+_ENDINGS = {
+    "length": _TOO_LONG,
+    "max_tokens": _TOO_LONG,
+    "content_filter": "the server's content filter stopped the reply",
+    "refusal": "the model refused to answer",
+    "tool_calls": _TOOL,
+    "function_call": _TOOL,
+    "tool_use": _TOOL,
+}
 
 T = TypeVar("T")
 
@@ -73,11 +85,9 @@ class Asker:
             call = Call(role, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
             answer = await self._answer(call)
             try:
-                if blank(answer.text):
-                    raise Unparsable("the reply is blank")
-                value = parse(answer.text)
-            except ValueError as error:
-                problem = _cause(error, answer)
+                value = read_reply(answer, parse)
+            except Unparsable as error:
+                problem = str(error)
                 self._keep(call, answer, problem)
             else:
                 self._keep(call, answer)
@@ -143,9 +153,20 @@ def sample_of(round_number: int, vote: int) -> int:
     return -(diagonal * (diagonal + 1) // 2 + vote)
 
 
-def _cause(error: ValueError, answer: Reply) -> str:
-    cause = cut(printable(str(error)), _CAUSE_LIMIT)
-    return f"{cause} (the reply reached the limit on its length)" if answer.finish_reason == "length" else cause
+def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
+    """Return what `parse`, which raises a ValueError where it cannot, makes of a reply.
+
+    Raises:
+        Unparsable: it makes nothing of it, or the reply is blank; names how the reply ended where that explains it.
+    """
+    try:
+        if blank(answer.text):
+            raise Unparsable("the reply is blank")
+        return parse(answer.text)
+    except ValueError as error:
+        cause = cut(printable(str(error)), _CAUSE_LIMIT)
+        ending = _ENDINGS.get(answer.finish_reason or "")
+        raise Unparsable(cause if ending is None else f"{cause} ({ending})") from error
 
 
 def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -31,10 +31,14 @@ class UnusableBody(ValueError):
 
 @dataclass(frozen=True)
 class Completion:
-    """What a body says. `usage` has no cost; `text` is empty when the model wrote nothing."""
+    """What a body says. `usage` has no cost; `text` is empty when the model wrote nothing.
+
+    `prompt_tokens` are all those that were read, of the cache, too, where the server counts them apart.
+    """
 
     text: str
     usage: Usage
+    prompt_tokens: int
     model: str
     fingerprint: str | None
     finish_reason: str | None
@@ -62,6 +66,7 @@ def read_completion(body: bytes) -> Completion:
     return Completion(
         text=_text(message.get("content")) or _text(message.get("refusal")),
         usage=usage,
+        prompt_tokens=_prompt_tokens(raw.get("usage")),
         model=_name(raw.get("model")) or "",
         fingerprint=_name(raw.get("system_fingerprint")),
         finish_reason=_name(choice.get("finish_reason")),
@@ -71,16 +76,27 @@ def read_completion(body: bytes) -> Completion:
 
 
 def read_usage(found: Any) -> Usage:
-    """Return one call's tokens from a `usage` object; what cannot be read counts as 0."""
+    """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
     usage = found if isinstance(found, Mapping) else {}
-    cached = count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
+    read, cached = _input(usage)
     return Usage(
         calls=1,
-        input_tokens=count(usage.get("prompt_tokens")),
-        cached_input_tokens=cached or count(usage.get("prompt_cache_hit_tokens")),
+        input_tokens=read,
+        cached_input_tokens=min(cached, read),
         output_tokens=count(usage.get("completion_tokens")),
         reasoning_tokens=count(_details(usage, "completion_tokens_details").get("reasoning_tokens")),
     )
+
+
+def _prompt_tokens(found: Any) -> int:
+    read, cached = _input(found if isinstance(found, Mapping) else {})
+    return read + cached if cached > read else read
+
+
+def _input(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the tokens of a prompt and those of them that were cached, as a server told them."""
+    cached = count(_details(usage, "prompt_tokens_details").get("cached_tokens"))
+    return count(usage.get("prompt_tokens")), cached or count(usage.get("prompt_cache_hit_tokens"))
 
 
 def count(found: Any) -> int:
@@ -103,15 +119,12 @@ def fewest_tokens(messages: Iterable[Message]) -> int:
     return min(words, characters // _CHARACTERS_PER_TOKEN)
 
 
-def truncated(messages: Iterable[Message], usage: Usage) -> bool:
+def truncated(messages: Iterable[Message], prompt_tokens: int) -> bool:
     """Say whether the server read so few tokens that it cannot have read all messages.
 
-    Servers that count no tokens, or none of those in their cache, are given the benefit of the doubt.
+    Servers that count no tokens are given the benefit of the doubt.
     """
-    read = usage.input_tokens
-    if usage.cached_input_tokens > read:
-        read += usage.cached_input_tokens
-    return 0 < read < fewest_tokens(messages)
+    return 0 < prompt_tokens < fewest_tokens(messages)
 
 
 def _parse(body: bytes) -> dict[str, Any]:

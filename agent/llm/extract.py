@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
 from agent.prompt_text import sound
@@ -14,6 +15,7 @@ _MAX_BROKEN_OBJECTS = 100
 
 _THINKING = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _OPEN_THINKING = re.compile(r"\s*<think(?:ing)?>")
+_TAG = re.compile(r"<(?P<closing>/?)think(?:ing)?>")
 INVISIBLE = " \t\r\n\f\v\0\u00a0\u200b\u2060\ufeff"
 _QUOTED_KEY = re.compile(r"""\{\s*["']""")
 _STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
@@ -26,23 +28,58 @@ class Unparsable(ValueError):
 
 def blank(text: str) -> bool:
     """Say whether a reply has no visible text (thinking does not count)."""
-    thinking = _THINKING.match(text)
-    return not text[0 if thinking is None else thinking.end() :].strip(INVISIBLE)
+    return not text[_thought(text) :].strip(INVISIBLE)
 
 
 def without_thinking(text: str) -> str:
-    """Return the reply after its leading `<think>` part.
+    """Return the reply after its leading `<think>` part, which may have been opened in the prompt.
 
     Raises:
         Unparsable: the reply is too long, or ends while still thinking.
     """
-    found = _THINKING.match(text)
-    if found is None and _OPEN_THINKING.match(text):
+    start = _thought(text)
+    if start == 0 and _OPEN_THINKING.match(text):
         raise Unparsable("the reply ends within its <think> part: there is no answer after it")
-    answer = text if found is None else text[found.end() :]
+    answer = text[start:]
     if len(answer) > MAX_REPLY:
         raise Unparsable(f"the reply has {len(answer):,} characters; at most {MAX_REPLY:,} are read")
     return answer
+
+
+def _thought(text: str) -> int:
+    """Return how many characters of a reply are thinking.
+
+    Some chat templates open it in the prompt, so that replies hold only its end.
+    """
+    found = _THINKING.match(text)
+    if found is not None:
+        return found.end()
+    tags = list(islice(_TAG.finditer(text), 2))
+    return tags[0].end() if len(tags) == 1 and tags[0]["closing"] and not _is_content(tags[0]) else 0
+
+
+def _is_content(tag: re.Match[str]) -> bool:
+    """Say whether a tag stands in quotes, in a fenced block or in a JSON object: part of an answer."""
+    text, start, end = tag.string, tag.start(), tag.end()
+    if text[start - 1 : start] in ("`", "'", '"') and text[start - 1 : start] == text[end : end + 1]:
+        return True
+    opened: re.Match[str] | None = None
+    for line in text[:start].replace("\r\n", "\n").split("\n")[:-1]:
+        if opened is None:
+            opened = _OPENING.fullmatch(line)
+        elif _closes(line, opened["fence"]):
+            opened = None
+    return opened is not None or _in_object(text, start)
+
+
+def _in_object(text: str, place: int) -> bool:
+    position = text.find("{", 0, place)
+    while position >= 0:
+        end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
+        if end > place:
+            return True
+        position = text.find("{", end, place)
+    return False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a failed call means: worth another try, the end of the pair, or the end of the run."""
+"""What a failed call means: worth another try, the end of the pair, or (an option, an account) the end of the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from agent.prompt_text import printable
 from agent.types import Usage
 
-Meaning = Literal["retry", "pair", "run"]
+Meaning = Literal["retry", "pair", "option", "run"]
 
 _RETRIED = frozenset({408, 409, 429})
 _RUN_ENDS = frozenset({401, 402, 403, 404})
@@ -55,7 +55,7 @@ def meaning_of(status: int, error: Mapping[str, Any]) -> Meaning:
         return "pair"
     if status in _RUN_ENDS or codes & _NO_MODEL or (status == 400 and _NO_MODEL_TEXT.search(message)):
         return "run"
-    return "pair"
+    return "option" if _about_format(error) else "pair"
 
 
 def remedy(status: int, error: Mapping[str, Any]) -> str:
@@ -68,9 +68,13 @@ def remedy(status: int, error: Mapping[str, Any]) -> str:
         return "Check that the key may use this model."
     if status == 404 or meaning_of(status, error) == "run":
         return "Check the model's name (--model) and the server's address (--base-url)."
-    if "response_format" in str(error.get("message")):
+    if _about_format(error):
         return "Ask for JSON in another way: --reply-format text (or json_object, json_schema)."
     return ""
+
+
+def _about_format(error: Mapping[str, Any]) -> bool:
+    return any("response_format" in str(error.get(name)) for name in ("message", "param"))
 
 
 def error_object(body: Any) -> Mapping[str, Any]:

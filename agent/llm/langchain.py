@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from agent.errors import AccountError, ModelError, ModelTimeout
+from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
 from agent.llm.base import Call, Reply
 from agent.llm.completions import count
 from agent.llm.endpoints import without_credentials
@@ -72,6 +72,7 @@ class LangChainModel:
 
         Raises:
             ModelError: the model raised; its error is the cause.
+            ModelUnavailable: its server failed or was not reached.
             ModelTimeout: no reply within the deadline, or the model's own.
             AccountError: the model's error carries a status that no call can mend (401, 402, 403, 404, no quota).
         """
@@ -99,6 +100,9 @@ class LangChainModel:
             return AccountError(said)
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return ModelTimeout(said, usage=Usage())
+        passing = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
+        if passing or (isinstance(status, int) and meaning_of(status, details) == "retry"):
+            return ModelUnavailable(said, usage=Usage())
         return ModelError(said, usage=Usage())
 
     def _reply(self, message: AIMessage) -> Reply:

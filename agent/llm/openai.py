@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from agent.config import ModelConfig
-from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
+from agent.errors import (
+    AccountError,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    OptionRefused,
+    PromptTruncated,
+    RunStopped,
+)
 from agent.llm.base import Call, Reply
 from agent.llm.completions import Completion, UnusableBody, read_completion, truncated
 from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
@@ -77,6 +85,7 @@ class OpenAIModel:
         self._headers = {**self._server.headers, **config.headers}
         self._keys = KeyRing(api_key, self._headers.values())
         self._succeeded = False
+        self._formats = False
         self._waiting_until = datetime.min.replace(tzinfo=UTC)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
@@ -99,13 +108,16 @@ class OpenAIModel:
         """Ask the server, again after failures that may pass.
 
         Raises:
-            ModelError: no usable reply after all attempts, or one that cannot come; `usage` is what they cost.
+            ModelUnavailable: the server failed or was not reached at the last attempt; `usage` is what they cost.
+            ModelError: a reply that cannot come, whatever else is tried.
             ModelTimeout: the last attempt reached the deadline.
             PromptTruncated: the server cut the prompt.
             AccountError: no call can succeed: key, credit, model name, a server that was never reached or that asks to
                 wait for more than ten minutes.
+            OptionRefused: the server does not take the format that replies are asked for in.
         """
         spent = Usage()
+        formatted = "response_format" in self._body(call)
 
         async def attempt() -> Completion:
             nonlocal spent
@@ -120,10 +132,11 @@ class OpenAIModel:
                 attempt, attempts=self._config.attempts, sleep=self._sleep, on_wait=partial(self._tell_of_wait, call)
             )
         except Failure as failure:
-            raise self._error(failure, spent) from failure.__cause__
+            raise self._error(failure, spent, formatted) from failure.__cause__
         self._succeeded = True
+        self._formats = self._formats or formatted
         spent += self._priced(completion.usage, completion.model)
-        if truncated(call.messages, completion.usage):
+        if truncated(call.messages, completion.prompt_tokens):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {completion.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
@@ -212,15 +225,20 @@ class OpenAIModel:
         what = "gave no complete reply in time" if timeout else "cut the connection"
         return Failure(f"{what} ({kind})", usage=self._wasted(heard), timeout=timeout)
 
-    def _error(self, failure: Failure, usage: Usage) -> AccountError | ModelError:
+    def _error(self, failure: Failure, usage: Usage, formatted: bool) -> RunStopped | ModelError:
         message = f"the model server at {self._server.url} {failure.why}"
         if failure.meaning == "run":
             return AccountError(f"{message} (model {self._config.name!r})")
+        # A server that took it before speaks of something else, such as what stands in the text.
+        if failure.meaning == "option" and formatted and not self._formats:
+            return OptionRefused(message)
         if failure.meaning == "retry":
             message += f"; given up after {self._config.attempts} attempts"
         if failure.unreachable and not self._succeeded:
             return AccountError(f"{message}. Check --base-url, and that the server runs.")
-        return (ModelTimeout if failure.timeout else ModelError)(message, usage=usage)
+        if failure.timeout:
+            return ModelTimeout(message, usage=usage)
+        return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
 
     def _wasted(self, heard: Heard) -> Usage:
         return self._priced(Usage(calls=1)) if heard.succeeded else Usage()
@@ -232,9 +250,16 @@ class OpenAIModel:
         parameters: dict[str, Any] = {}
         if self._config.temperature is not None:
             parameters["temperature"] = self._config.temperature
-        if call.reply == "json" and self._config.reply_format != "text":
-            parameters["response_format"] = _response_format(call, self._config.reply_format)
+        if body := self._body(call):
+            parameters["extra_body"] = body
         return parameters
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        body = self._extra_body()
+        if call.reply == "json" and self._config.reply_format != "text":
+            # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
+            return {"response_format": _response_format(call, self._config.reply_format), **body}
+        return body
 
     def _extra_body(self) -> dict[str, Any]:
         config = self._config
@@ -263,7 +288,6 @@ class OpenAIModel:
             base_url=self._server.url,
             api_key=self._keys.key,
             default_headers=self._headers,
-            extra_body=self._extra_body() or None,
             timeout=openai.Timeout(self._config.deadline, connect=min(_CONNECT_TIMEOUT, self._config.deadline)),
             http_async_client=http,
             max_retries=0,

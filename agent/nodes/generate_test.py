@@ -34,7 +34,11 @@ class GenerateTest:
     role: str | tuple[str, ...] = "generate_test"
 
     async def __call__(self, state: State, tools: Tools) -> Step:
-        """Return the program, or the finding that the snippet does not parse."""
+        """Return the program, or the finding that the snippet does not parse.
+
+        Raises:
+            SnippetTooLarge: the snippet is beyond what is read; no question was asked.
+        """
         snippet = tools.language.inspect(state["pair"].code)
         if snippet.problem is not None:
             report = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message=snippet.problem)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.errors import NotReplayable
+from agent.errors import NotReplayable, SnippetTooLarge
 from agent.evidence import Evidence, Execution
 from agent.languages.base import Language, MalformedProgram, Program
 from agent.sandbox.commands import Run, plan
@@ -62,7 +62,7 @@ class Recorded:
     def _inserted(self, template: str, language: Language) -> Program:
         try:
             return language.insert(template, language.inspect(self.pair.code))
-        except MalformedProgram as error:
+        except (MalformedProgram, SnippetTooLarge) as error:
             raise NotReplayable(f"pair {self.pair.id!r}: its program cannot be put together: {error}") from error
 
 

@@ -11,8 +11,8 @@ from agent.datasets.fields import Fields
 from agent.datasets.sources import BadLine, records
 from agent.errors import InputError
 
-# CoSQA+ writes words.
-_LABELS: Mapping[Any, int] = {0: 0, 1: 1, "no": 0, "yes": 1}
+# CoSQA+ writes words, spreadsheets and CSV converters write text.
+_LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.store.lock import FolderLock
 from tests.cli.commands import Commands, annotations, pairs, reply
-from tests.llm.server import ChatServer, Request, free_port, unauthorized
+from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, unauthorized
 from tests.scripts import label, screen
 
 OFFLINE = ("--variant", "ps_fa", "--model", "heuristic")
@@ -43,6 +43,45 @@ def test_pairs_that_end_in_errors_make_it_1_and_can_be_tried_again(agent: Comman
     assert "--retry-errors" in done.err
     assert agent("annotate", file, *options).code == 1
     assert len(annotations(agent.folder / "run")) == 3
+
+
+def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(60))
+    gone = True
+
+    def answer(request: Request) -> Answer:
+        return broken(503) if gone and request.number >= 10 else reply(label(1))
+
+    with ChatServer(answer) as server:
+        options = judge(server, "-o", "run", "--attempts", "1", "--concurrency", "4", "-c", "runner.llm_calls=4")
+        stopped = agent("annotate", file, *options)
+        assert stopped.code == 3
+        assert "HTTP 503" in stopped.err
+        assert "the last 20 calls, all in a row" in stopped.err
+        assert "10 pairs are finished and kept in run." in stopped.err
+        assert len(annotations(agent.folder / "run")) == 10
+        gone = False
+        done = agent("annotate", file, *options, "--json")
+    assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
+
+
+def test_a_pair_that_the_server_fails_is_an_error_where_others_are_answered(agent: Commands) -> None:
+    def answer(request: Request) -> Answer:
+        return broken() if "way 1\n" in request.prompt else reply(label(1))
+
+    with ChatServer(answer) as server:
+        options = judge(server, "-o", "run", "--attempts", "1", "--json")
+        done = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
+    assert (done.code, done.json["errors"]) == (1, {"ModelUnavailable": 1})
+    assert len(annotations(agent.folder / "run")) == 3
+
+
+def test_a_refused_way_to_ask_stops_the_run_at_once(agent: Commands) -> None:
+    with ChatServer(fails(400, "'response_format.type' must be text")) as server:
+        options = judge(server, "-o", "run", "--concurrency", "1")
+        stopped = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
+    assert (stopped.code, len(server.requests)) == (3, 1)
+    assert "--reply-format text" in stopped.err
 
 
 def test_retry_errors_asks_again_for_those_pairs_only(agent: Commands) -> None:

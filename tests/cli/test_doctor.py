@@ -13,7 +13,7 @@ from agent.cli import doctor
 from agent.cli.run_options import ModelOptions
 from agent.sandbox.select import BACKENDS
 from tests.cli.commands import Commands, Ended, reply
-from tests.llm.server import Answer, ChatServer, Request, fails, free_port, unauthorized
+from tests.llm.server import Answer, ChatServer, Request, blank, fails, free_port, says, unauthorized
 from tests.sandbox.selfcheck.test_weak import Answering, believes
 from tests.scripts import screen
 
@@ -50,6 +50,25 @@ def test_a_model_that_does_not_answer_makes_it_fail_with_the_reason(agent: Comma
     assert (ended.code, found(ended, "model")["works"]) == (1, False)
     assert "Wrong key" in found(ended, "model")["detail"]
     assert "sk-x-secret" not in ended.out
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (blank(), "'', which cannot be used: the reply is blank"),
+        (says(None, finish_reason="tool_calls"), "blank (the model called a tool, and was given none)"),
+        (says("", finish_reason="content_filter"), "blank (the server's content filter stopped the reply)"),
+        (says("I cannot help"), "'I cannot help', which cannot be used: the reply holds no JSON object"),
+        (reply(screen("perhaps")), "cannot be used"),
+    ],
+)
+def test_a_model_whose_reply_cannot_be_used_does_not_work(agent: Commands, answer: Answer, words: str) -> None:
+    with ChatServer([answer]) as server:
+        ended = agent("doctor", "--quick", "--model", "m", "--base-url", server.url, "--json", **ALONE)
+    model = found(ended, "model")
+    assert (ended.code, model["works"]) == (1, False)
+    assert words in model["detail"]
+    assert "--reply-format" in model["remedy"]
 
 
 def test_what_a_server_says_is_shown_as_it_is(agent: Commands) -> None:

@@ -128,6 +128,7 @@ def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands
 def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
     good, empty = agent.write("t.py", PROGRAM), agent.write("empty.py", "x = 1\n")
     latin, broken = agent.write("latin.py", b"# \xe9\n"), agent.write("broken.py", "def f(:\n")
+    long = agent.write("long.py", "x = 1" + "#" * 100_000)
     for arguments, message in (
         (("gone.py",), "gone.py: cannot be read: No such file"),
         ((".",), ".: cannot be read"),
@@ -135,6 +136,7 @@ def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
         ((broken,), "broken.py: "),
         ((empty,), "empty.py: "),
         ((good, "--code", broken), "broken.py: "),
+        ((good, "--code", long), "long.py: the snippet was not read: it has 100,005 characters"),
         ((good, "--code", "gone.py"), "gone.py: cannot be read"),
         ((good,), "t.py: holds the line `# <candidate>`: give the snippet for it (--code FILE)"),
         ((good, "--code", agent.write("add.py", ADD), "-c", "sandbox.memory=1"), "unknown setting"),

@@ -48,6 +48,27 @@ async def test_a_blank_json_reply_is_asked_again_as_text() -> None:
     assert [call.reply for call in model.calls] == ["json", "text"]
 
 
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        ("length", "the reply reached the limit on its length"),
+        ("max_tokens", "the reply reached the limit on its length"),
+        ("content_filter", "the server's content filter stopped the reply"),
+        ("tool_calls", "the model called a tool, and was given none"),
+        ("tool_use", "the model called a tool, and was given none"),
+        ("refusal", "the model refused to answer"),
+    ],
+)
+async def test_how_an_unusable_reply_ended_is_told(ending: str, words: str) -> None:
+    asked = asker(ScriptedLLM([Reply("", finish_reason=ending)]), reasks=0)
+    with pytest.raises(ReplyError, match=f"the reply is blank \\({words}\\)"):
+        await judge(asked)
+
+
+async def test_how_a_reply_ended_that_can_be_used_does_not_matter() -> None:
+    assert (await judge(asker(ScriptedLLM([Reply(GOOD, finish_reason="tool_calls")])))).label == 1
+
+
 async def test_it_gives_up_with_the_last_cause() -> None:
     asked = asker(ScriptedLLM(["a", "b", '{"label": 3}']))
     with pytest.raises(ReplyError, match="asked 3 times"):

@@ -42,6 +42,12 @@ def test_usage_is_never_negative(found: Any) -> None:
     assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens) >= 0
 
 
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_no_more_tokens_are_cached_than_were_read(read: int, cached: int) -> None:
+    usage = read_usage({"prompt_tokens": read, "prompt_tokens_details": {"cached_tokens": cached}})
+    assert (usage.input_tokens, usage.cached_input_tokens) == (read, min(read, cached))
+
+
 @pytest.mark.parametrize("part", ["9" * 5_000, "1" * 400, "-" + "1" * 30, "1e999", "NaN", "Infinity"])
 def test_numbers_out_of_range_are_refused_or_stored(part: str) -> None:
     body = says("yes", odd=0).body.replace(b'"odd": 0', f'"odd": {part}'.encode())

@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from agent.config import ModelConfig
-from agent.errors import AccountError, ModelError, ModelTimeout, PromptTruncated
+from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
 from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
 from agent.llm.gateway import Gateway
@@ -127,6 +128,14 @@ class TestReplies:
         await asker.ask("judge", {**pair, "criterion": "exact"}, str, reply="text")
         assert stage.requests[0].body["logprobs"] is True
         assert asker.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
+
+    @pytest.mark.parametrize("reply", ["text", "json"])
+    async def test_a_usage_that_is_odd_makes_no_noise(self, stage: Stage, reply: Any) -> None:
+        usage = {"prompt_tokens": "12", "completion_tokens": -5, "total_tokens": None}
+        answer = Answer(says("x", usage=usage).body, headers={"Content-Type": "application/json"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert (await stage(answer).reply(call(reply=reply))).text == "x"
 
     async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
@@ -398,8 +407,23 @@ class TestRetries:
         assert len(stage.requests) == 1
 
     async def test_a_refused_reply_format_says_what_to_try(self, stage: Stage) -> None:
-        with pytest.raises(ModelError, match="--reply-format text"):
+        with pytest.raises(OptionRefused, match="--reply-format text"):
             await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
+
+    async def test_a_format_that_was_taken_before_is_no_reason_to_stop(self, stage: Stage) -> None:
+        model = stage([says("{}"), fails(400, "'response_format' stands in your text, which is too long")])
+        await model.reply(call(reply="json"))
+        with pytest.raises(ModelError, match="too long"):
+            await model.reply(call(reply="json"))
+
+    async def test_nor_is_one_that_was_not_asked_for(self, stage: Stage) -> None:
+        with pytest.raises(ModelError, match="too long"):
+            await stage(fails(400, "'response_format' stands in your text, which is too long")).reply(call())
+
+    @pytest.mark.parametrize("answer", [broken(), broken(503), rate_limited(), garbage(), half_body()])
+    async def test_what_is_given_up_says_nothing_of_the_pair(self, stage: Stage, answer: Answer) -> None:
+        with pytest.raises(ModelUnavailable, match="given up after 2 attempts"):
+            await stage(answer, attempts=2).reply(call())
 
     async def test_only_our_own_retries_happen(self, stage: Stage) -> None:
         with pytest.raises(ModelError):

@@ -6,10 +6,11 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.llm import parsing
+from agent.llm.extract import blank, without_thinking
 from agent.llm.parsing import Unparsable
 from agent.types import QuerySpec, Reading
 
@@ -21,6 +22,11 @@ from agent.types import QuerySpec, Reading
         '```json\n{"reason": "r", "label": 1}\n```',
         'Let me see.\n\n{"reason": "r", "label": "1"}\n',
         '<think>{"label": 0} perhaps</think>{"reason": "r", "label": 1, "more": [1]}',
+        'perhaps {"label": 0}, no</think>{"reason": "r", "label": 1}',
+        'as\n```json\n{"label": 0}\n```\nor so\n</thinking>\n\n{"reason": "r", "label": 1}',
+        '{"reason": "it takes </think> out", "label": 1}',
+        '{"reason": "r", "label": 1}\nIt takes "</think>" out.',
+        '```json\n{"reason": "it takes </think>{\\"label\\": 0} out", "label": 1}\n```',
     ],
 )
 def test_a_label_is_read(text: str) -> None:
@@ -41,6 +47,9 @@ def test_a_label_is_read(text: str) -> None:
         '{"label": 1, "label": 0}',
         '{"reason": "a", "label": 1}\n{"reason": "b", "label": 0}',
         '{"reason": "cut off", "lab',
+        '{"reason": "it is "good" at </think>", "label": 0}',
+        'perhaps {"label": 1}</think>',
+        '{"label": 1}</think>{"label": 0}</think>',
     ],
 )
 def test_what_is_no_label_is_refused(text: str) -> None:
@@ -90,6 +99,35 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             parse(text)
     with suppress(Unparsable):
         parsing.parse_program(text, "python")
+
+
+_PIECES = st.lists(
+    st.sampled_from(
+        ['{"label": 1}', "{", '"', "}", "```json\n", "```\n", "<think>", "<thinking>", "think>", "</", "`", "\n"]
+    )
+).map("".join)
+
+
+@given(_PIECES.filter(lambda text: not text.lstrip().startswith("<think")))
+def test_a_reply_whose_thinking_has_no_end_in_it_is_its_own_answer(text: str) -> None:
+    assume("</think>" not in text)
+    assert without_thinking(text) == text
+
+
+@given(st.text(), st.sampled_from(["</think>", "</thinking>"]), st.text())
+def test_an_answer_that_names_the_end_of_thinking_is_whole(before: str, tag: str, after: str) -> None:
+    reason = before + tag + after
+    assert parsing.parse_label(json.dumps({"reason": reason, "label": 1})).label == 1
+    for source in (f'"{tag}"', f"x = 1\n# {tag} of it\n"):
+        program = f'```json\n{{"reading": "r", "stand_ins": []}}\n```\n```python\n{source}\n```\n'
+        assert parsing.parse_program(program, "python").template == source
+
+
+@given(st.text(alphabet="abc <>/.'\n"), st.sampled_from(["</think>", "</thinking>"]))
+def test_thinking_that_was_opened_in_the_prompt_is_no_part_of_the_answer(thought: str, tag: str) -> None:
+    answer = '{"reason": "r", "label": 1}'
+    assert without_thinking(thought + tag + answer) == answer
+    assert blank(thought + tag + " \n")
 
 
 @given(st.integers(), st.text(), st.text(alphabet="abc {}\n"))

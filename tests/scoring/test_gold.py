@@ -33,6 +33,8 @@ def test_gold_of_known_datasets_is_read_as_it_is(tmp_path: Path) -> None:
     assert (cosqa.labels, cosqa.queries) == ({"cosqa-dev-1": 1}, {"cosqa-dev-1": "q"})
     plus = read_gold(write_lines(tmp_path / "p.jsonl", [{"pair-idx": 3, "query": "q", "label": "no"}]))
     assert plus.labels == {"3": 0}
+    text = read_gold(write_lines(tmp_path / "t.jsonl", [{"id": "a", "label": "1"}, {"id": "b", "label": "0"}]))
+    assert text.labels == {"a": 1, "b": 0}
     assert read_gold(write_lines(tmp_path / "n.jsonl", [{"label": 1}, {"label": 0}])).labels == {"1": 1, "2": 0}
 
 
@@ -48,6 +50,7 @@ def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> Non
         ([{"id": "a", "label": 1}, {"id": "a", "label": None}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
         ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: no label"),
         ([{"id": "a", "label": 2}], r"g.jsonl:1: the label is 2; it must be 0, 1 or null"),
+        ([{"id": "a", "label": "01"}], r"g.jsonl:1: the label is '01'"),
         ([{"id": "a", "label": True}], r"g.jsonl:1: the label is True"),
         ([{"id": "a", "label": 1.0}], r"g.jsonl:1: the label is 1.0"),
         ([{"id": "a", "label": [1]}], r"g.jsonl:1: the label is \[1\]"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from agent.languages.python import python2
 from agent.languages.python.insertion import leading_futures
-from agent.languages.python.source import Unparsable, fragment_reason, parse
+from agent.languages.python.source import TooLarge, Unparsable, fragment_reason, parse
 from agent.languages.python.tree import (
     Definition,
     Function,
@@ -32,10 +32,16 @@ _Sentence = Callable[[ast.Module], str | None]
 
 
 def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
-    """Return why normalised code cannot be tested (None when it can), and advice for the generator."""
+    """Return why normalised code cannot be tested (None when it can), and advice for the generator.
+
+    Raises:
+        TooLarge: it is beyond what is read, which says nothing of whether it can be tested.
+    """
     try:
         tree = parse(code)
         fragment = fragment_reason(code)
+    except TooLarge:
+        raise
     except Unparsable as error:
         return str(error), ()
     if not [node for node in tree.body if node not in leading_futures(tree.body)]:

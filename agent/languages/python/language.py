@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.errors import SnippetTooLarge
 from agent.languages.base import Impostor, MalformedProgram, Program, Snippet
 from agent.languages.python import corrections, reporting, signatures
 from agent.languages.python.cases import find_cases
@@ -9,7 +10,7 @@ from agent.languages.python.imports import third_party
 from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
 from agent.languages.python.rules import check_candidate_is_kept
-from agent.languages.python.source import Unparsable, normalise
+from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.languages.python.varying import what_varies
 from agent.languages.python.wrong_ones import impostors, obliging
 from agent.sandbox.base import Job, RunResult
@@ -29,9 +30,16 @@ class PythonLanguage:
         self._resolve = resolve
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether a snippet parses and what a test program must know of it. Never raises."""
+        """Say whether a snippet parses and what a test program must know of it.
+
+        Raises:
+            SnippetTooLarge: it is longer or nested deeper than is read.
+        """
         code = normalise(code)
-        problem, advice = examine(code)
+        try:
+            problem, advice = examine(code)
+        except TooLarge as error:
+            raise SnippetTooLarge(f"the snippet was not read: {error}") from error
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:

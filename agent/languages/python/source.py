@@ -29,6 +29,10 @@ class Unparsable(ValueError):
         super().__init__(reason if line is None else f"{reason}, line {line}")
 
 
+class TooLarge(Unparsable):
+    """Source beyond what is read here; a Python may well run it."""
+
+
 def normalise(text: str) -> str:
     """Return the text without byte-order mark and with `\\n` as its only newline. Idempotent."""
     return text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
@@ -38,10 +42,11 @@ def parse(code: str, limit: int = MAX_CHARACTERS) -> ast.Module:
     """Return the syntax tree of normalised source of at most `limit` characters.
 
     Raises:
-        Unparsable: it is not Python, too long or too deeply nested.
+        TooLarge: it is too long or too deeply nested.
+        Unparsable: it is not Python.
     """
     if len(code) > limit:
-        raise Unparsable(f"{len(code):,} characters; more than {limit:,} are not read")
+        raise TooLarge(f"it has {len(code):,} characters; at most {limit:,} are read")
     with _plain_errors(code):
         return ast.parse(code)
 
@@ -50,6 +55,7 @@ def check_compiles(tree: ast.Module) -> None:
     """Find the errors that only the compiler sees, such as a `return` outside of a function.
 
     Raises:
+        TooLarge: it is too deeply nested.
         Unparsable: it does not compile.
     """
     with _plain_errors():
@@ -60,6 +66,7 @@ def fragment_reason(code: str) -> str | None:
     """Say why parsable code compiles only inside a function or loop; None when it compiles as a module.
 
     Raises:
+        TooLarge: it is too long or too deeply nested.
         Unparsable: it compiles nowhere.
     """
     try:
@@ -127,6 +134,7 @@ def _plain_errors(code: str = "") -> Iterator[None]:
     except UnicodeEncodeError as error:
         raise Unparsable("it holds lone surrogates, which no source file can hold") from error
     except (RecursionError, MemoryError) as error:
-        raise Unparsable("it is nested too deeply") from error
+        # How deep is too deep depends on the version, and on how deep the caller stands.
+        raise TooLarge("it is nested deeper than is read") from error
     except (ValueError, OverflowError) as error:
         raise Unparsable(str(error)) from error

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.errors import SnippetTooLarge
 from agent.languages.python import PythonLanguage, newlines_lost
 
 python = PythonLanguage()
@@ -77,10 +78,7 @@ def test_a_snippet_that_is_indented_as_a_whole_does_not_parse_and_is_told_so() -
     [
         ("x = '\x00'", "null bytes"),
         ("x = '\ud800'", "surrogates"),
-        ("-" * 50_000 + "1", "nested too deeply"),
-        ("a" + ".b" * 40_000, "nested too deeply"),
         ("(" * 5_000 + ")" * 5_000, "too many nested parentheses"),
-        ("x = 1\n" * 200_000, "more than 100,000 are not read"),
         ("", "no statement"),
         ("# only a comment\n", "no statement"),
         ("from __future__ import division", "no statement"),
@@ -92,6 +90,21 @@ def test_a_snippet_that_is_indented_as_a_whole_does_not_parse_and_is_told_so() -
 )
 def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
     assert words in problem(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f():\n    return 1\n" + "#" * 100_000, "it has 100,022 characters; at most 100,000 are read"),
+        ("x = (\n" * 20_000, "at most 100,000 are read"),
+        ("x = 1" + " + 1" * 1_500, "nested deeper than is read"),
+        ("-" * 50_000 + "1", "nested deeper than is read"),
+        ("a" + ".b" * 40_000, "nested deeper than is read"),
+    ],
+)
+def test_what_is_beyond_the_limits_is_no_problem_of_the_snippet(code: str, words: str) -> None:
+    with pytest.raises(SnippetTooLarge, match=words):
+        python.inspect(code)
 
 
 @given(
