@@ -66,4 +66,4 @@ class _Steady:
         return reply
 
     def _outage(self, last: str) -> ModelOutage:
-        return ModelOutage(f"{last.rstrip('.')}. So ended the last {self._failed} calls, all in a row")
+        return ModelOutage(f"{last.rstrip('.')}. So ended the last {self._failed} calls, all in a row.")

@@ -11,7 +11,7 @@ from agent.errors import ModelOutage
 from agent.store import load_run
 from agent.store.commits import Commits
 from agent.types import ErrorInfo, Usage
-from tests.store.samples import make_annotation, make_evidence, open_folder
+from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 FAILED = make_annotation(
     "failed", error=ErrorInfo(type="ModelUnavailable", message="HTTP 503"), usage=Usage(calls=1, cost_usd=0.25)
@@ -31,6 +31,13 @@ def test_it_waits_for_the_next_answer(tmp_path: Path) -> None:
         assert folder.done() == {("other", 0)}
         commits.answered()
         assert folder.done() == {("other", 0), ("failed", 0)}
+
+
+def test_an_error_of_the_pair_itself_does_not_wait(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path / "run")
+    with Commits(folder) as commits:
+        commits.add(make_error("unreadable"), make_evidence("unreadable"))
+        assert folder.done() == {("unreadable", 0)}
 
 
 def test_it_is_an_error_when_all_others_are_through(tmp_path: Path) -> None:
