@@ -23,7 +23,7 @@ _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
 _TOO_LONG = "the reply reached the limit on its length"
 _TOOL = "the model called a tool, and was given none"
-# How OpenAI's protocol says that a reply did not end as it should, and how Anthropic's, which LangChain hands through.
+# how servers say that a reply did not end as it should; LangChain hands theirs through as they are
 _ENDINGS = {
     "length": _TOO_LONG,
     "max_tokens": _TOO_LONG,
