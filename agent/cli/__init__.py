@@ -9,10 +9,13 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from agent.errors import AgentError
 
 DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
 _INTERRUPTED = b"Interrupted.\n"
+_SOON = 0.01  # seconds
 _OF_CTRL_C = 130  # what Typer makes of a KeyboardInterrupt
 
 
@@ -57,7 +60,8 @@ def _run(handles: bool) -> NoReturn:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         if handles:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, _interrupt)
+            signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         app(prog_name="agent")
     except AgentError as error:
         print(f"agent: {plain(str(error))}", file=sys.stderr)
@@ -66,6 +70,16 @@ def _run(handles: bool) -> NoReturn:
         # the reader of our output is gone (agent show … | head); Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(DONE)
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but only after an import in progress, which may swallow it and print a traceback."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _SOON)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _leave(*_: object) -> NoReturn:
