@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -61,7 +63,6 @@ def _run(handles: bool) -> NoReturn:
     try:
         if handles:
             signal.signal(signal.SIGINT, _interrupt)
-            signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         app(prog_name="agent")
     except AgentError as error:
         print(f"agent: {plain(str(error))}", file=sys.stderr)
@@ -76,10 +77,15 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, but only after an import in progress, which may swallow it and print a traceback."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, _SOON)
+            _thread.start_new_thread(_again, ())
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _again() -> None:
+    time.sleep(_SOON)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _leave(*_: object) -> NoReturn:
