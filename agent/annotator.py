@@ -226,17 +226,19 @@ class Annotator:
         return work
 
     def _runner(self, folder: RunFolder | None, commits: Commits | None) -> PairRunner:
+        models = SteadyModels(self._models, calls_at_once=self._config.runner.llm_calls)
+
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None and not reply.cached:
                 folder.served(reply.model, reply.fingerprint, role=call.role)
-            if commits is not None and not reply.cached:
+            if commits is not None and not reply.cached and not models.failing:
                 commits.answered()
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         before = 0.0 if folder is None else folder.spent_usd
         budget = self._budget or Budget(self._config.runner.budget_usd, before_usd=before)
         gateway = Gateway(
-            BudgetedModels(SteadyModels(self._models, calls_at_once=self._config.runner.llm_calls), budget),
+            BudgetedModels(models, budget),
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limit=asyncio.Semaphore(self._config.runner.llm_calls),

@@ -30,12 +30,17 @@ class SteadyModels:
         model = self._models.for_role(role)
         return self._steady.setdefault(id(model), _Steady(model, self._limit))
 
+    @property
+    def failing(self) -> bool:
+        """Whether one of them did not answer its last call."""
+        return any(each.failed for each in self._steady.values())
+
 
 class _Steady:
     def __init__(self, model: LLM, limit: int) -> None:
         self._model = model
         self._limit = limit
-        self._failed = 0
+        self.failed = 0
         self.by_pair = by_pair(model)
 
     def identity(self) -> Mapping[str, Any]:
@@ -47,23 +52,23 @@ class _Steady:
         Raises:
             ModelOutage: too many calls in a row failed.
         """
-        if self._failed >= self._limit:
+        if self.failed >= self._limit:
             raise self._outage("the model gave no reply")
         try:
             reply = await self._model.reply(call)
         except (ModelUnavailable, ModelTimeout) as error:
-            self._failed += 1
-            if self._failed >= self._limit:
+            self.failed += 1
+            if self.failed >= self._limit:
                 raise self._outage(str(error)) from error
             raise
         except asyncio.CancelledError:  # the pair's time was used up waiting
-            self._failed += 1
+            self.failed += 1
             raise
         except ModelError:
-            self._failed = 0
+            self.failed = 0
             raise
-        self._failed = 0
+        self.failed = 0
         return reply
 
     def _outage(self, last: str) -> ModelOutage:
-        return ModelOutage(f"{last.rstrip('.')}. So ended the last {self._failed} calls, all in a row.")
+        return ModelOutage(f"{last.rstrip('.')}. So ended the last {self.failed} calls, all in a row.")

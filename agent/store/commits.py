@@ -1,4 +1,4 @@
-"""Takes what is finished of a run to its folder; pairs that the model's server failed wait for its next answer."""
+"""Takes what is finished of a run to its folder; pairs that a model's server failed wait for its next answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 class Commits:
     """Writes annotations with their evidence; a context manager that closes the folder.
 
-    Errors of the model's server are held until it answers a call or all pairs are through. Where the run ends before,
+    Errors of a model's server are held until all servers answer or all pairs are through. Where the run ends before,
     as by an outage, they are dropped, and only what they cost is kept: the run that goes on takes those pairs again.
     """
 
@@ -50,7 +50,7 @@ class Commits:
             self._folder.commit(annotation, evidence)
 
     def answered(self) -> None:
-        """Write what is held: the server is there, so that these are errors of their pairs.
+        """Write what is held: the servers are there, so that these are errors of their pairs.
 
         Raises:
             StorageError: it cannot be written.

@@ -65,6 +65,25 @@ def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent
     assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
 
 
+def test_an_outage_of_one_model_costs_no_pair_its_label_while_another_model_answers(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(30))
+    gone = True
+
+    def answer(request: Request) -> Answer:
+        if request.body["model"] == "quick":
+            return reply(screen("unclear"))
+        return broken(503) if gone else reply(label(1))
+
+    with ChatServer(answer) as server:
+        options = ("--variant", "ps_fa", "--model", "m", "--model", "screen=quick", "--base-url", server.url)
+        options = (*options, "-o", "run", "--attempts", "1", "--concurrency", "2", "-c", "runner.llm_calls=2")
+        stopped = agent("annotate", file, *options)
+        assert (stopped.code, annotations(agent.folder / "run")) == (3, [])
+        gone = False
+        done = agent("annotate", file, *options, "--json")
+    assert (done.code, done.json["labels"]) == (0, {"1": 30, "0": 0, "null": 0})
+
+
 def test_a_pair_that_the_server_fails_is_an_error_where_others_are_answered(agent: Commands) -> None:
     def answer(request: Request) -> Answer:
         return broken() if "way 1\n" in request.prompt else reply(label(1))
