@@ -56,7 +56,6 @@ class Budget:
         """Count what a call cost."""
         if usage is not None:
             self.spent = self.spent + usage
-            self.untried = False
 
 
 class BudgetedModels:
@@ -95,4 +94,5 @@ class _Budgeted:
             self._budget.add(error.usage)
             raise
         self._budget.add(reply.usage)
+        self._budget.untried = False
         return reply

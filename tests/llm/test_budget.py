@@ -75,13 +75,15 @@ async def test_until_a_price_is_known_one_call_is_made_at_a_time() -> None:
         most = max(most, at_work)
         await asyncio.sleep(0)
         at_work -= 1
+        if len(script.calls) == 1:
+            raise ModelError("HTTP 503", usage=Usage())
         return reply(None)
 
     script = ScriptedLLM(slow)
     model = BudgetedModels(Models.of(script), Budget(1.0)).for_role("judge")
     ends = await asyncio.gather(*(model.reply(CALL) for _ in range(8)), return_exceptions=True)
-    assert [type(end) for end in ends] == [Reply] + [BudgetExceeded] * 7
-    assert (len(script.calls), most) == (1, 1)
+    assert [type(end) for end in ends] == [ModelError, Reply] + [BudgetExceeded] * 6
+    assert (len(script.calls), most) == (2, 1)
 
 
 async def test_after_the_first_reply_calls_are_made_at_once() -> None:
