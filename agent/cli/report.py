@@ -13,12 +13,11 @@ from agent.cli.console import Console
 from agent.cli.text import print_json, say
 from agent.datasets.regular import open_regular
 from agent.errors import UsageError
-from agent.report import Report, Written
-from agent.report.collect import Kept
-from agent.report.places import Place, find_run
-from agent.report.write import MEGABYTE
 from agent.store import files
 from agent.store.run_view import load_run
+from agent.views.collect import Kept
+from agent.views.places import Place, find_run
+from agent.views.report import MEGABYTE, Report, Written
 from agent.wording import counted
 
 _PAGE = b"<!doctype html>"
@@ -72,9 +71,9 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     if gold is None:
         return {}
     # needs the extra `stats`
-    from agent.report.figures.gold import blocks
     from agent.scoring.gold import read_gold
     from agent.scoring.report import report
+    from agent.views.figures.gold import blocks
 
     return {"gold": read_gold(gold).labels, "against_gold": blocks(report([place], gold))}
 

@@ -18,16 +18,16 @@ from rich.progress import track
 from agent.cli.console import Console
 from agent.cli.text import print_json, say
 from agent.errors import UsageError
-from agent.review.desk import Desk
-from agent.review.gate import Gate
-from agent.review.guidelines import guidelines_of
-from agent.review.names import reviewer_named
-from agent.review.queues import Kind, Queue, queue_of, why_unrated
-from agent.review.sampling import Wanted, lone_strata, queue_from, sample_of
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
+from agent.views.desk import Desk
+from agent.views.gate import Gate
+from agent.views.guidelines import guidelines_of
+from agent.views.names import reviewer_named
+from agent.views.queues import Kind, Queue, queue_of, why_unrated
+from agent.views.sampling import Wanted, lone_strata, queue_from, sample_of
 from agent.wording import counted
 
 
@@ -59,7 +59,7 @@ def run(request: Request) -> None:
     if request.limit is not None and not request.queues:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
     try:
-        from agent.review.server import listen, serve
+        from agent.views.server import listen, serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise

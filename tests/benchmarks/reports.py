@@ -11,11 +11,11 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from agent.report import Report
 from agent.store import load_run
+from agent.views.report import Report
 from tests.benchmarks.figures import Series, show
 from tests.conftest import browser
-from tests.report.runs import make_pairs, make_run
+from tests.views.report_runs import make_pairs, make_run
 
 
 def opening(program: Browser, file: Path, times: int) -> dict[str, Series]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
-from tests.report.reading import Read
-from tests.report.runs import make_pairs, make_run
-from tests.report.test_ablation import write
+from tests.views.reading import Read
+from tests.views.report_runs import make_pairs, make_run
+from tests.views.test_ablation import write
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ROOT, Commands, environment
-from tests.review.runs import make_run
+from tests.views.review_runs import make_run
 
 
 @pytest.fixture

@@ -1,0 +1,144 @@
+"""How labels compare with people's: scores with intervals, where a run is right, whether confidence can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agent.scoring.breakdown import Breakdown, Group
+from agent.scoring.confidence import Calibration
+from agent.scoring.results import ScoreReport
+from agent.scoring.scores import Scores
+from agent.stats.intervals import Interval
+from agent.views.charts import Block, Dot, Table, block, intervals, reliability, table
+from agent.wording import counted
+
+_MEASURES = {
+    "accuracy": "accuracy", "coverage": "coverage", "selective_accuracy": "accuracy of labelled",
+    "precision": "precision", "recall": "recall", "f1": "F1", "kappa": "Cohen's κ", "alpha": "Krippendorff's α",
+}  # fmt: skip
+
+
+def blocks(found: ScoreReport) -> list[Block]:
+    """Return the figures of the report's first run, which is the only one."""
+    scores, run = found.annotators[0].scores, found.runs[0]
+    if scores is None:
+        return []
+    shown = [_scores(scores, found.notes)]
+    if run.breakdown is not None:
+        shown.append(_breakdown(run.breakdown))
+    if run.calibration is not None:
+        shown.append(_calibration(run.calibration))
+    return shown
+
+
+def _scores(scores: Scores, notes: Iterable[str]) -> Block:
+    values = {name: getattr(scores, name) for name in _MEASURES}
+    dots = [
+        Dot(_MEASURES[name], value, *_bounds(scores, name, value))
+        for name, value in values.items()
+        if value is not None
+    ]
+    rows = [
+        [_MEASURES[name], _number(value), _interval(scores.wilson.get(name)), _interval(scores.bootstrap.get(name))]
+        for name, value in values.items()
+    ]
+    pairs, queries = counted(scores.pairs, "pair"), counted(scores.queries, "query", "queries")
+    text = (
+        f"{pairs} with people's labels, of {queries}; a pair without a label counts as wrong. Bars are "
+        f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
+        "else Wilson's."
+    )
+    columns = {"measure": False, "value": True, "Wilson": True, "over queries": True}
+    return block(
+        "Scores",
+        " ".join((text, *(f"Note: {note}." for note in notes))),
+        intervals(dots, alt=_told("Scores with intervals", dots), unit="value", extent=_extent(dots)),
+        [table(columns, rows), _confusion(scores)],
+    )
+
+
+def _confusion(scores: Scores) -> Table:
+    cells = scores.confusion
+    rows = [
+        ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
+        ["0", f"{cells.fp:,}", f"{cells.tn:,}", f"{cells.null_negative:,}"],
+    ]
+    return table({"people": False, "label 1": True, "label 0": True, "no label": True}, rows)
+
+
+def _breakdown(found: Breakdown) -> Block:
+    ways = {
+        "decided by": found.decided_by,
+        "test": found.tests,
+        "stand-ins": found.stand_ins,
+        "label and test": found.overrides,
+    }
+    groups = [(way, group) for way, inside in ways.items() for group in inside]
+    dots = [_dot(way, group) for way, group in groups]
+    rows = [
+        [way, group.name, f"{group.pairs:,}", f"{group.accuracy:.3f}", _interval(group.interval), *_cells(group)]
+        for way, group in groups
+    ]
+    columns = {"by": False, "group": False} | dict.fromkeys(
+        ("pairs", "accuracy", "Wilson", "right 1", "wrong 1", "wrong 0", "right 0", "no label"), True
+    )
+    return block(
+        "Where the labels are right",
+        "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
+        intervals(dots, alt=_told("Accuracy by group", dots), unit="accuracy", extent=(-0.02, 1.02)),
+        [table(columns, rows)],
+    )
+
+
+def _calibration(found: Calibration) -> Block:
+    bins = [each for each in found.table if each.count]
+    dots = [
+        Dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy,
+            each.interval.low, each.interval.high)
+        for each in bins if each.accuracy is not None and each.interval is not None
+    ]  # fmt: skip
+    confidences = [each.confidence for each in bins if each.confidence is not None]
+    rows = [
+        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
+         _interval(each.interval)]
+        for each in bins
+    ]  # fmt: skip
+    columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
+    text = (
+        f"{counted(found.labels, 'label')} with a confidence. "
+        f"Brier score {found.brier:.4f} ({_interval(found.brier_interval)}), "
+        f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
+        "are right less often than they say."
+    )
+    chart = reliability(dots, confidences, alt=_told("Share that is right by confidence", dots))
+    return block("Calibration", text, chart, [table(columns, rows)])
+
+
+def _dot(way: str, group: Group) -> Dot:
+    return Dot(f"{way}: {group.name}", group.accuracy, group.interval.low, group.interval.high)
+
+
+def _cells(group: Group) -> list[str]:
+    cells = group.confusion
+    return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]
+
+
+def _bounds(scores: Scores, name: str, value: float) -> tuple[float, float]:
+    found = scores.bootstrap.get(name) or scores.wilson.get(name)
+    return (value, value) if found is None else (found.low, found.high)
+
+
+def _extent(dots: Sequence[Dot]) -> tuple[float, float]:
+    return min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
+
+
+def _told(title: str, dots: Sequence[Dot]) -> str:
+    return f"{title}. " + "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _interval(found: Interval | None) -> str:
+    return "–" if found is None else f"{found.low:.3f} to {found.high:.3f}"

@@ -1,0 +1,182 @@
+"""Serves the page on this machine's loopback interface, by Starlette and Uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.datasets.encoding import dumps, loads
+from agent.errors import AgentError, UsageError
+from agent.views.desk import Desk
+from agent.views.gate import HEADERS, Gate
+
+ASSETS = Path(__file__).resolve().parent / "assets/review"
+_LOOPBACK = "127.0.0.1"
+_LARGEST_BODY = 1 << 18
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def listen(port: int = 0) -> socket.socket:
+    """Return a socket that listens on the loopback interface, at a free port when `port` is 0.
+
+    Raises:
+        UsageError: the port is taken or not allowed.
+    """
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((_LOOPBACK, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"port {port} cannot be had ({error.strerror}); leave --port out to take a free one"
+        ) from error
+    return listening
+
+
+def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Answer requests until Ctrl-C or a terminate signal; a request that is being answered is answered to its end.
+
+    `on_ready` is called once requests are answered and signals are heeded.
+    """
+    config = uvicorn.Config(
+        application(desk, gate),
+        access_log=False,  # it would hold the token
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    asyncio.run(_Server(config, on_ready).serve(sockets=[listening]))
+
+
+def application(desk: Desk, gate: Gate) -> ASGIApp:
+    """Return the page, its parts and its data, behind the gate."""
+
+    def part(name: str, **headers: str) -> Route:
+        content, kind = (ASSETS / name).read_bytes(), _KINDS[Path(name).suffix]
+
+        async def give(_request: Request) -> Response:
+            return Response(content, media_type=kind, headers=headers)
+
+        return Route("/" if name == "page.html" else f"/{name}", give)
+
+    async def enter(_request: Request) -> Response:
+        # With a token again: a cookie would not come along when the link was followed from another site, such as a
+        # terminal in a browser. It is good once, and so nothing in a history.
+        return RedirectResponse(f"{gate.path}?token={gate.ticket()}", 303)
+
+    # The handlers read and write files on the loop: one reviewer waits for one file, which takes milliseconds.
+    async def session(_request: Request) -> Response:
+        return _json(desk.session())
+
+    async def show(request: Request) -> Response:
+        return _json(desk.show(_number(request)))
+
+    async def commit(request: Request) -> Response:
+        return _json(desk.commit(_number(request), await _body(request)))
+
+    async def change_reviewer(request: Request) -> Response:
+        return _json(desk.change_reviewer(await _body(request)))
+
+    routes = [
+        part("page.html", **{"Set-Cookie": gate.cookie()}),
+        *(part(path.name) for path in sorted(ASSETS.glob("*.[cj]s*"))),
+        Route("/api/session", session),
+        Route("/api/reviewer", change_reviewer, methods=["POST"]),
+        Route("/api/pairs/{number}", show),
+        Route("/api/pairs/{number}", commit, methods=["POST"]),
+    ]
+    # The address that is printed, or stands among a browser's arguments, does not say where the page is.
+    doors = [Route("/", enter), Mount(gate.path.rstrip("/"), routes=routes)]
+    return _Guarded(Starlette(routes=doors, exception_handlers={AgentError: _failed}), gate)
+
+
+class _Server(uvicorn.Server):
+    """Ends on Ctrl-C and on a terminate signal alike, and does not raise them again afterwards."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+class _Guarded:
+    """Lets a request in or refuses it, whatever it asks for, and puts the headers on every answer."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
+        # Only the page's own addresses carry a token: others are not to be found in a history.
+        entering = scope["path"] in ("/", self._gate.path)
+        token = QueryParams(scope["query_string"]).get("token") if entering else None
+        refusal = self._gate.refusal(scope["method"], headers, token)
+        app = self._app if refusal is None else PlainTextResponse(refusal + "\n", status_code=403)
+        await app(scope, receive, send_with_headers)
+
+
+def _number(request: Request) -> int:
+    # Starlette's own numbers are of any length, and those that are too long for Python end in a traceback.
+    found = _NUMBER.fullmatch(request.path_params["number"])
+    if found is None:
+        raise HTTPException(404)
+    return int(found[0])
+
+
+async def _body(request: Request) -> object:
+    if request.headers.get("content-type", "").split(";")[0] != "application/json":
+        raise UsageError("what is sent must be JSON")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_BODY:
+            raise UsageError("what is sent is too long")
+    try:
+        return loads(body)
+    except ValueError as error:
+        raise UsageError(f"what is sent must be JSON: {error}") from None
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(dumps(value), status, media_type="application/json")
+
+
+def _failed(_request: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, 400 if type(error) is UsageError else 500)

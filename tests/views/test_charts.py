@@ -1,0 +1,63 @@
+"""Charts are plain data that name a colour each, and show no markup."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.views.charts import Dot, Segment, intervals, label, row_label, stacked
+
+
+@given(st.text())
+def test_a_label_has_no_markup_nothing_unseen_and_an_end(text: str) -> None:
+    shown = label(text)
+    assert not set(shown) & {"<", ">"}
+    assert all(each.isprintable() for each in shown)
+    plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    assert len(plain) <= 26
+
+
+@given(st.text())
+def test_a_rows_label_is_the_text_on_two_lines_at_most(text: str) -> None:
+    lines = row_label(text).split("<br>")
+    assert len(lines) <= 2
+    assert not any(set(line) & {"<", ">"} or not line.isprintable() for line in lines)
+    plain = [line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines]
+    assert max(map(len, plain)) <= 26
+
+
+@pytest.mark.parametrize("name", ["label and test: passed, but 0", "decided by: arbitrate_or_abstain", "accuracy"])
+def test_a_rows_label_that_fits_on_two_lines_is_whole(name: str) -> None:
+    axis = intervals([Dot(name, 0.9, 0.8, 0.95)], alt="", unit="")["layout"]["yaxis"]
+    assert axis["ticktext"][0].replace("<br>", " ") == name
+
+
+def test_bars_of_one_name_and_colour_are_one_trace() -> None:
+    chart = stacked(
+        [("a", [Segment("x", 2, "good"), Segment("y", 1, "bad")]), ("b", [Segment("x", 3, "good")])],
+        alt="two rows", unit="pairs",
+    )  # fmt: skip
+    assert [(trace["name"], trace["x"], trace["y"]) for trace in chart["traces"]] == [
+        ("x", [2, 3], [0, 1]),
+        ("y", [1], [0]),
+    ]
+    assert [trace["marker"]["color"] for trace in chart["traces"]] == ["@good", "@bad"]
+    assert chart["layout"]["yaxis"]["ticktext"] == ["a", "b"]
+
+
+def test_segments_keep_the_order_in_which_the_first_row_names_them() -> None:
+    rows = [("a", [Segment("x", 0, "good"), Segment("y", 1, "bad")]), ("b", [Segment("x", 1, "good")])]
+    assert [trace["name"] for trace in stacked(rows, alt="", unit="")["traces"]] == ["x", "y"]
+
+
+def test_two_long_names_that_are_cut_alike_stay_two_rows() -> None:
+    rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent")]) for end in "ab"]
+    axis = stacked(rows, alt="", unit="")["layout"]["yaxis"]
+    assert axis["ticktext"][0] == axis["ticktext"][1]
+    assert axis["tickvals"] == [0, 1]
+
+
+def test_an_interval_is_drawn_from_its_bounds() -> None:
+    error = intervals([Dot("v", 0.9, 0.8, 0.95)], alt="", unit="")["traces"][0]["error_x"]
+    assert [round(error[side][0], 9) for side in ("arrayminus", "array")] == [0.1, 0.05]

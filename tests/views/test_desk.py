@@ -1,0 +1,235 @@
+"""What a reviewer is shown when, and what becomes of a commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from agent.config import PipelineConfig
+from agent.errors import RunFolderError, UsageError
+from agent.store import files, load_run
+from agent.store.evidence import EvidenceStore
+from agent.store.reviews import ReviewLog, read_reviews
+from agent.views.desk import Desk
+from agent.views.guidelines import GUIDELINES, guidelines_of
+from agent.views.queues import Entry, Queue
+from tests.views.review_runs import SECRET, make_report, make_run
+
+AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
+
+
+@contextmanager
+def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | None = None) -> Iterator[Desk]:
+    with load_run(run) as view:
+        yield Desk(
+            view,
+            Queue(
+                "all",
+                tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in sorted(view.index.done()) if not number),
+                sample,
+            ),
+            reviewer=reviewer,
+            blind=blind,
+            log=ReviewLog(run / files.REVIEWS),
+            guidelines=guidelines_of(view.manifest),
+            clock=lambda: AT,
+        )
+
+
+def review(label: int | None, reason: str = "", reviewer: str = "ann") -> dict[str, Any]:
+    return {"label": label, "reason": reason, "reviewer": reviewer}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", {"p0": {"test": make_report(1, 1)}, "p1": {"label": 0, "confidence": 0.5}})
+
+
+def test_a_blind_reviewer_is_told_query_and_code_and_nothing_else(run: Path) -> None:
+    with desk(run, reviewer="bob") as other:
+        other.commit(0, review(0, f"{SECRET} says bob", "bob"))
+    with desk(run) as blind:
+        told = blind.show(0)
+        assert told["pair"] == {
+            "query": "query of p0",
+            "code": "def reverse(items):\n    return items[::-1]\n",
+            "language": "python",
+            "context": None,
+        }
+        assert (told["mine"], told["evidence"]) == (None, None)
+        everything = json.dumps([blind.show(0), blind.show(1), blind.session()])
+        assert SECRET not in everything
+        assert '"p0"' not in everything
+
+
+def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
+    with desk(run, reviewer="bob") as other:
+        other.commit(0, review(0, "says bob", "bob"))
+    with desk(run) as blind:
+        blind.commit(0, review(1))
+        evidence = blind.show(0)["evidence"]
+        assert evidence["id"] == "p0"
+        assert evidence["why"] == (SECRET,)
+        assert evidence["annotation"]["reason"] == f"{SECRET} it does so"
+        assert [case["name"] for case in evidence["test"]["cases"]] == ["test_right_0", "test_wrong_0"]
+        assert evidence["executions"][0]["source"].startswith(f"# {SECRET}")
+        assert evidence["replies"][0]["role"] == "arbitrate"
+        assert [(each["reviewer"], each["label"], each["reason"]) for each in evidence["others"]] == [
+            ("bob", 0, "says bob")
+        ]
+        assert SECRET not in json.dumps(blind.show(1))
+
+
+def test_a_reviewer_is_told_that_a_test_proves_nothing(tmp_path: Path) -> None:
+    vacuous = make_report(2, 0).model_copy(update={"vacuous": True})
+    with desk(make_run(tmp_path / "run", {"p0": {"test": vacuous}}), blind=False) as at:
+        assert at.show(0)["evidence"]["test"]["outcome"] == "passed, but proves nothing"
+
+
+def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
+    with desk(run) as first:
+        first.commit(1, review(None, "  two readings "))
+    with desk(run) as again:
+        assert again.session()["reviewed"] == [False, True]
+        assert again.reviewed == 1
+        assert again.show(1)["mine"] == {
+            "label": None,
+            "reason": "two readings",
+            "reviewer": "ann",
+            "at": "2026-05-04T03:02:01Z",
+            "blind": True,
+        }
+        assert again.show(1)["evidence"] is not None
+
+
+def test_a_label_that_was_changed_after_the_evidence_is_not_blind(run: Path) -> None:
+    with desk(run) as blind:
+        assert blind.commit(0, review(1))["saved"]["blind"] is True
+        assert blind.commit(0, review(0))["saved"]["blind"] is False
+    with desk(run) as again:
+        assert again.commit(0, review(1))["saved"]["blind"] is False
+    assert [each.label for each in read_reviews(run / files.REVIEWS)] == [1]
+
+
+def test_a_reviewer_who_is_shown_all_at_once_is_never_blind(run: Path) -> None:
+    with desk(run, blind=False) as seeing:
+        assert seeing.show(0)["evidence"]["id"] == "p0"
+        assert seeing.commit(0, review(1))["saved"]["blind"] is False
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {"label": 1},
+        {"label": 1, "reason": ""},
+        review(2),
+        {**review(1), "label": True},
+        {**review(1), "label": "1"},
+        {**review(1), "label": []},
+        {**review(1), "reason": None},
+        review(1, "x" * 10_001),
+        {**review(1), "blind": True},
+        {**review(1), "reviewer": ["ann"]},
+        review(1, reviewer="bob"),
+    ],
+)
+def test_what_is_no_review_is_not_written(run: Path, document: object) -> None:
+    with desk(run) as blind, pytest.raises(UsageError):
+        blind.commit(0, document)
+    assert read_reviews(run / files.REVIEWS) == []
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_there_are_no_pairs_beyond_the_queue(run: Path, number: int) -> None:
+    with desk(run) as blind:
+        with pytest.raises(UsageError, match="there is no pair"):
+            blind.show(number)
+        with pytest.raises(UsageError, match="there is no pair"):
+            blind.commit(number, review(1))
+
+
+def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
+    with desk(run, blind=False) as seeing:
+        told = seeing.show(0)["evidence"]
+    assert [(each["round"], each["label"]) for each in told["rounds"]] == [(0, 1), (1, 0), (2, None)]
+    assert told["ended"] == "undecided"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -> None:
+    (run / files.EVIDENCE).unlink()
+    if kept:
+        EvidenceStore(run / files.EVIDENCE).close()
+    with desk(run, blind=False) as seeing:
+        told = seeing.show(1)
+    assert told["pair"]["query"] == "query of p1"
+    assert told["evidence"]["kept"] is False
+    assert told["evidence"]["annotation"]["label"] == 0
+
+
+def test_a_commit_at_another_desk_of_the_reviewer_has_shown_the_evidence(run: Path) -> None:
+    with desk(run) as one, desk(run) as other, desk(run, reviewer="bob") as bobs:
+        one.commit(0, review(1))
+        assert one.show(0)["evidence"] is not None
+        assert other.commit(0, review(0))["saved"]["blind"] is False
+        assert other.commit(1, review(0))["saved"]["blind"] is True
+        assert bobs.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
+    assert [each.blind for each in read_reviews(run / files.REVIEWS)] == [False, True, True]
+
+
+def test_who_takes_over_is_shown_what_is_theirs_alone(run: Path) -> None:
+    with desk(run) as at:
+        at.commit(0, review(1, f"{SECRET} of ann"))
+        assert at.change_reviewer({"reviewer": " bob "})["reviewed"] == [False, False]
+        assert (at.reviewer, at.reviewed) == ("bob", 0)
+        told = at.show(0)
+        assert (told["reviewer"], told["mine"], told["evidence"]) == ("bob", None, None)
+        assert SECRET not in json.dumps([told, at.session()])
+        assert at.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
+        assert at.change_reviewer({"reviewer": "ann"})["reviewed"] == [True, False]
+        assert at.show(0)["mine"]["label"] == 1
+    assert [(each.reviewer, each.label) for each in read_reviews(run / files.REVIEWS)] == [("ann", 1), ("bob", 0)]
+
+
+def test_a_commit_of_a_page_that_has_another_name_is_refused(run: Path) -> None:
+    with desk(run) as at:
+        at.change_reviewer({"reviewer": "bob"})
+        with pytest.raises(UsageError, match="This page reviews as ann, and the session as bob by now"):
+            at.commit(0, review(1))
+    assert read_reviews(run / files.REVIEWS) == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\tb", "\u202eann", "\ud800", "x" * 101, 1, None, ["ann"]])
+def test_what_is_no_name_changes_nobody(run: Path, name: object) -> None:
+    with desk(run) as at:
+        for document in ({"reviewer": name}, {"name": name}, name):
+            with pytest.raises(UsageError):
+                at.change_reviewer(document)
+        assert at.reviewer == "ann"
+
+
+@pytest.mark.parametrize(("sample", "source"), [(None, "queue"), ("0f", "sample")])
+def test_a_review_keeps_what_it_was_given_in(run: Path, sample: str | None, source: str) -> None:
+    with desk(run, sample=sample) as at:
+        at.commit(0, review(1))
+    assert [(each.source, each.sample) for each in read_reviews(run / files.REVIEWS)] == [(source, sample)]
+
+
+def test_there_are_guidelines_for_every_criterion() -> None:
+    criteria = get_args(PipelineConfig.model_fields["criterion"].annotation)
+    assert set(criteria) == set(GUIDELINES)
+    for criterion in criteria:
+        assert guidelines_of({"identity": {"pipeline": {"criterion": criterion}}}) is GUIDELINES[criterion]
+    required = ["that the query names is required" in "".join(GUIDELINES[each].notes) for each in ("exact", "half")]
+    assert required == [True, False]
+    with pytest.raises(RunFolderError, match="'other'"):
+        guidelines_of({"identity": {"pipeline": {"criterion": "other"}}})

@@ -1,0 +1,125 @@
+"""Which pairs a queue holds, why, and in which order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agent.errors import UsageError
+from agent.store.reviews import Review
+from agent.types import Annotation, Cause, ErrorInfo, Status
+from agent.types import TestReport as Report
+from agent.views.queues import KINDS, Entry, kinds_of, queue_of, why_unrated
+from tests.views.review_runs import make_report
+
+PASSED, FAILED = make_report(2, 0), make_report(1, 1)
+VACUOUS = PASSED.model_copy(update={"vacuous": True})
+RAISED = Report(status=Status.ERROR, cause=Cause.SNIPPET)
+
+
+def annotation(pair_id: str, **fields: Any) -> Annotation:
+    return Annotation(id=pair_id, input_sha256="0" * 64, **fields)
+
+
+def review(pair_id: str, label: int | None, reviewer: str) -> Review:
+    return Review(id=pair_id, label=label, reviewer=reviewer, at=datetime.now(UTC), blind=True)  # type: ignore[arg-type]
+
+
+def found(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
+    return {entry.id: entry.why for entry in queue_of(kinds_of([kind]), annotations, reviews).entries}
+
+
+def test_undecided_are_those_without_a_label_and_those_that_the_arbiter_gave_up() -> None:
+    broken = ErrorInfo(type="ModelError", message="no reply")
+    assert found(
+        "undecided",
+        annotation("decided", label=0),
+        annotation("open"),
+        annotation("broken", error=broken),
+        annotation("abstained", label=0, abstained=True),
+        annotation("tied", label=1),
+        annotation("tied", label=0, round=1),
+        annotation("two to one", label=1),
+        annotation("two to one", round=1, error=broken),
+    ) == {
+        "open": ("the run did not decide",),
+        "broken": ("the run ended in an error",),
+        "abstained": ("the arbiter abstained",),
+        "tied": ("the run did not decide",),
+    }
+
+
+def test_disputed_are_labels_that_a_test_a_round_a_vote_or_a_reviewer_contradicts() -> None:
+    reviews = (
+        review("reviewers", 1, "ann"),
+        review("reviewers", 0, "bob"),
+        review("one reviewer", 0, "ann"),
+        review("cannot decide", None, "ann"),
+        review("cannot decide", 1, "bob"),
+    )
+    assert found(
+        "disputed",
+        annotation("agreed", label=1, test=PASSED, votes=(1, None, 1)),
+        annotation("overruled", label=0, test=PASSED),
+        annotation("overruled too", label=1, test=FAILED, votes=(1, 0, 1)),
+        annotation("undecided", test=PASSED),
+        annotation("nothing proved", label=0, test=VACUOUS),
+        annotation("raised", label=1, test=RAISED),
+        annotation("rounds", label=1),
+        annotation("rounds", label=0, round=1),
+        annotation("one round undecided", label=1),
+        annotation("one round undecided", round=1),
+        annotation("reviewers", label=1),
+        annotation("one reviewer", label=1),
+        annotation("cannot decide", label=1),
+        reviews=reviews,
+    ) == {
+        "overruled": ("label and test outcome differ",),
+        "overruled too": ("label and test outcome differ", "votes disagree"),
+        "rounds": ("rounds disagree",),
+        "reviewers": ("reviewers disagree",),
+    }
+
+
+def test_low_confidence_comes_lowest_first_and_leaves_out_what_has_none() -> None:
+    some = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
+    assert list(found("low-confidence", *some)) == ["a", "b"]
+    assert found("low-confidence", *some)["a"] == ("confidence 0.20",)
+
+
+def test_why_nothing_has_a_confidence_is_told_by_how_annotations_ended() -> None:
+    failed = [annotation(name, error=ErrorInfo(type="ModelError", message="no reply")) for name in "ab"]
+    assert why_unrated(failed) == "of 2 annotations, 2 ended in errors"
+    assert why_unrated([*failed, annotation("c"), annotation("d", label=0)]) == (
+        "of 4 annotations, 2 ended in errors, 1 undecided, 1 labelled by a variant that gives none "
+        "(full_plus gives one)"
+    )
+    assert why_unrated([]) == "there is no annotation yet"
+
+
+def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
+    some = [annotation("x", label=1, confidence=0.9), annotation("y", confidence=0.1), annotation("z", label=1)]
+    queue = queue_of(("undecided", "low-confidence"), some, ())
+    assert queue.entries == (
+        Entry("y", why=("the run did not decide", "confidence 0.10")),
+        Entry("x", why=("confidence 0.90",)),
+    )
+    assert queue.title == "undecided and low-confidence, 2 pairs"
+
+
+def test_a_limit_takes_the_first_ones_and_says_so() -> None:
+    queue = queue_of(("undecided",), [annotation(name) for name in "abc"], (), limit=2)
+    assert ([entry.id for entry in queue.entries], queue.title) == (["a", "b"], "undecided, the first 2 pairs of 3")
+
+
+def test_the_first_round_that_there_is_stands_for_the_pair() -> None:
+    queue = queue_of(("disputed",), [annotation("a", label=0, round=3), annotation("a", label=1, round=2)], ())
+    assert queue.entries[0].round == 2
+
+
+def test_an_unknown_queue_is_told_with_those_there_are() -> None:
+    assert kinds_of([*KINDS, "disputed"]) == KINDS
+    with pytest.raises(UsageError, match="no queue 'nope'; there is undecided, disputed, low-confidence"):
+        kinds_of(["nope"])

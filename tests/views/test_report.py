@@ -1,0 +1,288 @@
+"""What is in a report's file, and what is left out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+import resource
+import signal
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import StorageError
+from agent.evidence import Evidence
+from agent.store import RunFolder, load_run
+from agent.types import Annotation, Pair, Usage, Verdict
+from agent.views.archive import Spool, spool_beside
+from agent.views.collect import Collection, Kept
+from agent.views.page import ASSETS, embedded
+from agent.views.report import Report, Written
+from tests.views.reading import Read
+from tests.views.report_runs import HOSTILE, IDENTITY, make_pairs, make_run
+
+COUNT = 130
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("write") / "run", make_pairs(COUNT))
+
+
+def report(run: Path, target: Path, **options: Any) -> tuple[Written, Read]:
+    with load_run(run) as view:
+        written = Report(view, **options).write(target)
+    return written, Read(target)
+
+
+def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evidence(run: Path, tmp_path: Path) -> None:
+    written, read = report(run, tmp_path / "r.html")
+    assert [row["id"] for row in read.rows] == [f"p{number}" for number in range(COUNT)]
+    with load_run(run) as view:
+        for row, story in zip(read.rows, read.stories, strict=True):
+            kept = view.evidence(row["id"])
+            assert kept is not None
+            assert (story["query"], story["code"]) == (kept.pair.query, kept.pair.code)
+            shown = read.evidence(row)
+            assert shown is not None
+            assert [each["reply"] for each in shown["exchanges"]] == [each.reply for each in kept.exchanges]
+            assert [each["source"] for each in shown.get("executions", [])] == [each.source for each in kept.executions]
+    assert (written.annotations, written.listed, written.with_evidence, written.notes) == (COUNT, COUNT, COUNT, ())
+    assert written.bytes == (tmp_path / "r.html").stat().st_size
+
+
+def test_system_messages_are_in_the_page_once(run: Path, tmp_path: Path) -> None:
+    _, read = report(run, tmp_path / "r.html")
+    (shared,) = read.pieces["shared"]
+    assert [text.split(".")[0] for text in shared] == ["You are screen", "You are generate_test", "You are arbitrate"]
+    shown = read.evidence(read.rows[0])
+    assert shown is not None
+    assert [each["messages"][0] for each in shown["exchanges"]] == [["system", 0], ["system", 1], ["system", 2]]
+
+
+@pytest.mark.parametrize("room", [10_000, 42_000, 52_000])
+def test_a_report_is_no_larger_than_it_may_be_and_open_and_disputed_pairs_come_first(
+    run: Path, tmp_path: Path, room: int
+) -> None:
+    bare, _ = report(run, tmp_path / "bare.html", max_bytes=0)
+    written, read = report(run, tmp_path / "r.html", max_bytes=bare.bytes + room)
+    assert bare.listed == 0
+    assert written.bytes <= bare.bytes + room
+    assert read.document["notes"] == list(written.notes)
+    assert len(read.rows) == written.listed
+    told = [row for row in read.rows if read.evidence(row)]
+    assert len(told) == written.with_evidence < COUNT
+    assert any("more does not fit" in note for note in written.notes)
+    left_out = {row["evidence"][0] for row in read.rows if not read.evidence(row)}
+    assert not told or "evidence-a" not in left_out or {row["evidence"][0] for row in told} == {"evidence-a"}
+
+
+@pytest.mark.parametrize(("kept", "expected"), [("all", COUNT), ("tested", 44), ("none", 0)])
+def test_evidence_goes_in_as_asked(run: Path, tmp_path: Path, kept: Kept, expected: int) -> None:
+    written, read = report(run, tmp_path / "r.html", kept=kept)
+    assert sum(read.evidence(row) is not None for row in read.rows) == expected == written.with_evidence
+    assert any("was not asked for" in note for note in written.notes) == (expected < COUNT)
+    assert read.block("Cost by node")["tables"][0]["rows"]
+
+
+def test_a_folder_whose_evidence_was_removed_is_reported_on_without(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", make_pairs(8))
+    (folder / "evidence.sqlite").unlink()
+    written, read = report(folder, tmp_path / "r.html")
+    assert [row["evidence"] for row in read.rows] == [None] * 8
+    assert "holds no evidence.sqlite" in written.notes[0]
+    assert read.stories[0]["code"]
+
+
+def test_a_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
+    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=make_pairs(3), environment={}):
+        _, read = report(tmp_path / "run", tmp_path / "r.html")
+    assert read.rows == []
+    assert ["pairs", "not yet", "3", "–"] in read.block("From pairs to labels")["tables"][0]["rows"]
+
+
+def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(tmp_path: Path) -> None:
+    labels = {"p0": (1, 1, 0), "p1": (1, 0, 0), "p2": (0, None, 1)}
+    pairs = make_pairs(4)
+    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
+        for pair in pairs[:3]:
+            for number, label in enumerate(labels[pair.id]):
+                found = Annotation(
+                    id=pair.id, input_sha256="", label=label, round=number, decided_by="screen", usage=Usage(calls=1),
+                    screen_verdict=Verdict.MATCH, confidence=0.7,
+                )  # fmt: skip
+                folder.commit(found, Evidence(pair=pair))
+    _, read = report(tmp_path / "run", tmp_path / "r.html")
+    cards = {card["name"]: (card["value"], card["note"]) for card in read.document["cards"]}
+    assert [cards[name][0] for name in ("match", "no match", "undecided", "errors")] == ["1", "1", "1", "0"]
+    assert cards["match"][1] == "33.3% by majority"
+    assert cards["cost"][1] == "9 calls, all rounds"
+    rows = read.block("From pairs to labels")["tables"][0]["rows"]
+    assert [row[:3] for row in rows] == [
+        ["pairs", "annotated", "3"], ["pairs", "not yet", "1"], ["screened", "match", "3"],
+        ["labels", "1", "1"], ["labels", "0", "1"], ["labels", "undecided", "1"],
+    ]  # fmt: skip
+    assert read.block("Who decided")["tables"][0]["rows"] == [["screen", "1", "1", "1"]]
+    assert [row["majority"] for row in read.rows] == ["1"] * 3 + ["0"] * 3 + ["undecided"] * 3
+
+
+def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:
+    pairs = make_pairs(2)
+    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
+        for number in (1, 0):
+            for pair in reversed(pairs):
+                found = Annotation(id=pair.id, input_sha256="", label=1, round=number, reason=f"{pair.id} {number}")
+                folder.commit(found, Evidence(pair=pair))
+    _, read = report(tmp_path / "run", tmp_path / "r.html")
+    assert [story["reason"] for story in read.stories] == ["p0 0", "p0 1", "p1 0", "p1 1"]
+    assert read.document["subtitle"].startswith("2 pairs, 2 rounds")
+    assert read.block("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "2"]
+
+
+def test_gold_stands_beside_the_labels(run: Path, tmp_path: Path) -> None:
+    _, read = report(run, tmp_path / "r.html", gold={"p1": 1, "p2": 1})
+    assert [row["gold"] for row in read.rows[:4]] == [None, 1, 1, None]
+    assert read.rows[2]["label"] == "0"
+    assert read.rows[2]["evidence"][0] == "evidence-a"
+
+
+def test_the_run_is_described_and_its_machine_is_not(run: Path, tmp_path: Path) -> None:
+    _, read = report(run, tmp_path / "r.html")
+    assert ["model.default.model", "a-model"] in read.block("Settings")["tables"][0]["rows"]
+    assert "secret-host" not in read.text
+
+
+def test_an_earlier_report_stays_whole_when_another_cannot_be_made(tmp_path: Path) -> None:
+    target = tmp_path / "r.html"
+    target.write_text("earlier")
+    damaged = make_run(tmp_path / "run", make_pairs(4))
+    (damaged / "evidence.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(Exception, match=r"evidence\.sqlite"), load_run(damaged) as view:
+        Report(view).write(target)
+    assert target.read_text() == "earlier"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
+
+
+def test_progress_is_told_to_the_end(run: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with load_run(run) as view:
+        Report(view).write(tmp_path / "r.html", lambda done, total: told.append((done, total)))
+    assert told == [(number, COUNT) for number in range(1, COUNT + 1)]
+
+
+def test_hostile_text_makes_no_element(tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "plain", make_pairs(1))
+    hostile = make_run(tmp_path / "hostile", [Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, meta={HOSTILE: HOSTILE})],
+                       stand_ins=(HOSTILE,), decided_by=HOSTILE, reason=HOSTILE)  # fmt: skip
+    texts = [report(folder, tmp_path / f"{folder.name}.html")[1].text for folder in (plain, hostile)]
+    assert tags(texts[0]) == tags(texts[1])
+
+
+def tags(page: str) -> list[str]:
+    """The tags of a page, those that scripts speak of left out."""
+    bare = re.sub(r"<script>.*?</script>", "<script></script>", page, flags=re.DOTALL)
+    return re.findall(r"</?[a-zA-Z!][^\s>]*", bare)
+
+
+def test_embedded_json_can_end_no_script() -> None:
+    assert not set(embedded({HOSTILE: [HOSTILE]})) & set("<>&\u2028\u2029")
+
+
+def test_the_policy_names_exactly_the_scripts_and_styles_that_are_there(run: Path, tmp_path: Path) -> None:
+    _, read = report(run, tmp_path / "r.html")
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', read.text)
+    assert found is not None
+    policy = dict(part.strip().split(" ", 1) for part in html.unescape(found[1]).split(";"))
+    scripts = re.findall(r"<script>(.*?)</script>", read.text, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", read.text, re.DOTALL)
+    assert policy["script-src"].split() == [hashed(text) for text in scripts]
+    assert policy["style-src-elem"].split() == [hashed(style), hashed("")]
+    assert policy["default-src"] == "'none'"
+    assert "connect-src" not in policy
+
+
+def hashed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_the_charting_library_is_the_pinned_one() -> None:
+    pinned, name = (ASSETS / "plotly.sha256").read_text().split()
+    assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == pinned
+    version = re.search(r'VERSION = .*"([\d.]+)"', Path("scripts/vendor-plotly").read_text())
+    assert version is not None
+    assert f"v{version[1]}" in (ASSETS / name).read_text()[:200]
+    assert "MIT License" in (ASSETS / "plotly-LICENSE.txt").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in ASSETS.glob("*.js")))
+def test_no_script_holds_what_would_end_it(name: str) -> None:
+    text = (ASSETS / name).read_text("utf-8").lower()
+    assert "</script" not in text
+    assert "<!--" not in text
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in ASSETS.glob("*.js") if "plotly" not in path.name))
+def test_our_scripts_write_no_markup(name: str) -> None:
+    text = (ASSETS / name).read_text("utf-8")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
+
+
+def test_what_is_seen_is_kept_in_pieces_rather_than_in_memory(tmp_path: Path) -> None:
+    with spool_beside(tmp_path / "r.html") as spool:
+        assert [shelf.name for shelf in Collection(spool, 1000).shelves()][:2] == ["rows", "stories"]
+
+
+def test_evidence_that_can_no_longer_fit_is_not_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = make_run(tmp_path / "run", make_pairs(400))
+    put: list[bytes] = []
+    own = Spool.put
+
+    def spy(spool: Spool, packed: bytes) -> int:
+        put.append(packed)
+        return own(spool, packed)
+
+    monkeypatch.setattr(Spool, "put", spy)
+    pieces = []
+    for room in (0, 100_000_000):
+        put.clear()
+        written, _ = report(many, tmp_path / "r.html", max_bytes=room)
+        pieces.append(len([packed for packed in put if b'"exchanges"' in zlib.decompress(packed)]))
+    assert written.with_evidence == 400
+    assert pieces[0] == 3, "of each kind the first piece, whose size is known once it is there"
+    assert pieces[1] >= 400 / 40
+
+
+def test_the_disk_of_the_page_is_what_a_report_takes_room_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    written, _ = report(run, tmp_path / "r.html")
+    assert written.path.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+@pytest.mark.parametrize("target", ["nowhere/r.html", "folder"])
+def test_a_page_that_cannot_be_written_is_told_before_the_run_is_read(run: Path, tmp_path: Path, target: str) -> None:
+    (tmp_path / "folder").mkdir()
+    told: list[int] = []
+    with load_run(run) as view, pytest.raises(StorageError, match=f"{target}: cannot be written"):
+        Report(view).write(tmp_path / target, lambda done, _: told.append(done))
+    assert told == []
+
+
+def test_a_full_disk_is_told_in_words(run: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))
+    try:
+        with load_run(run) as view, pytest.raises(StorageError, match=r"r\.html: cannot be written: .*size limit"):
+            Report(view).write(tmp_path / "r.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(tmp_path.iterdir())

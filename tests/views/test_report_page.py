@@ -1,0 +1,217 @@
+"""The page in a real browser: finding and opening pairs, at any width, in light and dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agent.store import load_run
+from agent.types import PROVES_NOTHING
+from agent.views.report import Report
+from tests.views.browsing import COUNT, Opener
+from tests.views.report_runs import make_pairs, make_run
+
+pytestmark = pytest.mark.chromium
+
+
+def test_every_section_is_there_with_its_charts_drawn(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.draw_all()
+    assert view.page.locator("main h2").all_inner_texts() == [
+        "Labels", "Against people's labels", "Ablation", "Tests", "Repairs and stand-ins", "Confidence",
+        "Cost and time", "Pairs", "How the run was made",
+    ]  # fmt: skip
+    assert view.page.locator(".chart").count() == view.page.locator(".chart[role=img][aria-label]").count() > 10
+    ablation = view.page.locator("#ablation .chart").first
+    assert ablation.locator(".errorbar").count() == 2
+    assert view.page.locator("#gold h3").all_inner_texts() == ["Scores", "Where the labels are right", "Calibration"]
+
+
+def test_a_search_finds_pairs_by_id_query_code_and_reason(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
+    pairs = make_pairs(COUNT)
+    code = pairs[77].code.splitlines()[3].strip()
+    with load_run(full_report.parent / "run") as run:
+        found = run.annotation("p5")
+    assert found is not None
+    for text, expected in (("p99", "p99"), ("number 42", "p42"), (code.upper(), "p77"), (found.reason, "p5")):
+        view.page.fill("#search", text)
+        expect(view.page.locator("#count")).not_to_have_text(f"{COUNT} of {COUNT} pairs")
+        assert expected in view.ids
+        view.page.fill("#search", "")
+        expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
+    view.page.fill("#search", "nothing like it")
+    expect(view.page.locator("#count")).to_have_text(f"0 of {COUNT} pairs")
+    assert view.ids == []
+    expect(view.page.locator("#nothing")).to_be_visible()
+    view.page.get_by_role("button", name="Show all").click()
+    expect(view.page.locator("#nothing")).to_be_hidden()
+    assert len(view.ids) > 0
+
+
+def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.pick("label", "error")
+    assert view.ids == ["p8", "p58", "p108"]
+    view.page.get_by_role("button", name="Show all").click()
+    expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
+    view.pick("status", "failed")
+    view.pick("repairs", "some")
+    assert view.ids == ["p0", "p60", "p120"]
+    view.page.fill("#search", '"NUMBER 60"')
+    expect(view.page.locator("#count")).to_have_text(f"1 of {COUNT} pairs")
+    confidences = view.page.locator("select[name=confidence] option").all_inner_texts()
+    bins = [text.partition(" (")[0] for text in confidences]
+    assert bins == ["any", "–", "[0.8, 0.9)", "[0.7, 0.8)", "[0.5, 0.6)"]
+    for name in ("decided_by", "screened", "cause", "stand_ins", "confidence", "gold"):
+        assert view.page.locator(f"select[name={name}]").count() == 1
+
+
+def test_rows_are_sorted_by_any_column_and_turned_page_by_page(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.page.get_by_role("button", name="Next").click()
+    assert view.ids[0] == "p50"
+    head = view.page.locator("#table th").first
+    head.get_by_role("button").click()
+    assert view.ids[:3] == ["p0", "p1", "p10"]
+    head.get_by_role("button").click()
+    assert view.ids[:2] == ["p99", "p98"]
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").click()
+    assert view.ids[:2] == ["p0", "p1"]
+
+
+def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    with load_run(full_report.parent / "run") as run:
+        annotation, evidence = run.annotation("p60"), run.evidence("p60")
+    assert annotation is not None
+    assert evidence is not None
+    view.pick("repairs", "some")
+    view.page.get_by_role("button", name="p60", exact=True).click()
+    pair = view.page.locator("dialog#pair")
+    expect(pair.locator("h2")).to_have_text("p60")
+    told = pair.evaluate("pair => pair.textContent")
+    texts = [evidence.pair.query, evidence.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
+    texts += [each.reply for each in evidence.exchanges]
+    texts += [message["content"] for each in evidence.exchanges for message in each.messages]
+    texts += [text for run_ in evidence.executions for text in (run_.source, run_.stdout)]
+    texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']
+    assert [text for text in texts if text not in told] == []
+    assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
+
+
+def test_pairs_whose_test_proves_nothing_can_be_picked_and_say_so(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.pick("status", PROVES_NOTHING)
+    assert view.ids == ["p27", "p54", "p81"]
+    view.page.get_by_role("button", name="p27", exact=True).click()
+    expect(view.page.locator("dialog#pair .chip", has_text=PROVES_NOTHING)).to_have_count(1)
+
+
+def test_pairs_are_opened_and_left_by_keyboard(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    keyboard, pair = view.page.keyboard, view.page.locator("dialog#pair")
+    view.page.get_by_role("button", name="p0", exact=True).focus()
+    keyboard.press("ArrowDown")
+    keyboard.press("Enter")
+    expect(pair.locator("h2")).to_have_text("p1")
+    keyboard.press("ArrowRight")
+    expect(pair.locator("h2")).to_have_text("p2")
+    keyboard.press("ArrowLeft")
+    expect(pair.locator("h2")).to_have_text("p1")
+    keyboard.press("Escape")
+    expect(pair).not_to_be_visible()
+    assert view.page.evaluate("document.activeElement.textContent") == "p1"
+
+
+def test_an_open_pair_leads_on_over_the_pages_of_the_table(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.page.get_by_role("button", name="p49", exact=True).click()
+    view.page.get_by_role("button", name="Next pair").click()
+    expect(view.page.locator("dialog#pair h2")).to_have_text("p50")
+    view.page.get_by_role("button", name="Close").click()
+    assert view.ids[0] == "p50"
+    assert view.page.evaluate("document.activeElement.textContent") == "p50"
+
+
+def test_no_legend_lies_over_bars_on_a_narrow_page(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report, 400)
+    view.draw_all()
+    over = view.page.locator(".chart:has(.legend)").evaluate_all(
+        "all => all.filter(one => one.querySelector('.legend .bg').getBoundingClientRect().bottom > "
+        "one.querySelector('.bglayer, .plot').getBoundingClientRect().top + 1).map(one => one.ariaLabel)"
+    )
+    assert over == []
+
+
+@pytest.mark.parametrize("width", [400, 900, 1280])
+def test_nothing_is_scrolled_sideways(opened: Opener, full_report: Path, hostile_report: Path, width: int) -> None:
+    for file in (full_report, hostile_report):
+        view = opened(file, width)
+        view.draw_all()
+        for summary in view.page.locator("main summary").all():
+            summary.click()
+        assert view.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        view.page.locator("#table tbody button.open").first.click()
+        expect(view.page.locator("dialog#pair")).to_be_visible()
+        view.page.evaluate("for (const each of document.querySelectorAll('dialog details')) each.open = true")
+        for box in ("dialog#pair", *("dialog pre", "dialog table")):
+            wide = view.page.locator(box).evaluate_all(
+                "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+            )
+            assert wide == 0, box
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system_and_the_button(opened: Opener, full_report: Path, scheme: str) -> None:
+    view = opened(full_report, color_scheme=scheme)
+    view.draw_all()
+    before = _colours(view.page)
+    assert before["light"] == (scheme == "light")
+    view.page.locator("#theme").click()
+    after = _colours(view.page)
+    assert after["light"] != before["light"]
+    assert after["chart"] != before["chart"]
+    assert view.page.locator("#theme").get_attribute("aria-pressed") == str(scheme == "light").lower()
+
+
+def _colours(page: Page) -> dict[str, Any]:
+    script = """() => {
+        const [red] = getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).map(Number);
+        const text = document.querySelector('.chart .ytick text');
+        return { light: red > 127, chart: getComputedStyle(text).fill };
+    }"""
+    found: dict[str, Any] = page.evaluate(script)
+    return found
+
+
+def test_on_paper_it_is_light_and_the_charts_are_all_there(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report, color_scheme="dark")
+    view.page.emulate_media(media="print")
+    view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert view.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert _colours(view.page)["chart"] == _colours(opened(full_report, color_scheme="light").page)["chart"]
+    assert view.page.locator(".chart").count() == view.page.locator(".chart:has(.main-svg)").count()
+    assert not view.page.locator("#filters").is_visible()
+
+
+@pytest.mark.slow
+def test_a_report_over_five_thousand_pairs_is_small_and_searched_whole(opened: Opener, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_pairs(5000))
+    with load_run(run) as view:
+        written = Report(view).write(tmp_path / "r.html")
+    assert written.bytes < 15_000_000
+    assert (written.listed, written.with_evidence) == (5000, 5000)
+    found = opened(tmp_path / "r.html")
+    expect(found.page.locator("#count")).to_have_text("5,000 of 5,000 pairs")
+    assert found.page.locator("#table tbody tr").count() == 50
+    found.page.fill("#search", '"number 4998"')
+    expect(found.page.locator("#count")).to_have_text("1 of 5,000 pairs")
+    found.page.get_by_role("button", name="p4998").click()
+    expect(found.page.locator("dialog#pair h2")).to_have_text("p4998")
+    assert make_pairs(5000)[4998].code in found.page.locator("dialog#pair").evaluate("pair => pair.textContent")

@@ -1,0 +1,268 @@
+"""The page's server over HTTP: loopback only, nothing without the token, and nothing told too early."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from agent.store.reviews import read_reviews
+from tests.cli.processes import until
+from tests.views.review_runs import ROOT, SECRET, Served, make_report, make_run, reviewing
+
+PATHS = ("/", "/page.js", "/telling.js", "/drafts.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
+REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    annotations = {f"p{number}": {"label": number % 2, "test": make_report(1, 1)} for number in range(8)}
+    return make_run(tmp_path_factory.mktemp("review") / "run", annotations)
+
+
+@pytest.fixture(scope="module")
+def served(run: Path) -> Iterator[Served]:
+    with reviewing(run) as served:
+        yield served
+
+
+def test_the_address_is_given_to_programs_with_what_there_is_to_review(served: Served, run: Path) -> None:
+    told = dict(served.told)
+    assert told.pop("url") == f"http://127.0.0.1:{served.port}/?token={served.token}"
+    assert told == {
+        "run": str(run),
+        "reviews": str(run / "reviews.jsonl"),
+        "queue": "a sample of 8 of 8 pairs, by decided_by, label, seed 0",
+        "pairs": 8,
+        "reviewed": 0,
+        "reviewer": "ann",
+        "blind": True,
+    }
+
+
+def test_it_listens_on_the_loopback_interface_alone(served: Served) -> None:
+    listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ours = {fields[1] for fields in listening if fields[1].endswith(f":{served.port:04X}") and fields[3] == "0A"}
+    assert ours == {f"0100007F:{served.port:04X}"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_the_token_every_path_is_refused_in_the_same_way(served: Served, path: str) -> None:
+    for cookie in ("", "agent-review-1=x", "agent-review=wrong"):
+        status, _, content = served.ask("GET", path, Cookie=cookie)
+        assert (status, SECRET.encode() in content) == (403, False)
+        assert content == b"Open the address that `agent review` printed; it holds the token that is missing here.\n"
+    assert served.ask("GET", path + "?token=wrong", Cookie="")[0] == 403
+
+
+def test_the_token_in_the_address_opens_the_page_and_leaves_a_cookie_for_its_path_alone(served: Served) -> None:
+    status, headers, content = served.ask("GET", f"/?token={served.token}", Cookie="", page="")
+    assert (status, content) == (303, b"")
+    there, _, ticket = headers["location"].partition("?token=")
+    assert there == f"{served.page}/"
+    assert "set-cookie" not in headers
+    status, headers, content = served.ask("GET", f"/?token={ticket}", Cookie="")
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert headers["set-cookie"] == f"agent-review={served.token}; Path={there}; HttpOnly; SameSite=Strict"
+    assert served.token.encode() not in content
+    assert served.ask("GET", f"/?token={ticket}", Cookie="")[0] == 403
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_there_is_nothing_beside_the_pages_path(served: Served, path: str) -> None:
+    assert served.ask("GET", path, page="")[0] == 404
+    assert served.ask("GET", path, page="/other")[0] == 404
+    assert served.ask("GET", path, page="", Cookie="")[0] == 403
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+def test_no_other_address_takes_the_token(served: Served, path: str) -> None:
+    assert served.ask("GET", f"{path}?token={served.token}", Cookie="")[0] == 403
+
+
+@pytest.mark.parametrize("path", PATHS[:-1])
+def test_a_name_that_was_bound_to_this_machine_by_a_stranger_is_refused(served: Served, path: str) -> None:
+    for host in ("evil.example", f"evil.example:{served.port}", ""):
+        assert served.ask("GET", path, Host=host)[0] in ((400, 403) if not host else (403,))
+    assert served.ask("GET", path, Host=f"localhost:{served.port}")[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1:1"])
+def test_another_sites_page_cannot_write(served: Served, run: Path, origin: str) -> None:
+    assert served.ask("POST", "/api/pairs/0", REVIEW, Origin=origin)[0] == 403
+    assert served.ask("POST", "/api/reviewer", {"reviewer": "eve"}, Origin=origin)[0] == 403
+    assert served.json("/api/session")["reviewer"] == "ann"
+    assert read_reviews(run / "reviews.jsonl") == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("cookie", [None, ""])
+def test_every_answer_forbids_to_keep_frame_or_run_anything(served: Served, path: str, cookie: str | None) -> None:
+    _, headers, _ = served.ask("GET", path, **({} if cookie is None else {"Cookie": cookie}))
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert (policy["default-src"], policy["frame-ancestors"], policy["form-action"]) == ("'none'",) * 3
+    assert (policy["script-src"], policy["connect-src"]) == ("'self'", "'self'")
+    assert "server" not in headers
+
+
+def test_nothing_that_is_hidden_is_told_to_the_browser(served: Served) -> None:
+    told = b"".join(served.ask("GET", f"/api/pairs/{number}")[2] for number in range(8))
+    told += served.ask("GET", "/api/session")[2]
+    assert b"query of p" in told
+    assert SECRET.encode() not in told
+    assert b'"p0"' not in told
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"{", {}),
+        (b"[]", {}),
+        ({**REVIEW, "label": 3}, {}),
+        (REVIEW, {"Content_Type": "text/plain"}),
+        ({**REVIEW, "reason": "x" * 300_000}, {}),
+    ],
+)
+def test_what_is_no_review_is_refused(served: Served, run: Path, body: object, headers: dict[str, str]) -> None:
+    status, _, content = served.ask("POST", "/api/pairs/0", body, **headers)
+    assert (status, list(json.loads(content))) == (400, ["error"])
+    assert read_reviews(run / "reviews.jsonl") == []
+
+
+def test_there_is_nothing_beyond_the_queue(served: Served) -> None:
+    assert served.ask("GET", "/api/pairs/8")[0] == 400
+    assert served.ask("GET", "/api/pairs/-1")[0] == 404
+    assert served.ask("GET", f"/api/pairs/{'9' * 18}")[0] == 400
+    for number in ("9" * 6000, "١", "1.0", "%31%0a"):
+        assert served.ask("GET", quote(f"/api/pairs/{number}", safe="/%"))[0] == 404
+        assert served.ask("POST", quote(f"/api/pairs/{number}", safe="/%"), REVIEW)[0] == 404
+    assert served.ask("GET", "/../../etc/passwd")[0] == 404
+    assert served.ask("PUT", "/api/pairs/0", REVIEW)[0] == 405
+
+
+def small_run(folder: Path, count: int = 2) -> Path:
+    return make_run(folder / "run", {f"p{number}": {"label": 1} for number in range(count)})
+
+
+def test_a_commit_is_on_the_disk_when_it_is_answered_and_reveals_its_pair(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    before = (run / "annotations.jsonl").read_bytes()
+    with reviewing(run) as served:
+        assert served.json("/api/pairs/1", REVIEW)["saved"]["label"] == 1
+        (review,) = read_reviews(run / "reviews.jsonl")
+        assert (review.label, review.reason, review.reviewer, review.blind) == (1, "it does", "ann", True)
+        assert served.json("/api/pairs/1")["evidence"]["id"] == review.id
+        assert served.json("/api/pairs/0")["evidence"] is None
+    assert (run / "annotations.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: signal.Signals) -> None:
+    run = small_run(tmp_path)
+    with reviewing(run) as served:
+        served.json("/api/pairs/0", REVIEW)
+        told = served.end(how)
+        assert served.process.returncode == 0
+    assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs reviewed by ann." in told
+    assert f"  agent review {run} --json --reviewer ann\n" in told
+    assert f"  agent score {run}\n" in told
+    assert "Traceback" not in told
+    with reviewing(run) as served:
+        assert served.told["reviewed"] == 1
+        assert served.json("/api/session")["reviewed"] == [True, False]
+
+
+def test_the_end_tells_of_who_reviewed_last_and_how_they_go_on(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    with reviewing(run) as served:
+        served.json("/api/pairs/0", REVIEW)
+        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Cookie="")[0] == 403
+        assert served.ask("POST", "/api/reviewer", {"reviewer": "bob"}, Host="evil.example")[0] == 403
+        assert served.json("/api/reviewer", {"reviewer": "bob b"})["reviewer"] == "bob b"
+        status, _, content = served.ask("POST", "/api/pairs/1", REVIEW)
+        assert (status, "the session as bob b by now" in json.loads(content)["error"]) == (400, True)
+        told = served.end()
+    assert f"1 review written to {run}/reviews.jsonl; 0 of 2 pairs reviewed by bob b." in told
+    assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in told
+
+
+def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    run = small_run(tmp_path, 6)
+    for number in range(6):
+        with reviewing(run) as served:
+            served.json(f"/api/pairs/{number}", REVIEW)
+            os.kill(served.process.pid, signal.SIGKILL)
+    assert len(read_reviews(run / "reviews.jsonl")) == 6
+
+
+def test_reviewers_work_side_by_side_and_see_each_other_when_they_have_committed(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    with reviewing(run) as ann, reviewing(run, reviewer="bob") as bob:
+        ann.json("/api/pairs/0", {"label": 1, "reason": "ann's", "reviewer": "ann"})
+        assert bob.json("/api/pairs/0")["evidence"] is None
+        bob.json("/api/pairs/0", {"label": 0, "reason": "bob's", "reviewer": "bob"})
+        assert [each["reason"] for each in bob.json("/api/pairs/0")["evidence"]["others"]] == ["ann's"]
+        assert [each["reason"] for each in ann.json("/api/pairs/0")["evidence"]["others"]] == ["bob's"]
+    with reviewing(run, "--queue", "disputed", reviewer="cleo") as cleo:
+        assert cleo.told["queue"] == "disputed, 1 pair"
+
+
+def test_a_review_that_cannot_be_written_is_told_and_can_be_sent_again(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    with reviewing(run) as served:
+        unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
+        status, _, content = served.ask("POST", "/api/pairs/0", REVIEW)
+        assert (status, "cannot be written" in json.loads(content)["error"]) == (500, True)
+        assert (run / "reviews.jsonl").read_bytes() == b""
+        assert served.json("/api/pairs/0")["evidence"] is None
+        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert served.json("/api/pairs/0", REVIEW)["saved"]["blind"] is True
+    assert len(read_reviews(run / "reviews.jsonl")) == 1
+
+
+def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:
+    run, opened = small_run(tmp_path), tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\nsleep 60\n')
+    browser.chmod(0o755)
+    ours, theirs = os.openpty()
+    desktop = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
+    desktop |= {"DISPLAY": ":0", "BROWSER": str(browser), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "agent", "review", str(run)]
+    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=desktop, start_new_session=True)
+    try:
+        until(opened.exists, "a browser's start")
+        printed = os.read(ours, 1000).decode().strip()
+        served = Served(process, {"url": opened.read_text()})
+        assert (served.port, served.token in printed) == (urlsplit(printed).port, False)
+        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 303
+        assert served.ask("GET", f"/?token={served.token}", Cookie="", page="")[0] == 403
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_port_of_ones_own_is_taken_and_one_that_is_taken_is_told(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    with reviewing(run, "--port", str(port)) as served:
+        assert served.port == port
+        with pytest.raises(AssertionError, match=r"port \d+ cannot be had"), reviewing(run, "--port", str(port)):
+            pass
