@@ -41,10 +41,10 @@ class PipelineConfig(BaseModel):
     sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
     criterion: Literal["exact", "half"] = "exact"
-    wrong_ones: int = Field(
+    mutants: int = Field(
         default=12, ge=0, le=200, description="stand-ins and mutants of the snippet that a program is tried on"
     )
-    wrong_one_timeout: float = Field(
+    mutant_timeout: float = Field(
         default=3.0, gt=0, le=_DAY, description="seconds for one of them; more where the snippet itself took long"
     )
     votes: int = Field(

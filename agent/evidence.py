@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agent.types import Count, Frozen, Pair, QuerySpec, Seconds, TestReport, Usage, WrongOne
+from agent.types import Count, Frozen, Mutant, Pair, QuerySpec, Seconds, TestReport, Usage
 
 _ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
 
@@ -108,7 +108,7 @@ class Evidence(Frozen):
     """Everything that led to a pair's label: enough to show it and to run its test again.
 
     `visits` is the way through the graph; empty in runs that did not note it. `runs` are all runs of programs, those on
-    wrong ones and repeats among them; None in runs of versions that did not keep them. `segment` is the number (from 1)
+    mutants and repeats among them; None in runs of versions that did not keep them. `segment` is the number (from 1)
     of the manifest's segment in which it was made, None in runs of versions that did not keep it.
     """
 
@@ -116,7 +116,7 @@ class Evidence(Frozen):
     template: str | None = None
     reading: str = ""
     spec: QuerySpec | None = None
-    wrong_ones: tuple[WrongOne, ...] = ()
+    mutants: tuple[Mutant, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     executions: tuple[Execution, ...] = ()
     commands: tuple[CommandRun, ...] = ()

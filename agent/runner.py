@@ -227,7 +227,7 @@ def _evidence(pair: Pair, progress: _Progress, asker: Asker) -> Evidence:
         template=None if program is None else program.template,
         reading=_reading(state),
         spec=state.get("spec"),
-        wrong_ones=state.get("wrong_ones", ()),
+        mutants=state.get("mutants", ()),
         exchanges=tuple(asker.exchanges),
         executions=state.get("executions", ()),
         commands=state.get("commands", ()),

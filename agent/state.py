@@ -12,7 +12,7 @@ from agent.languages.base import Language, Program, Snippet
 from agent.llm.asking import Asker
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
-from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict, WrongOne
+from agent.types import Mutant, Pair, QuerySpec, Simulated, TestReport, Verdict
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class State(TypedDict, total=False):
     program: Program
     weakness: str
     scaffold: Scaffold
-    wrong_ones: tuple[WrongOne, ...]
+    mutants: tuple[Mutant, ...]
     strength: float | None
     stand_ins: tuple[str, ...]
     reading: str

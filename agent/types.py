@@ -244,7 +244,7 @@ class QuerySpec(Frozen):
     readings: tuple[Reading, ...]
 
 
-class WrongOne(Frozen):
+class Mutant(Frozen):
     """Something that cannot be right, put in the snippet's place, and how the program ended on it.
 
     `kind` is how it was made (`returns_nothing`, `swapped_comparison`, ...), `change` what is different about it.
@@ -263,7 +263,7 @@ class WrongOne(Frozen):
 class Annotation(Frozen):
     """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
 
-    `reading` is the reading of the query that was tested or met. `strength` is the share of wrong ones that the program
+    `reading` is the reading of the query that was tested or met. `strength` is the share of mutants that the program
     noticed (None: not looked at), `votes` the arbiter's labels where it was asked several times, `confidence` a number
     from 0 to 1. `abstained`: the arbiter found that the evidence does not decide.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent import Annotator, Pair, ScriptedLLM, TestReport
-from agent.languages.base import RETURNS_NOTHING, Impostor, MalformedProgram, Program, Snippet
+from agent.languages.base import MalformedProgram, MutantKind, Mutation, Program, Snippet
 from agent.llm.base import Call
 from agent.sandbox.base import Job, Record, RunResult
 from agent.types import CaseOutcome, CaseResult, Cause, Status
@@ -129,12 +129,12 @@ class SqlLanguage:
         """Return nothing, as for `missing`."""
         return None
 
-    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return a query without rows: a test that it passes too proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
-        return (Impostor(RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
+        return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
-    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:  # noqa: ARG002
+    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return nothing: there is no query that every test can read."""
         return ()
 

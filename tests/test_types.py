@@ -17,6 +17,7 @@ from agent.types import (
     Cause,
     ErrorInfo,
     Frozen,
+    Mutant,
     Pair,
     QuerySpec,
     Reading,
@@ -25,7 +26,6 @@ from agent.types import (
     TestReport,
     Usage,
     Verdict,
-    WrongOne,
 )
 
 TEXT = st.text()  # without surrogates, which pydantic's own JSON cannot read
@@ -67,7 +67,7 @@ EVIDENCE = st.builds(
     Evidence,
     pair=PAIRS,
     spec=st.none() | st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),))),
-    wrong_ones=st.just((WrongOne(kind="raises", change="", status=Status.FAILED),)),
+    mutants=st.just((Mutant(kind="raises", change="", status=Status.FAILED),)),
     exchanges=st.lists(EXCHANGES, max_size=2).map(tuple),
     executions=st.lists(st.builds(Execution, source=TEXT, report=REPORTS), max_size=2).map(tuple),
     runs=RUNS,

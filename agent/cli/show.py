@@ -19,7 +19,7 @@ from agent.languages import built_in_languages
 from agent.store import files
 from agent.store.majority import Ended, Votes, ended
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Pair, QuerySpec, TestReport, WrongOne
+from agent.types import Annotation, Mutant, Pair, QuerySpec, TestReport
 
 _NEAR = 3
 _MOST_COMPARED = 50_000
@@ -168,7 +168,7 @@ class _Story:
                 self._page.title(f"command, {happening.outcome}")
                 self._page.code(f"$ {happening.command}\n{happening.output.rstrip()}".rstrip(), "console")
             case tuple():
-                self._wrong_ones(happening)
+                self._mutants(happening)
 
     def _exchange(self, exchange: Exchange, following: Ran | None, prompts: bool) -> None:
         paid = "from the cache" if exchange.cached else money(exchange.usage.cost_usd)
@@ -205,10 +205,10 @@ class _Story:
                 lines.append(("", f"--- {name}\n{text.rstrip()}"))
         self._page.outcomes(lines)
 
-    def _wrong_ones(self, wrong_ones: tuple[WrongOne, ...]) -> None:
-        killed = sum(each.killed for each in wrong_ones)
-        self._page.title(f"wrong ones in the snippet's place: the program noticed {killed} of {len(wrong_ones)}")
-        lines = [("noticed" if each.killed else "missed", f"{each.kind}: {each.change}") for each in wrong_ones]
+    def _mutants(self, mutants: tuple[Mutant, ...]) -> None:
+        killed = sum(each.killed for each in mutants)
+        self._page.title(f"mutants in the snippet's place: the program noticed {killed} of {len(mutants)}")
+        lines = [("noticed" if each.killed else "missed", f"{each.kind}: {each.change}") for each in mutants]
         self._page.outcomes([(outcome, f"  {outcome:<8} {text}") for outcome, text in lines])
 
     def _test(self, annotation: Annotation, evidence: Evidence | None) -> None:
@@ -249,7 +249,7 @@ def _grounds(annotation: Annotation) -> list[str]:
     told = {
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
-        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the wrong ones noticed{how}",
+        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}",
         "votes": " ".join(votes),
         "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
         "abstained": "the evidence does not decide" if annotation.abstained else "",

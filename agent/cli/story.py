@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.evidence import CommandRun, Evidence, Exchange, Execution
-from agent.types import QuerySpec, WrongOne
+from agent.types import Mutant, QuerySpec
 
 _VERDICT = frozenset({"arbitrate", "judge"})
 _AFTER_A_RUN = _VERDICT | {"repair"}
@@ -20,16 +20,16 @@ class Ran:
     execution: Execution
 
 
-Happening = Exchange | QuerySpec | Ran | CommandRun | tuple[WrongOne, ...]
+Happening = Exchange | QuerySpec | Ran | CommandRun | tuple[Mutant, ...]
 
 
 def happenings(evidence: Evidence) -> list[Happening]:
-    """Return replies, readings, executions, commands and wrong ones in order, those that decided last."""
+    """Return replies, readings, executions, commands and mutants in order, those that decided last."""
     told = list(_in_order(evidence))
     if evidence.spec is not None:
         told.insert(_first_use(told), evidence.spec)
-    if evidence.wrong_ones:
-        told.insert(_end(told), evidence.wrong_ones)
+    if evidence.mutants:
+        told.insert(_end(told), evidence.mutants)
     return told
 
 

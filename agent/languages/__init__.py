@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from agent.errors import UnsupportedLanguage
-from agent.languages.base import Impostor, Language, MalformedProgram, Program, Snippet
+from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
 from agent.languages.canonical import canonical
 from agent.languages.python import PythonLanguage
 
 __all__ = [
-    "Impostor",
     "Language",
     "MalformedProgram",
+    "Mutation",
     "Program",
     "PythonLanguage",
     "Snippet",

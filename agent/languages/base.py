@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from agent.evidence import Layout
@@ -55,19 +56,21 @@ class Program:
         )
 
 
-RETURNS_NOTHING = "returns_nothing"
-RETURNS_FIRST_ARGUMENT = "returns_first_argument"
-RAISES = "raises"
-SAYS_NO = "says_no"
-SAYS_YES = "says_yes"
-"""Kinds of impostors that cannot be right, whatever is asked for."""
+class MutantKind(StrEnum):
+    """Kinds of mutants that cannot be right, whatever is asked for."""
+
+    RETURNS_NOTHING = "returns_nothing"
+    RETURNS_FIRST_ARGUMENT = "returns_first_argument"
+    RAISES = "raises"
+    SAYS_NO = "says_no"
+    SAYS_YES = "says_yes"
 
 
 @dataclass(frozen=True)
-class Impostor:
+class Mutation:
     """Wrong code that can stand in a snippet's place: a sound test program notices it.
 
-    `kind` is one of those above or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
+    `kind` is a `MutantKind` or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
     right by chance. `change` tells a reader what is different.
     """
 
@@ -154,17 +157,17 @@ class Language(Protocol):
         """Return the requirement that provides an import name, or None when unknown."""
         ...
 
-    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
-        """Return at most `limit` impostors of a snippet, those that cannot be right first; none where it cannot say.
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
+        """Return at most `limit` mutants of a snippet, those that cannot be right first; none where it cannot say.
 
-        Never raises. Equal snippets have equal impostors.
+        Never raises. Equal snippets have equal mutants.
         """
         ...
 
-    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:
-        """Return impostors of a snippet that break by no use, so that only a check notices them, or none. Never raises.
+    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
+        """Return mutants of a snippet that break by no use, so that only a check notices them, or none. Never raises.
 
-        Their kinds are `SAYS_NO` and `SAYS_YES`, by what they answer to whatever is asked of them.
+        Their kinds are `SAYS_NO` and `SAYS_YES` of `MutantKind`, by what they answer to whatever is asked of them.
         """
         ...
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from agent.errors import UnsupportedLanguage
-from agent.languages.base import Impostor, Program, Snippet
+from agent.languages.base import Mutation, Program, Snippet
 from agent.sandbox.base import Job, RunResult
 from agent.types import TestReport
 
@@ -59,12 +59,12 @@ class PlainLanguage:
         """Refuse."""
         self._refuse()
 
-    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:  # noqa: ARG002
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return nothing: what cannot be read cannot be changed."""
         return ()
 
-    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:  # noqa: ARG002
-        """Return nothing, as for `wrong_ones`."""
+    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
+        """Return nothing, as for `mutants`."""
         return ()
 
     def varying(self, program: Program) -> tuple[str, ...]:  # noqa: ARG002

@@ -7,43 +7,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from agent.languages.base import (
-    RAISES,
-    RETURNS_FIRST_ARGUMENT,
-    RETURNS_NOTHING,
-    SAYS_NO,
-    SAYS_YES,
-    Impostor,
-    MalformedProgram,
-)
+from agent.languages.base import MalformedProgram, MutantKind, Mutation
 from agent.nodes.execute import job_for
 from agent.state import State, Step, Tools
-from agent.types import Status, WrongOne
+from agent.types import Mutant, Status
 
 _RETURNING: Mapping[str, str] = {
-    RETURNS_NOTHING: "does nothing and returns nothing",
-    RETURNS_FIRST_ARGUMENT: "returns its first argument unchanged",
+    MutantKind.RETURNS_NOTHING: "does nothing and returns nothing",
+    MutantKind.RETURNS_FIRST_ARGUMENT: "returns its first argument unchanged",
 }
-_OBLIGING: Mapping[str, str] = {
-    SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
-    SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
+_MOCKS: Mapping[str, str] = {
+    MutantKind.SAYS_NO: "returns what goes along with everything and says no to whatever it is asked",
+    MutantKind.SAYS_YES: "returns what goes along with everything and says yes to whatever it is asked",
 }
-_STAND_INS: Mapping[str, str] = {**_RETURNING, **_OBLIGING, RAISES: "always raises an error"}
+_STAND_INS: Mapping[str, str] = {**_RETURNING, **_MOCKS, MutantKind.RAISES: "always raises an error"}
 _PATIENCE = 3
-"""How many times as long as the snippet a wrong one may take."""
+"""How many times as long as the snippet a mutant may take."""
 
 
 class CheckValidity:
     """Run a program that passed on stand-ins of the snippet that cannot be right, and on mutants of it.
 
-    A wrong one is *killed* when the program does not pass: a failed case, an error at any place, a time-out. The share
+    A mutant is *killed* when the program does not pass: a failed case, an error at any place, a time-out. The share
     of the killed is the program's `strength`. Mutants that happen to be right survive sound programs too: a strength
     below 1 says nothing against a program.
 
     A program is *vacuous* when nothing but crashes was noticed. An assertion that failed is more than that, unless the
     code had raised. Where none did, an error may come of a check (`if f(x) != y: raise`), or of using a result that is
-    not there (`len(f(x))`). Obliging code tells: whatever is done with it, it does not break. It is no measure of
-    strength. Code that works by its effects alone is no exception, as a stand-in that does nothing has none. To look
+    not there (`len(f(x))`). A universal mock shows which: whatever is done with it, it does not break. It is no measure
+    of strength. Code that works by its effects alone is no exception, as a stand-in that does nothing has none. To look
     at a result's type, or whether there is one, is a check, and so is to hand it to what takes one type only
     (`json.loads(f(x))`): that they are worth little is what the strength says.
 
@@ -56,24 +48,24 @@ class CheckValidity:
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"checked": frozenset(), "vacuous": frozenset({"weakness"})}
     bypass = "checked"
     uses_sandbox = True
-    settings = frozenset({"wrong_ones", "wrong_one_timeout", "test_timeout"})
+    settings = frozenset({"mutants", "mutant_timeout", "test_timeout"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `vacuous` when another program should be written, else `checked` with the program's strength."""
-        unknown: State = {"wrong_ones": (), "strength": None}
+        unknown: State = {"mutants": (), "strength": None}
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
-        found = await self._each(tools.language.wrong_ones(snippet, tools.config.wrong_ones), state, tools)
+        found = await self._each(tools.language.mutants(snippet, tools.config.mutants), state, tools)
         if not found:
             return Step("checked", unknown)
         tried, vacuous = found, is_vacuous(found)
         if vacuous is None:
-            tried = (*found, *await self._each(tools.language.obliging(snippet), state, tools))
+            tried = (*found, *await self._each(tools.language.universal_mocks(snippet), state, tools))
             vacuous = is_vacuous(tried)
         # what the last one left would pass for the work of another program's snippet
         await tools.sandbox.renew()
-        checked: State = {"wrong_ones": found, "strength": sum(one.killed for one in found) / len(found)}
+        checked: State = {"mutants": found, "strength": sum(one.killed for one in found) / len(found)}
         if not vacuous:
             return Step("checked", checked)
         weakness = describe(tried)
@@ -84,44 +76,44 @@ class CheckValidity:
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
-    async def _each(self, impostors: Sequence[Impostor], state: State, tools: Tools) -> tuple[WrongOne, ...]:
-        tried = [await self._try(impostor, state, tools) for impostor in impostors]
+    async def _each(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Mutant, ...]:
+        tried = [await self._try(mutant, state, tools) for mutant in mutants]
         return tuple(one for one in tried if one is not None)
 
-    async def _try(self, impostor: Impostor, state: State, tools: Tools) -> WrongOne | None:
-        """Run the program on an impostor; None where it cannot stand in the snippet's place."""
+    async def _try(self, mutant: Mutation, state: State, tools: Tools) -> Mutant | None:
+        """Run the program on a mutant; None where it cannot stand in the snippet's place."""
         try:
-            program = tools.language.insert(state["program"].template, impostor.snippet)
+            program = tools.language.insert(state["program"].template, mutant.snippet)
         except MalformedProgram:
             return None
         job = job_for(program, state.get("environment"), tools)
-        # what the snippet left behind, or another wrong one, would pass for the work of this one
+        # what the snippet left behind, or another mutant, would pass for the work of this one
         await tools.sandbox.renew()
         result = await tools.sandbox.run(replace(job, timeout=_timeout(state, tools)))
         status = tools.language.report(program, result).status
-        return WrongOne(kind=impostor.kind, change=impostor.change, status=status)
+        return Mutant(kind=mutant.kind, change=mutant.change, status=status)
 
 
 def _timeout(state: State, tools: Tools) -> float:
     """Return seconds: short, as mutants may never end, but not too short for what the snippet itself needed."""
     taken = state["result"].seconds if "result" in state else 0.0
-    return min(tools.config.test_timeout, max(tools.config.wrong_one_timeout, _PATIENCE * taken))
+    return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * taken))
 
 
-def is_vacuous(found: Sequence[WrongOne]) -> bool | None:
-    """Say whether a program noticed nothing but crashes; None where that takes obliging code to tell."""
-    telling = [one for one in found if one.kind != RAISES]
+def is_vacuous(found: Sequence[Mutant]) -> bool | None:
+    """Say whether a program noticed nothing but crashes; None where that takes a universal mock to tell."""
+    telling = [one for one in found if one.kind != MutantKind.RAISES]
     if any(one.status is Status.FAILED for one in telling):
         return False
-    obliging = [one for one in telling if one.kind in _OBLIGING]
-    if obliging:
+    mocks = [one for one in telling if one.kind in _MOCKS]
+    if mocks:
         # an error there is the program's own; a time-out is a loop that waits for another answer
-        return not any(one.status is Status.ERROR for one in obliging)
+        return not any(one.status is Status.ERROR for one in mocks)
     crashed = any(one.killed for one in telling if one.kind in _RETURNING)
     return None if crashed or not telling else True
 
 
-def describe(found: Sequence[WrongOne]) -> str:
+def describe(found: Sequence[Mutant]) -> str:
     """Say what a program passed, by kinds alone: the model that is told may not know the snippet's body."""
     passed = [one for one in found if not one.killed]
     told = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]

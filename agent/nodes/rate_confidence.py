@@ -19,7 +19,7 @@ STRONGEST_TEST = 4.0
 """By how much a test of strength 1 multiplies the odds of the label that it speaks for."""
 
 UNKNOWN_STRENGTH = 0.5
-"""The strength of a test that was not tried on wrong ones: one that failed, or where the check is left out."""
+"""The strength of a test that was not tried on mutants: one that failed, or where the check is left out."""
 
 _ROLE = "arbitrate"
 

@@ -15,7 +15,7 @@ from agent.views.figures.confidence import Confidence
 from agent.views.figures.labels import Deciders, Errors, Funnel
 from agent.views.figures.repairs import Repairs, StandIns
 from agent.views.figures.rounds import Rounds
-from agent.views.figures.running import Executed, Outcomes, WrongOnes
+from agent.views.figures.running import Executed, Mutants, Outcomes
 from agent.views.figures.spending import Cost, Time
 from agent.wording import counted
 
@@ -32,7 +32,7 @@ class Figures:
     errors: Errors = field(default_factory=Errors)
     outcomes: Outcomes = field(default_factory=Outcomes)
     executed: Executed = field(default_factory=Executed)
-    wrong_ones: WrongOnes = field(default_factory=WrongOnes)
+    mutants: Mutants = field(default_factory=Mutants)
     repairs: Repairs = field(default_factory=Repairs)
     stand_ins: StandIns = field(default_factory=StandIns)
     cost: Cost = field(default_factory=Cost)
@@ -61,7 +61,7 @@ class Figures:
             "labels": ("Labels", _blocks(self.funnel, self.deciders, self.rounds, self.errors)),
             "gold": ("Against people's labels", list(against_gold)),
             "ablation": ("Ablation", [] if ablation is None else ablation_blocks(ablation, shown)),
-            "tests": ("Tests", _blocks(self.executed, self.outcomes, self.wrong_ones)),
+            "tests": ("Tests", _blocks(self.executed, self.outcomes, self.mutants)),
             "repairs": ("Repairs and stand-ins", _blocks(self.repairs, self.stand_ins)),
             "confidence": ("Confidence", _blocks(self.confidence)),
             "spending": ("Cost and time", _blocks(self.cost, self.time)),

@@ -81,9 +81,9 @@ def evidence(found: Evidence, shared: Callable[[str], int | None]) -> bytes:
     """Return what led to a label, in JSON; `shared` gives the number of a text that many pairs have."""
     told: dict[str, Any] = {
         "spec": None if found.spec is None else found.spec.model_dump(),
-        "wrong_ones": [
+        "mutants": [
             {"kind": each.kind, "change": cut(each.change, TEXT_LIMIT), "status": each.status.value}
-            for each in found.wrong_ones
+            for each in found.mutants
         ],
         "exchanges": [_exchange(each, shared) for each in found.exchanges],
         "executions": [_execution(each) for each in found.executions],

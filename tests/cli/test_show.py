@@ -93,7 +93,7 @@ def test_a_test_that_proves_nothing_is_told_as_such(agent: Commands) -> None:
     write_run(agent.folder / "run", [annotated("a", 0, "passed", vacuous=True, strength=0.5)])
     story = agent("show", "run", "a").out
     assert "── test, all in all\npassed, but proves nothing\n" in story
-    assert "strength: 0.50 of the wrong ones noticed, by nothing but crashes" in story
+    assert "strength: 0.50 of the mutants noticed, by nothing but crashes" in story
     assert "1 passed, of these 1 proves nothing" in agent("show", "run").out
     assert agent("show", "run", "a", "--json").json["annotation"]["test"]["vacuous"] is True
 

@@ -17,12 +17,12 @@ from agent.types import (
     CaseOutcome,
     CaseResult,
     Cause,
+    Mutant,
     Pair,
     QuerySpec,
     Reading,
     Status,
     TestReport,
-    WrongOne,
 )
 from tests.cli.commands import Commands
 from tests.store.samples import make_annotation, open_folder
@@ -33,8 +33,8 @@ SPEC = QuerySpec(
     readings=(Reading(text="a list backwards", requirements=("all items", "a new list")), Reading(text=""))
 )
 WRONG = (
-    WrongOne(kind="returns_nothing", change="the body is `return None`", status=Status.FAILED),
-    WrongOne(kind="swapped_comparison", change="`<` is `>`", status=Status.PASSED),
+    Mutant(kind="returns_nothing", change="the body is `return None`", status=Status.FAILED),
+    Mutant(kind="swapped_comparison", change="`<` is `>`", status=Status.PASSED),
 )
 CODE = "def first(items):\n    return items[0]  # take it\n"
 PAIR = Pair(id="p", query="first of a list", code=CODE, context="lists are never empty")
@@ -60,7 +60,7 @@ def told(evidence: Evidence) -> list[str]:
         elif isinstance(each, CommandRun):
             words.append(each.command)
         else:
-            words.append("readings" if isinstance(each, QuerySpec) else "wrong ones")
+            words.append("readings" if isinstance(each, QuerySpec) else "mutants")
     return words
 
 
@@ -69,7 +69,7 @@ MKDIR = CommandRun(command="mkdir b", outcome="ran")
 REPAIRED = Evidence(
     pair=PAIR,
     spec=SPEC,
-    wrong_ones=WRONG,
+    mutants=WRONG,
     exchanges=(
         asked("screen"), asked("query_spec"), asked("generate_test"), asked("repair", "no"),
         asked("repair", "```bash\nmkdir b\n```"), asked("arbitrate"),
@@ -96,7 +96,7 @@ def test_a_story_is_told_in_its_order() -> None:
         "repair",
         "mkdir b",
         "execution 3",
-        "wrong ones",
+        "mutants",
         "arbitrate",
     ]
 
@@ -117,7 +117,7 @@ def test_runs_of_versions_that_kept_less_begin_with_their_programs() -> None:
     ]
     assert told(REPAIRED.model_copy(update={"executions": tuple(older)})) == [
         "screen", "query_spec", "readings", "generate_test", "execution 1", "execution 2", "execution 3",
-        "pip install a", "repair", "repair", "mkdir b", "wrong ones", "arbitrate",
+        "pip install a", "repair", "repair", "mkdir b", "mutants", "arbitrate",
     ]  # fmt: skip
 
 
@@ -164,11 +164,11 @@ def test_all_that_a_label_rests_on_is_told(agent: Commands) -> None:
     for text in (
         "── context\nlists are never empty\n",
         "── readings of the query\n1. a list backwards\n   - all items\n   - a new list\n2. \n",
-        "── wrong ones in the snippet's place: the program noticed 1 of 2\n"
+        "── mutants in the snippet's place: the program noticed 1 of 2\n"
         "  noticed  returns_nothing: the body is `return None`\n"
         "  missed   swapped_comparison: `<` is `>`\n",
         "── label 1, decided by arbitrate\nit does\nreading: a list backwards\nstand-ins: Fake\n"
-        "strength: 0.50 of the wrong ones noticed\nvotes: 1 0 -\nconfidence: 0.62\n",
+        "strength: 0.50 of the mutants noticed\nvotes: 1 0 -\nconfidence: 0.62\n",
         "── repair: user\nprompt of repair\n",
         "── command, ran\n$ mkdir b\n",
     ):
@@ -267,7 +267,7 @@ def test_nothing_that_steers_a_terminal_gets_through_the_colours(agent: Commands
     evidence = Evidence(
         pair=PAIR.model_copy(update={"query": STEERING, "code": text, "language": f"python{STEERING}"}),
         spec=QuerySpec(readings=(Reading(text=STEERING, requirements=(STEERING,)),)),
-        wrong_ones=(WrongOne(kind=STEERING, change=STEERING, status=Status.PASSED),),
+        mutants=(Mutant(kind=STEERING, change=STEERING, status=Status.PASSED),),
         exchanges=(hostile, asked("screen", "{" + STEERING)),
         executions=(ran(report, text).model_copy(update={"stdout": STEERING, "installed": (STEERING,)}),),
         commands=(CommandRun(command=STEERING, outcome="ran", output=STEERING),),

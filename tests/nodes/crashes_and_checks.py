@@ -1,4 +1,4 @@
-"""Programs that pass, and on most wrong ones end in errors: some only use what they get, others check it as well."""
+"""Programs that pass, and on most mutants end in errors: some only use what they get, others check it as well."""
 
 from __future__ import annotations
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from agent.config import PipelineConfig
-from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, SAYS_NO, SAYS_YES
+from agent.languages.base import MutantKind
 from agent.nodes.check_validity import CheckValidity, describe, is_vacuous
 from agent.sandbox.base import Frame, Job, Record, RunResult, SandboxBackend
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State, Step
-from agent.types import Status, WrongOne
+from agent.types import Mutant, Status
 from tests.nodes.crashes_and_checks import BY_PYTEST, CHECKS, CRASHES, PI
 from tests.nodes.running import executed, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
 from tests.scripts import environment, failed, passed
+
+RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES, SAYS_NO, SAYS_YES = MutantKind
 
 TEMPLATE = "# <candidate>\n\n\ndef test_a():\n    assert slug('A b') == 'a-b'\n"
 
@@ -38,7 +40,7 @@ async def test_a_program_proves_nothing_that(bwrap: SandboxBackend, code: str, t
 async def test_a_program_proves_what_it_says_of(bwrap: SandboxBackend, code: str, template: str) -> None:
     step = await checked(template, code, bwrap)
     assert step.outcome == "checked"
-    stand_ins = [one for one in step.update["wrong_ones"] if one.kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT)]
+    stand_ins = [one for one in step.update["mutants"] if one.kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT)]
     assert all(one.killed for one in stand_ins)
     assert step.update["strength"] is not None
     assert step.update["strength"] > 0.5
@@ -69,12 +71,12 @@ async def test_a_program_of_pytest_that_checks(bwrap: SandboxBackend, code: str,
 
 
 @pytest.mark.bwrap
-async def test_what_obliging_code_passed_is_told_and_is_no_measure_of_strength(bwrap: SandboxBackend) -> None:
+async def test_what_a_universal_mock_passed_is_reported_and_is_no_measure_of_strength(bwrap: SandboxBackend) -> None:
     template = "# <candidate>\n\n\ndef test_a():\n    pi() + 1\n"
     first = await checked(template, PI, bwrap)
     assert "says no to whatever it is asked, code that returns what goes along" in first.update["weakness"]
     second = await checked(template, PI, bwrap, weakness=first.update["weakness"])
-    assert [one.kind for one in second.update["wrong_ones"]] == [RETURNS_NOTHING, RAISES]
+    assert [one.kind for one in second.update["mutants"]] == [RETURNS_NOTHING, RAISES]
     assert second.update["strength"] == 1
     assert second.update["report"].vacuous
 
@@ -84,7 +86,7 @@ async def test_a_file_that_the_snippet_left_is_not_the_work_of_a_stand_in(bwrap:
     code = "def note(text):\n    with open('note.txt', 'w') as file:\n        file.write(text)\n"
     template = "# <candidate>\n\n\ndef test_a():\n    note('x')\n    assert open('note.txt').read() == 'x'\n"
     step = await checked(template, code, bwrap)
-    assert {one.kind: one.killed for one in step.update["wrong_ones"]}[RETURNS_NOTHING]
+    assert {one.kind: one.killed for one in step.update["mutants"]}[RETURNS_NOTHING]
 
 
 @pytest.mark.bwrap
@@ -94,7 +96,7 @@ async def test_a_file_that_one_mutant_left_is_not_the_work_of_the_next(bwrap: Sa
     )
     template = "# <candidate>\n\n\ndef test_a():\n    save('hello')\n    assert open('out.txt').read() == 'hello'\n"
     step = await checked(template, code, bwrap)
-    missed = {one.kind for one in step.update["wrong_ones"] if not one.killed}
+    missed = {one.kind for one in step.update["mutants"] if not one.killed}
     assert missed == {"off_by_one"}
     assert step.update["strength"] == pytest.approx(2 / 3)
 
@@ -103,15 +105,15 @@ async def test_a_file_that_one_mutant_left_is_not_the_work_of_the_next(bwrap: Sa
 async def test_a_mutant_that_never_ends_is_killed_by_time(bwrap: SandboxBackend) -> None:
     code = "def f(n):\n    while True:\n        n = n - 1\n        if n <= 0:\n            return n\n"
     template = "# <candidate>\n\n\ndef test_a():\n    assert f(3) == 0\n"
-    async with tools_in(bwrap, PipelineConfig(wrong_one_timeout=0.5)) as tools:
+    async with tools_in(bwrap, PipelineConfig(mutant_timeout=0.5)) as tools:
         step = await CheckValidity()(await executed(template, code, tools), tools)
-    statuses = {one.kind: one.status for one in step.update["wrong_ones"]}
+    statuses = {one.kind: one.status for one in step.update["mutants"]}
     assert statuses["dropped_branch"] is Status.TIMEOUT
-    assert WrongOne(kind="x", change="", status=Status.TIMEOUT).killed
+    assert Mutant(kind="x", change="", status=Status.TIMEOUT).killed
 
 
 class Runs:
-    """Answers the first run as passed and every wrong one by its text."""
+    """Answers the first run as passed and every mutant by its text."""
 
     def __init__(self, **ends: object) -> None:
         self.ends = ends
@@ -127,18 +129,22 @@ class Runs:
 
 async def test_strength_is_the_share_of_the_killed() -> None:
     sandbox = ScriptedSandbox(Runs(RuntimeError=failed, title=passed))
-    async with tools_in(sandbox, PipelineConfig(wrong_ones=4)) as tools:
+    async with tools_in(sandbox, PipelineConfig(mutants=4)) as tools:
         state = await executed(TEMPLATE, SLUG, tools)
         state["weakness"] = "an earlier one was vacuous"
         step = await CheckValidity()(state, tools)
-    assert [one.kind for one in step.update["wrong_ones"]][:3] == [RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES]
+    assert [one.kind for one in step.update["mutants"]][:3] == [
+        RETURNS_NOTHING,
+        RETURNS_FIRST_ARGUMENT,
+        RAISES,
+    ]
     assert step.update["strength"] == 1 / 4
 
 
 async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_second_time() -> None:
     first = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed))
     assert first.outcome == "vacuous"
-    assert (first.update["wrong_ones"], first.update["strength"]) == ((), None)
+    assert (first.update["mutants"], first.update["strength"]) == ((), None)
     second = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed), weakness=first.update["weakness"])
     assert second.outcome == "checked"
     assert second.update["strength"] == 0
@@ -157,18 +163,18 @@ async def test_a_program_that_proves_something_is_not_vacuous() -> None:
     assert (step.outcome, "report" in step.update) == ("checked", False)
 
 
-async def test_only_what_passed_is_tried_on_wrong_ones() -> None:
+async def test_only_what_passed_is_tried_on_mutants() -> None:
     sandbox = ScriptedSandbox(failed)
-    assert await checked(TEMPLATE, SLUG, sandbox) == Step("checked", {"wrong_ones": (), "strength": None})
+    assert await checked(TEMPLATE, SLUG, sandbox) == Step("checked", {"mutants": (), "strength": None})
     assert len(sandbox.jobs) == 1
 
 
-async def test_wrong_ones_are_no_executions_of_the_pair() -> None:
+async def test_mutants_are_no_executions_of_the_pair() -> None:
     step = await checked(TEMPLATE, SLUG, ScriptedSandbox(Runs(return_=failed)))
     assert not {"executions", "result", "repairs", "rounds"} & step.update.keys()
 
 
-async def test_wrong_ones_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
+async def test_mutants_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
         state = await executed(TEMPLATE, SLUG, tools)
@@ -178,9 +184,9 @@ async def test_wrong_ones_run_in_the_environment_of_the_snippet_and_each_in_a_sa
     assert sandbox.acquired == len(sandbox.jobs) == 13
 
 
-async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_wrong_one() -> None:
+async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_mutant() -> None:
     sandbox = ScriptedSandbox(passed)
-    async with tools_in(sandbox, PipelineConfig(wrong_ones=1)) as tools:
+    async with tools_in(sandbox, PipelineConfig(mutants=1)) as tools:
         state = await executed(TEMPLATE, SLUG, tools)
         await CheckValidity()(state, tools)
         assert sandbox.acquired == 2
@@ -188,23 +194,23 @@ async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_wrong
     assert sandbox.acquired == 3
 
 
-async def test_obliging_code_is_tried_only_where_a_crash_may_have_been_a_check() -> None:
+async def test_a_universal_mock_is_tried_only_where_a_crash_may_have_been_a_check() -> None:
     for end, kinds in ((failed, 0), (passed, 0), (broke, 2)):
-        sandbox = ScriptedSandbox(Runs(**{"_Obliging": passed, "def slug": end}))
+        sandbox = ScriptedSandbox(Runs(**{"_UniversalMock": passed, "def slug": end}))
         await checked(TEMPLATE, SLUG, sandbox)
-        assert len([job for job in sandbox.jobs if "class _Obliging" in job.program]) == kinds
+        assert len([job for job in sandbox.jobs if "class _UniversalMock" in job.program]) == kinds
 
 
 async def test_none_are_tried_when_the_setting_says_so() -> None:
     sandbox = ScriptedSandbox(passed)
-    async with tools_in(sandbox, PipelineConfig(wrong_ones=0)) as tools:
+    async with tools_in(sandbox, PipelineConfig(mutants=0)) as tools:
         step = await CheckValidity()(await executed(TEMPLATE, SLUG, tools), tools)
     assert (step.outcome, step.update["strength"], len(sandbox.jobs)) == ("checked", None, 1)
 
 
-async def test_wrong_ones_have_little_time_but_no_less_than_the_snippet_needed() -> None:
+async def test_mutants_have_little_time_but_no_less_than_the_snippet_needed() -> None:
     sandbox = ScriptedSandbox(passed)
-    async with tools_in(sandbox, PipelineConfig(wrong_ones=1, test_timeout=10, wrong_one_timeout=2)) as tools:
+    async with tools_in(sandbox, PipelineConfig(mutants=1, test_timeout=10, mutant_timeout=2)) as tools:
         state = await executed(TEMPLATE, SLUG, tools)
         for seconds in (0.1, 1.5, 9.0):
             state["result"] = RunResult(seconds=seconds)
@@ -219,8 +225,8 @@ def broke(job: Job) -> RunResult:
     return RunResult((*(record for records in ended for record in records), Record("end")))
 
 
-def one(kind: str, status: Status) -> WrongOne:
-    return WrongOne(kind=kind, change="line 1: `secret_name < 3` became `secret_name >= 3`", status=status)
+def one(kind: str, status: Status) -> Mutant:
+    return Mutant(kind=kind, change="line 1: `secret_name < 3` became `secret_name >= 3`", status=status)
 
 
 @pytest.mark.parametrize(
@@ -232,20 +238,51 @@ def one(kind: str, status: Status) -> WrongOne:
         ([one(RETURNS_NOTHING, Status.ERROR), one(RETURNS_FIRST_ARGUMENT, Status.PASSED)], None),
         ([one(RETURNS_NOTHING, Status.ERROR), one("off_by_one", Status.FAILED)], False),
         ([one(RETURNS_NOTHING, Status.ERROR), one(RAISES, Status.FAILED)], None),
-        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.PASSED)], True),
-        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.FAILED), one(SAYS_YES, Status.PASSED)], False),
-        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.ERROR)], False),
-        ([one(RETURNS_NOTHING, Status.ERROR), one(SAYS_NO, Status.PASSED), one(SAYS_YES, Status.TIMEOUT)], True),
+        (
+            [
+                one(RETURNS_NOTHING, Status.ERROR),
+                one(SAYS_NO, Status.PASSED),
+                one(SAYS_YES, Status.PASSED),
+            ],
+            True,
+        ),
+        (
+            [
+                one(RETURNS_NOTHING, Status.ERROR),
+                one(SAYS_NO, Status.FAILED),
+                one(SAYS_YES, Status.PASSED),
+            ],
+            False,
+        ),
+        (
+            [
+                one(RETURNS_NOTHING, Status.ERROR),
+                one(SAYS_NO, Status.PASSED),
+                one(SAYS_YES, Status.ERROR),
+            ],
+            False,
+        ),
+        (
+            [
+                one(RETURNS_NOTHING, Status.ERROR),
+                one(SAYS_NO, Status.PASSED),
+                one(SAYS_YES, Status.TIMEOUT),
+            ],
+            True,
+        ),
         ([one(RETURNS_NOTHING, Status.PASSED), one(RAISES, Status.ERROR)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.FAILED)], False),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.ERROR)], True),
         ([one(RETURNS_NOTHING, Status.PASSED), one("off_by_one", Status.TIMEOUT)], True),
-        ([one(RETURNS_NOTHING, Status.PASSED), one(RETURNS_FIRST_ARGUMENT, Status.FAILED)], False),
+        (
+            [one(RETURNS_NOTHING, Status.PASSED), one(RETURNS_FIRST_ARGUMENT, Status.FAILED)],
+            False,
+        ),
         ([one(RAISES, Status.PASSED)], None),
         ([], None),
     ],
 )
-def test_to_notice_a_crash_is_no_proof(found: list[WrongOne], vacuous: bool | None) -> None:
+def test_to_notice_a_crash_is_no_proof(found: list[Mutant], vacuous: bool | None) -> None:
     assert is_vacuous(found) is vacuous
 
 

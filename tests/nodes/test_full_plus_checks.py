@@ -89,7 +89,7 @@ async def test_each_part_can_be_left_out() -> None:
     assert len(sandbox.jobs) == 1
 
 
-async def test_a_flaky_program_is_no_evidence_and_tried_on_no_wrong_ones() -> None:
+async def test_a_flaky_program_is_no_evidence_and_tried_on_no_mutants() -> None:
     runs = iter([passed, failed])
     sandbox = ScriptedSandbox(lambda job: next(runs, passed)(job))
     chance = PAIR.model_copy(update={"code": "import random\n\n\ndef add(a, b):\n    return random.random()\n"})
@@ -100,7 +100,7 @@ async def test_a_flaky_program_is_no_evidence_and_tried_on_no_wrong_ones() -> No
     assert (found.strength, len(sandbox.jobs)) == (None, 3)
 
 
-async def test_wrong_ones_and_repeated_runs_are_no_executions() -> None:
+async def test_mutants_and_repeated_runs_are_no_executions() -> None:
     events: list[Event] = []
     sandbox = ScriptedSandbox(lambda job: passed(job) if holds(job) else failed(job))
     replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)] * 3}
@@ -130,7 +130,7 @@ async def test_the_time_of_every_run_and_call_is_kept_by_node(tmp_path: Path) ->
     assert [each.seconds for each in evidence.runs] == [0.5] * len(sandbox.jobs)
     counts = [visit.runs or 0 for visit in evidence.visits]
     ran = [after - before for before, after in pairwise([0, *counts])]
-    wrong = len(evidence.wrong_ones)
+    wrong = len(evidence.mutants)
     assert wrong > 2
     assert [(visit.node, count) for visit, count in zip(evidence.visits, ran, strict=True)] == [
         ("screen", 0),

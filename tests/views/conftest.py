@@ -15,7 +15,7 @@ from agent.ablation.reading import Ablation
 from agent.evidence import CommandRun, Evidence, Exchange, Execution
 from agent.scoring.report import report as scored
 from agent.store import RunFolder, load_run
-from agent.types import ErrorInfo, Pair, Status, TestReport, WrongOne
+from agent.types import ErrorInfo, Mutant, Pair, Status, TestReport
 from agent.views.figures.gold import blocks as gold_blocks
 from agent.views.report import Report
 from tests.conftest import browser as browser_path
@@ -61,7 +61,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         "executions": (Execution(source=HOSTILE, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,)),),
         "commands": (CommandRun(command=HOSTILE, outcome="ran", output=HOSTILE),),
-        "wrong_ones": (WrongOne(kind=HOSTILE, change=HOSTILE, status=Status.FAILED),),
+        "mutants": (Mutant(kind=HOSTILE, change=HOSTILE, status=Status.FAILED),),
         "template": HOSTILE,
     }  # fmt: skip
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})

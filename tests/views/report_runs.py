@@ -15,12 +15,12 @@ from agent.types import (
     CaseResult,
     Cause,
     ErrorInfo,
+    Mutant,
     Pair,
     Status,
     TestReport,
     Usage,
     Verdict,
-    WrongOne,
 )
 
 IDENTITY = {
@@ -87,9 +87,9 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
         "template": "# <candidate>\n",
         "executions": tuple(runs),
         "commands": commands,
-        "wrong_ones": (
-            WrongOne(kind="returns_nothing", change="return None", status=noticed),
-            WrongOne(kind="swapped_comparison", change="< became >", status=Status.PASSED),
+        "mutants": (
+            Mutant(kind="returns_nothing", change="return None", status=noticed),
+            Mutant(kind="swapped_comparison", change="< became >", status=Status.PASSED),
         ),
         "exchanges": (
             _exchange(

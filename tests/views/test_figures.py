@@ -18,7 +18,7 @@ from agent.views.figures.confidence import Confidence
 from agent.views.figures.labels import Deciders, Errors, Funnel
 from agent.views.figures.repairs import Repairs, StandIns
 from agent.views.figures.rounds import Rounds
-from agent.views.figures.running import Executed, Outcomes, WrongOnes
+from agent.views.figures.running import Executed, Mutants, Outcomes
 from agent.views.figures.spending import Cost, Time
 from tests.views.report_runs import make_pairs, make_run
 
@@ -107,8 +107,8 @@ def test_labels_that_go_against_what_their_test_says_are_counted() -> None:
     assert labels["text"].startswith("1 label goes against its test.")
 
 
-def test_wrong_ones_are_counted_by_kind(seen: list[Seen], summary: Summary) -> None:
-    (block,) = shown(WrongOnes(), seen)
+def test_mutants_are_counted_by_kind(seen: list[Seen], summary: Summary) -> None:
+    (block,) = shown(Mutants(), seen)
     tested, noticed = str(summary.programs), str(summary.programs - summary.tests_vacuous)
     assert cells(block) == {
         "returns_nothing": [tested, noticed, "90.0%"], "swapped_comparison": [tested, "0", "0.0%"]

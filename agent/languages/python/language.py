@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from agent.errors import SnippetTooLarge
-from agent.languages.base import Impostor, MalformedProgram, Program, Snippet
+from agent.languages.base import MalformedProgram, Mutation, Program, Snippet
 from agent.languages.python import corrections, reporting, signatures
 from agent.languages.python.cases import find_cases
 from agent.languages.python.imports import third_party
 from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
+from agent.languages.python.mutants import mutants, universal_mocks
 from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import TooLarge, Unparsable, normalise
 from agent.languages.python.varying import what_varies
-from agent.languages.python.wrong_ones import impostors, obliging
 from agent.sandbox.base import Job, RunResult
 from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
@@ -122,13 +122,13 @@ class PythonLanguage:
         """Return the requirement that provides an import name, or None when unknown."""
         return self._resolve(import_name)
 
-    def wrong_ones(self, snippet: Snippet, limit: int) -> tuple[Impostor, ...]:
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return stand-ins that cannot be right, then mutants of the snippet."""
-        return impostors(snippet.code, limit)
+        return mutants(snippet.code, limit)
 
-    def obliging(self, snippet: Snippet) -> tuple[Impostor, ...]:
+    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
         """Return the snippet's names bound to an object that takes part in whatever is done with it."""
-        return obliging(snippet.code)
+        return universal_mocks(snippet.code)
 
     def varying(self, program: Program) -> tuple[str, ...]:
         """Return the clocks, random numbers and orders that the program or its snippet uses."""

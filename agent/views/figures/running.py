@@ -133,7 +133,7 @@ class Executed:
         ]
 
 
-class WrongOnes:
+class Mutants:
     """What the programs noticed when something that cannot be right took the snippet's place."""
 
     def __init__(self) -> None:
@@ -148,12 +148,12 @@ class WrongOnes:
         if strength is not None:
             self._strengths.append(strength)
         self._vacuous += test is not None and test.vacuous
-        for wrong in () if seen.evidence is None else seen.evidence.wrong_ones:
+        for wrong in () if seen.evidence is None else seen.evidence.mutants:
             self._tried[wrong.kind] += 1
             self._killed[wrong.kind] += wrong.killed
 
     def blocks(self) -> list[Block]:
-        """Return the wrong ones that were noticed and missed, by kind."""
+        """Return the mutants that were noticed and missed, by kind."""
         if not self._tried:
             return []
         kinds = sorted(self._tried, key=lambda kind: (-self._tried[kind], kind))
@@ -170,11 +170,11 @@ class WrongOnes:
         return [
             block(
                 "Strength of the programs",
-                "Wrong ones were put in the snippet's place for "
+                "Mutants were put in the snippet's place for "
                 f"{counted(len(self._strengths), 'program')}; the mean share that a program noticed is "
                 f"{fmean(self._strengths or [0]):.2f}. Of {counted(self._vacuous, 'program')} it was nothing but "
                 "crashes: they prove nothing.",
-                stacked(rows, alt="Wrong ones noticed and missed, by kind.", unit="wrong ones", legend=True),
+                stacked(rows, alt="Mutants noticed and missed, by kind.", unit="mutants", legend=True),
                 [table({"kind": False, "tried": True, "noticed": True, "share": True}, cells)],
             )
         ]

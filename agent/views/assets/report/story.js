@@ -36,7 +36,7 @@ function storyParts(row, story, evidence, exchanges) {
     story.test && part("Test", reportOf(story.test)),
     story.simulated && part("Predicted, not run", text(`${story.simulated.status}\n${story.simulated.reason}`, "prose")),
     listed("Stand-ins", story.stand_ins),
-    evidence?.wrong_ones && wrongOnesOf(evidence.wrong_ones),
+    evidence?.mutants && mutantsOf(evidence.mutants),
     evidence?.executions && part("Executions", evidence.executions.map((each, place) =>
       executionOf(each, place, place === evidence.executions.length - 1, story.test))),
     evidence?.commands && part("Repairs", evidence.commands.map((each) =>
@@ -84,8 +84,8 @@ function reportOf(report) {
   ];
 }
 
-function wrongOnesOf(wrong) {
-  return part("Wrong ones in its place", tableOf({ columns: ["kind", "change", "program"], numeric: [],
+function mutantsOf(wrong) {
+  return part("Mutants in its place", tableOf({ columns: ["kind", "change", "program"], numeric: [],
     rows: wrong.map((each) => [each.kind, each.change, each.status === "passed" ? "did not notice" : each.status]) }));
 }
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
 
-class _Obliging:
+class _UniversalMock:
     """Takes part in whatever is done with it, and says `_says` to whatever is asked of it.
 
     It is a function and its result, a decorator, a class and its instance, a coroutine, a list and a number at once.
@@ -24,10 +24,10 @@ class _Obliging:
         # two of the snippet's classes are one object, and no class has the same base twice
         return (type("Base", (type(self),), {}),)
 
-    def __call__(self, *_: object, **__: object) -> "_Obliging":
+    def __call__(self, *_: object, **__: object) -> "_UniversalMock":
         return self
 
-    def __getattr__(self, name: str) -> "_Obliging":
+    def __getattr__(self, name: str) -> "_UniversalMock":
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -61,7 +61,7 @@ class _Obliging:
     def __fspath__(self) -> str:
         return str(self)
 
-    def __iter__(self) -> "Iterator[_Obliging]":
+    def __iter__(self) -> "Iterator[_UniversalMock]":
         from opcode import opmap
         from sys import _getframe
 
@@ -70,7 +70,7 @@ class _Obliging:
         code, wanted = caller.f_code.co_code[caller.f_lasti : caller.f_lasti + 2]
         return iter([self] * (wanted if code == opmap["UNPACK_SEQUENCE"] else 1))
 
-    def __next__(self) -> "_Obliging":
+    def __next__(self) -> "_UniversalMock":
         from sys import _getframe
 
         # what has a next item is, to the event loop, a coroutine that goes on
@@ -83,10 +83,10 @@ class _Obliging:
         self._taken += 1
         return self
 
-    async def __aiter__(self) -> "AsyncIterator[_Obliging]":
+    async def __aiter__(self) -> "AsyncIterator[_UniversalMock]":
         yield self
 
-    def __await__(self) -> "Generator[object, None, _Obliging]":
+    def __await__(self) -> "Generator[object, None, _UniversalMock]":
         yield from ()
         return self
 

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import Impostor, PythonLanguage
-from agent.languages.base import SAYS_NO, SAYS_YES, Snippet
+from agent.languages import Mutation, PythonLanguage
+from agent.languages.base import MutantKind, Snippet
 from agent.languages.plain import PlainLanguage
 
 
-def loaded(impostor: Impostor) -> dict[str, Any]:
+def loaded(mutant: Mutation) -> dict[str, Any]:
     space: dict[str, Any] = {}
-    exec(impostor.snippet.code, space)
+    exec(mutant.snippet.code, space)
     return space
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
-    PythonLanguage().obliging(Snippet(text))
+    PythonLanguage().universal_mocks(Snippet(text))
 
 
 def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert PlainLanguage("cobol").obliging(Snippet("DISPLAY 'X'.")) == ()
+    assert PlainLanguage("cobol").universal_mocks(Snippet("DISPLAY 'X'.")) == ()
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def test_a_language_that_cannot_be_read_has_none() -> None:
     ],
 )
 def test_it_stands_for_every_name_that_the_snippet_binds(code: str, names: str) -> None:
-    no, yes = PythonLanguage().obliging(Snippet(code))
-    assert (no.kind, yes.kind) == (SAYS_NO, SAYS_YES)
+    no, yes = PythonLanguage().universal_mocks(Snippet(code))
+    assert (no.kind, yes.kind) == (MutantKind.SAYS_NO, MutantKind.SAYS_YES)
     for one in (no, yes):
         space = loaded(one)
-        assert {type(space[name]).__name__ for name in names} == {"_Obliging"}
+        assert {type(space[name]).__name__ for name in names} == {"_UniversalMock"}
         assert "y" in names or "y" not in space
 
 
 @pytest.mark.parametrize("code", ["print(1)\n", "import json\n", "def f(:\n", ""])
 def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
-    assert PythonLanguage().obliging(Snippet(code)) == ()
+    assert PythonLanguage().universal_mocks(Snippet(code)) == ()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
     ],
 )
 def test_it_takes_part_in_whatever_is_done_with_it(use: str) -> None:
-    for one in PythonLanguage().obliging(Snippet("def f():\n    return 1\n")):
+    for one in PythonLanguage().universal_mocks(Snippet("def f():\n    return 1\n")):
         exec(use, loaded(one))
 
 
@@ -86,7 +86,7 @@ def test_it_takes_part_in_what_coroutines_do() -> None:
                 assert (await b, c) == (f, f)
         assert await asyncio.gather(f, asyncio.create_task(f())) == [f, f]
 
-    for one in PythonLanguage().obliging(Snippet("f = 1\n")):
+    for one in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
         asyncio.run(use(loaded(one)["f"]))
 
 
@@ -95,7 +95,7 @@ def test_it_hides_no_error() -> None:
         async with f:
             raise KeyError
 
-    for one in PythonLanguage().obliging(Snippet("f = 1\n")):
+    for one in PythonLanguage().universal_mocks(Snippet("f = 1\n")):
         f = loaded(one)["f"]
         with pytest.raises(KeyError):
             asyncio.run(use(f))
@@ -113,5 +113,7 @@ def test_it_hides_no_error() -> None:
     ],
 )  # fmt: skip
 def test_it_is_noticed_by_whoever_looks(check: str) -> None:
-    found = [bool(eval(check, loaded(one))) for one in PythonLanguage().obliging(Snippet("def f():\n    pass\n"))]
+    found = [
+        bool(eval(check, loaded(one))) for one in PythonLanguage().universal_mocks(Snippet("def f():\n    pass\n"))
+    ]
     assert False in found

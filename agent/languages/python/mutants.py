@@ -1,4 +1,4 @@
-"""Makes impostors of a Python snippet: stand-ins that cannot be right, and mutants that probably are not."""
+"""Makes mutants of a Python snippet: stand-ins that cannot be right, and small changes that probably are wrong."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 
-from agent.languages.base import (
-    RAISES,
-    RETURNS_FIRST_ARGUMENT,
-    RETURNS_NOTHING,
-    SAYS_NO,
-    SAYS_YES,
-    Impostor,
-    Snippet,
-)
+from agent.languages.base import MutantKind, Mutation, Snippet
 from agent.languages.python.mutations import Edit, edits
 from agent.languages.python.source import Unparsable, fragment_reason, parse
 from agent.languages.python.tree import Function, bindings, walk_scope
@@ -32,8 +24,8 @@ _SHOWN = 80
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def impostors(code: str, limit: int) -> tuple[Impostor, ...]:
-    """Return at most `limit` impostors of normalised code: stand-ins, then mutants, spread over their kinds.
+def mutants(code: str, limit: int) -> tuple[Mutation, ...]:
+    """Return at most `limit` mutants of normalised code: stand-ins, then changes, spread over their kinds.
 
     Each compiles where the snippet does, no two are equal, and none equals the snippet. Code that does not parse, or is
     nested too deeply to be written out, has none.
@@ -41,20 +33,20 @@ def impostors(code: str, limit: int) -> tuple[Impostor, ...]:
     try:
         tree = parse(code)
         seen = {_dump(ast.unparse(tree))}
-        found: list[Impostor] = []
+        found: list[Mutation] = []
         for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
             if len(found) >= limit:
                 break
             if (dump := _dump(text)) is not None and dump not in seen:
                 seen.add(dump)
-                found.append(Impostor(kind, change, Snippet(text)))
+                found.append(Mutation(kind, change, Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
     return tuple(found)
 
 
-def obliging(code: str) -> tuple[Impostor, ...]:
-    """Return impostors of normalised code that bind its names to an object which no use breaks; none without names.
+def universal_mocks(code: str) -> tuple[Mutation, ...]:
+    """Return mutants of normalised code that bind its names to an object which no use breaks; none without names.
 
     One says no to whatever is asked of it, and one yes: a program that looks at the result notices one of them.
     """
@@ -63,13 +55,13 @@ def obliging(code: str) -> tuple[Impostor, ...]:
         imports, names = _names(tree)
         if not names:
             return ()
-        (made,) = (node for node in parse(source("python_obliging")).body if isinstance(node, ast.ClassDef))
+        (made,) = (node for node in parse(source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
         head = ast.unparse(ast.Module([*imports, made], []))
         found = []
-        for kind, says in ((SAYS_NO, False), (SAYS_YES, True)):
+        for kind, says in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
             text = f"{head}\n{made.name}._says = {says}\n{' = '.join(names)} = {made.name}()\n"
             fragment_reason(text)
-            found.append(Impostor(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
+            found.append(Mutation(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
     return tuple(found)
@@ -92,7 +84,7 @@ def _dump(text: str) -> str | None:
 
 
 def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, change and source of every impostor, the surely wrong ones and the least alike first."""
+    """Yield kind, change and source of every mutant, those that are surely wrong and the least alike first."""
     functions = list(_outermost(tree))
     if functions:
         for kind, change, body_of in _STAND_INS:
@@ -107,8 +99,8 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
         imports, names = _names(tree)
         nothing = " = ".join([*names, "None"]) if names else "pass"
         for kind, change, statement in (
-            (RETURNS_NOTHING, "it does nothing", nothing),
-            (RAISES, "it raises", f"raise RuntimeError({_MESSAGE!r})"),
+            (MutantKind.RETURNS_NOTHING, "it does nothing", nothing),
+            (MutantKind.RAISES, "it raises", f"raise RuntimeError({_MESSAGE!r})"),
         ):
             with _changed([(tree, "body", [*imports, *ast.parse(statement).body])]):
                 yield kind, change, ast.unparse(tree)
@@ -177,9 +169,9 @@ def _yields(node: _Function) -> bool:
 
 
 _STAND_INS = (
-    (RETURNS_NOTHING, "it returns nothing", _nothing),
-    (RETURNS_FIRST_ARGUMENT, "it returns its first argument", _first_argument),
-    (RAISES, "it raises", _raise),
+    (MutantKind.RETURNS_NOTHING, "it returns nothing", _nothing),
+    (MutantKind.RETURNS_FIRST_ARGUMENT, "it returns its first argument", _first_argument),
+    (MutantKind.RAISES, "it raises", _raise),
 )
 
 

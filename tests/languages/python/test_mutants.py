@@ -1,4 +1,4 @@
-"""Impostors of a snippet: they compile, differ from it and from each other, and are wrong in the way they say."""
+"""Mutants of a snippet: they compile, differ from it and from each other, and are wrong in the way they say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import Impostor, MalformedProgram, PythonLanguage
-from agent.languages.base import RAISES, RETURNS_FIRST_ARGUMENT, RETURNS_NOTHING, Snippet
+from agent.languages import MalformedProgram, Mutation, PythonLanguage
+from agent.languages.base import MutantKind, Snippet
 from agent.languages.plain import PlainLanguage
 from agent.languages.python.mutations import edits
 from agent.languages.python.source import Unparsable, fragment_reason
 from tests.languages.python.snippets import snippets
+
+RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES, SAYS_NO, SAYS_YES = MutantKind
 
 VARIOUS = """def pick(xs, low, high=10, strict=False):
     kept = []
@@ -30,26 +32,26 @@ VARIOUS = """def pick(xs, low, high=10, strict=False):
 """
 
 
-def made(code: str, limit: int = 50) -> dict[str, list[Impostor]]:
-    found: dict[str, list[Impostor]] = {}
-    for impostor in PythonLanguage().wrong_ones(Snippet(code), limit):
-        found.setdefault(impostor.kind, []).append(impostor)
+def made(code: str, limit: int = 50) -> dict[str, list[Mutation]]:
+    found: dict[str, list[Mutation]] = {}
+    for mutant in PythonLanguage().mutants(Snippet(code), limit):
+        found.setdefault(mutant.kind, []).append(mutant)
     return found
 
 
-def loaded(impostor: Impostor) -> dict[str, Any]:
+def loaded(mutant: Mutation) -> dict[str, Any]:
     space: dict[str, Any] = {}
-    exec(impostor.snippet.code, space)
+    exec(mutant.snippet.code, space)
     return space
 
 
 @settings(max_examples=60, deadline=None)
 @given(snippets(), st.integers(0, 20))
-def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None:
+def test_mutants_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     language = PythonLanguage()
     snippet = language.inspect(code)
-    found = language.wrong_ones(snippet, limit)
-    assert found == language.wrong_ones(snippet, limit)
+    found = language.mutants(snippet, limit)
+    assert found == language.mutants(snippet, limit)
     assert len(found) <= limit
     if snippet.problem is not None:
         return
@@ -63,12 +65,12 @@ def test_impostors_of_any_code_compile_and_differ(code: str, limit: int) -> None
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
-    PythonLanguage().wrong_ones(Snippet(text), 12)
+    PythonLanguage().mutants(Snippet(text), 12)
 
 
 @pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
 def test_code_that_cannot_be_written_out_has_few_or_none(code: str) -> None:
-    assert len(PythonLanguage().wrong_ones(Snippet(code), 12)) <= 12
+    assert len(PythonLanguage().mutants(Snippet(code), 12)) <= 12
 
 
 def test_many_statements_cost_little_memory() -> None:
@@ -81,15 +83,19 @@ def test_many_statements_cost_little_memory() -> None:
 
 
 def test_very_long_code_has_stand_ins_alone() -> None:
-    assert made(VARIOUS + "# long\n" * 5_000).keys() == {RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES}
+    assert made(VARIOUS + "# long\n" * 5_000).keys() == {
+        RETURNS_NOTHING,
+        RETURNS_FIRST_ARGUMENT,
+        RAISES,
+    }
 
 
 def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert PlainLanguage("cobol").wrong_ones(Snippet("DISPLAY 'X'."), 12) == ()
+    assert PlainLanguage("cobol").mutants(Snippet("DISPLAY 'X'."), 12) == ()
 
 
 def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds() -> None:
-    found = PythonLanguage().wrong_ones(Snippet(VARIOUS), 9)
+    found = PythonLanguage().mutants(Snippet(VARIOUS), 9)
     assert [one.kind for one in found] == [
         RETURNS_NOTHING,
         RETURNS_FIRST_ARGUMENT,
@@ -101,7 +107,7 @@ def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds
         "dropped_statement",
         "empty_result",
     ]
-    counts = Counter(one.kind for one in PythonLanguage().wrong_ones(Snippet(VARIOUS), 14))
+    counts = Counter(one.kind for one in PythonLanguage().mutants(Snippet(VARIOUS), 14))
     assert len(counts) == 12
     assert max(counts.values()) == 2
 
@@ -241,7 +247,7 @@ class TestStandIns:
 
 @settings(max_examples=60, deadline=None)
 @given(snippets())
-def test_impostors_take_the_snippets_place(code: str) -> None:
+def test_mutants_take_the_snippets_place(code: str) -> None:
     language = PythonLanguage()
     snippet = language.inspect(code)
     template = "class Holder:\n    # <candidate>\n\n\ndef test_a():\n    pass\n"
@@ -250,5 +256,5 @@ def test_impostors_take_the_snippets_place(code: str) -> None:
         ast.parse(ast.unparse(ast.parse(snippet.code)))
     except (MalformedProgram, Unparsable):
         return
-    for one in (*language.wrong_ones(snippet, 12), *language.obliging(snippet)):
+    for one in (*language.mutants(snippet, 12), *language.universal_mocks(snippet)):
         assert language.insert(template, one.snippet).cases == ("test_a",)
