@@ -12,13 +12,6 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from agent.ablation.reading import read_ablation
-from agent.ablation.runs import AblationRuns
-from agent.ablation.sections import REMARK, Column, Section, remarks, sections
-from agent.ablation.table import AblationTable, Setting, make_table
-from agent.ablation.variants import choose_reference, choose_variants, folder_name
-from agent.ablation.work import work_of
-from agent.ablation.writing import CSV, JSON, MARKDOWN, as_document, write_table
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.console import Console
 from agent.cli.effects import tell_without_effect
@@ -29,11 +22,26 @@ from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, finished, read_input, tell_how_to_go_on
 from agent.cli.text import plain, print_json, say
 from agent.errors import InputError, RunStopped, UsageError
+from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
+from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
+from agent.evaluation.ablation_text import (
+    CSV,
+    JSON,
+    MARKDOWN,
+    REMARK,
+    Column,
+    Section,
+    as_document,
+    read_ablation,
+    remarks,
+    sections,
+    write_table,
+)
+from agent.evaluation.labels import read_gold
+from agent.evaluation.measures import Confusion, measures
 from agent.graph import Variant
 from agent.llm.models import Models
 from agent.llm.nature import scripted
-from agent.scoring.gold import read_gold
-from agent.scoring.measures import Confusion, measures
 from agent.store import files
 from agent.types import Pair
 from agent.wording import counted

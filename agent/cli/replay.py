@@ -22,7 +22,8 @@ from agent.cli.show import the_annotation
 from agent.cli.text import print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.replay import Conditions, Replayed, Tally, grouped, replaying, told
+from agent.evaluation.conditions import Conditions, grouped, told
+from agent.evaluation.replay import Replayed, Tally, replaying
 from agent.store.run_view import RunView, load_run
 
 _SECONDS_BETWEEN_LINES = 10.0

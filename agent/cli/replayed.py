@@ -11,8 +11,8 @@ from typing import Any
 
 from agent.cli.console import Console
 from agent.cli.text import one_line, say
-from agent.replay import NotRun, Replayed, Reproducibility, Tally, sampled, tested, was_executed
-from agent.replay.records import Key
+from agent.evaluation.recorded import Key, sampled, tested, was_executed
+from agent.evaluation.replay import NotRun, Replayed, Reproducibility, Tally
 from agent.store.run_view import RunView
 from agent.types import TestReport
 from agent.wording import counted

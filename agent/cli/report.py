@@ -71,8 +71,8 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     if gold is None:
         return {}
     # needs the extra `stats`
-    from agent.scoring.gold import read_gold
-    from agent.scoring.report import report
+    from agent.evaluation.labels import read_gold
+    from agent.evaluation.scoring import report
     from agent.views.figures.gold import blocks
 
     return {"gold": read_gold(gold).labels, "against_gold": blocks(report([place], gold))}

@@ -11,8 +11,8 @@ import typer
 from agent.cli.console import Console
 from agent.cli.score_tables import LEGEND, tables
 from agent.cli.text import say
-from agent.scoring.estimates import Words
-from agent.scoring.report import Settings, report
+from agent.evaluation.estimates import Words
+from agent.evaluation.scoring import Settings, report
 
 
 def run(

@@ -9,14 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
-from agent.scoring.annotators import Agreement
-from agent.scoring.breakdown import Breakdown, Group
-from agent.scoring.confidence import Calibration
-from agent.scoring.estimates import RunEstimates, Words
-from agent.scoring.measures import FORMULAS, Confusion
-from agent.scoring.results import AnnotatorReport, RunReport, ScoreReport
-from agent.scoring.scores import Scores
-from agent.stats.intervals import Interval
+from agent.evaluation.agreement import Agreement
+from agent.evaluation.calibration import Calibration
+from agent.evaluation.estimates import RunEstimates, Words
+from agent.evaluation.measures import FORMULAS, Breakdown, Confusion, Group, Scores
+from agent.evaluation.scoring import AnnotatorReport, RunReport, ScoreReport
+from agent.evaluation.statistics import Interval
 from agent.wording import counted
 
 Titled = tuple[str, Table]

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
-from agent.store.majority import Votes, mean_agreement, rounds_alpha
+from agent.evaluation.agreement import mean_agreement, rounds_alpha
+from agent.store.majority import Votes
 from agent.types import Annotation, Status, TestReport, Usage
 from agent.wording import counted
 

@@ -11,7 +11,6 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from agent.datasets.encoding import dumps
-from agent.stats.agreement import alpha_of_items
 from agent.store.documents import replacing
 from agent.types import Annotation
 
@@ -112,20 +111,6 @@ class Votes:
     def _add(self, identifier: str, vote: _Vote) -> None:
         self._votes.setdefault(identifier, []).append(vote)
         self.rounds = max(self.rounds, vote.round + 1)
-
-
-def mean_agreement(labels: Iterable[PairLabel]) -> float | None:
-    """Return the mean agreement between rounds over all pairs that have one, None where none has."""
-    found = [label.agreement for label in labels if label.agreement is not None]
-    return sum(found) / len(found) if found else None
-
-
-def rounds_alpha(labels: Iterable[PairLabel]) -> float | None:
-    """Return Krippendorff's alpha between rounds, the measure of CoSQA+ (version 1, section 4.2), None where undefined.
-
-    A round without a label has none to compare.
-    """
-    return alpha_of_items(label.votes for label in labels)
 
 
 def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:

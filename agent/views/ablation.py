@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agent.ablation.reading import Ablation, Interval, Mcnemar, VariantRow
-from agent.ablation.sections import of_calls
+from agent.evaluation.ablation_table import AblationTable, McNemar, Row, Share
+from agent.evaluation.ablation_text import of_calls
 from agent.views.charts import Block, Dot, Table, block, intervals, table
 from agent.wording import counted
 
 
-def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
+def blocks(found: AblationTable, shown: str | None = None) -> list[Block]:
     """Return the accuracies drawn and all figures in tables; `shown` is the variant whose run the page is about."""
     if not found.rows:
         return []
@@ -23,11 +23,15 @@ def blocks(found: Ablation, shown: str | None = None) -> list[Block]:
     )
     text = f"{counted(found.pairs, 'pair')}{f' ({gold})' if gold else ''}; a pair without a label counts as wrong; "
     text = f"{found.note or ''} {text}bars are 95% intervals.".lstrip()
-    calls = of_calls(found.calls)
     chart = intervals(dots, alt=alt, unit="accuracy", extent=_extent(dots)) if dots else None
     return [
         block("Accuracy of the variants", text, chart, [_quality(found), *_rounds(found)]),
-        block("What the variants do and cost", f"Means per pair. {calls}", None, [_effort(found), *_checked(found)]),
+        block(
+            "What the variants do and cost",
+            f"Means per pair. {of_calls(found.calls)}",
+            None,
+            [_effort(found), *_checked(found)],
+        ),
     ]
 
 
@@ -42,7 +46,7 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def _quality(found: Ablation) -> Table:
+def _quality(found: AblationTable) -> Table:
     against = next((row.mcnemar.against for row in found.rows if row.mcnemar is not None), None)
     tests = {} if against is None else {f"against {against}": False}
     columns = {"variant": False, "accuracy": True, **dict.fromkeys(_MEASURES, True), **tests}
@@ -66,14 +70,14 @@ _EFFORT = {
 }  # fmt: skip
 
 
-def _effort(found: Ablation) -> Table:
+def _effort(found: AblationTable) -> Table:
     rows = [
         [row.variant, *(_number(getattr(row, name), form) for name, form in _EFFORT.values())] for row in found.rows
     ]
     return table({"variant": False, **dict.fromkeys(_EFFORT, True)}, rows)
 
 
-def _rounds(found: Ablation) -> list[Table]:
+def _rounds(found: AblationTable) -> list[Table]:
     rows = [
         [row.variant, _number(row.agreement), _number(row.rounds_alpha)]
         for row in found.rows
@@ -82,7 +86,7 @@ def _rounds(found: Ablation) -> list[Table]:
     return [table({"variant": False, "two rounds end alike": True, "α between rounds": True}, rows)] if rows else []
 
 
-def _checked(found: Ablation) -> list[Table]:
+def _checked(found: AblationTable) -> list[Table]:
     rows = [
         [row.variant, *(_number(each, "{:,}") for each in (row.tests_checked, row.tests_vacuous)),
          _number(row.mean_strength, "{:.2f}")]
@@ -92,11 +96,11 @@ def _checked(found: Ablation) -> list[Table]:
     return [table({"variant": False, **dict.fromkeys(columns, True)}, rows)] if rows else []
 
 
-def _name(row: VariantRow) -> str:
+def _name(row: Row) -> str:
     return f"{row.variant} ({row.paper})" if row.paper else row.variant
 
 
-def _interval(found: Interval | None) -> str:
+def _interval(found: Share | None) -> str:
     return "–" if found is None else f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
@@ -104,10 +108,8 @@ def _number(value: float | None, form: str = "{:.3f}") -> str:
     return "–" if value is None else form.format(value)
 
 
-def _against(found: Mcnemar | None) -> str:
+def _against(found: McNemar | None) -> str:
     if found is None:
         return "–"
-    told = f"{found.only_this_right} : {found.only_other_right}"
-    if found.p_holm is not None:
-        told += f", p = {found.p_holm:.3g} (Holm)"
-    return f"{told}; {found.note}" if found.note else told
+    counts = f"{found.only_this_right} : {found.only_other_right}, p = {found.p_holm:.3g} (Holm)"
+    return f"{counts}; {found.note}" if found.note else counts

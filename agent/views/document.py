@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.ablation.reading import Ablation
+from agent.evaluation.ablation_table import AblationTable
 from agent.store.documents import flatten
 from agent.views.ablation import blocks as ablation_blocks
 from agent.views.charts import Block, block, table
@@ -52,7 +52,7 @@ class Figures:
         return [figure for figure in vars(self).values() if figure not in pairs]
 
     def sections(
-        self, manifest: Mapping[str, Any], ablation: Ablation | None, against_gold: Sequence[Block]
+        self, manifest: Mapping[str, Any], ablation: AblationTable | None, against_gold: Sequence[Block]
     ) -> list[dict[str, Any]]:
         """Return the page's sections; those without a figure are left out."""
         variant = manifest["identity"].get("variant")

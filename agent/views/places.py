@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.ablation.reading import Ablation, read_ablation
 from agent.errors import RunFolderError
+from agent.evaluation.ablation_table import AblationTable
+from agent.evaluation.ablation_text import read_ablation
 from agent.store import files
 
 _FIRST = "full"
@@ -20,7 +21,7 @@ class Place:
 
     run: Path
     title: str
-    ablation: Ablation | None = None
+    ablation: AblationTable | None = None
 
 
 def find_run(folder: Path) -> Place:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.datasets.encoding import dumps
+from agent.evaluation.calibration import bin_of
 from agent.evidence import Evidence, Exchange, Execution
 from agent.prompt_text import cut
-from agent.stats.calibration import bin_of
 from agent.types import Pair, TestReport
 from agent.views.figures.base import Seen
 

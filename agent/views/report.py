@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agent.ablation.reading import Ablation
 from agent.datasets.encoding import dumps
-from agent.stats.calibration import BINS, bin_name
+from agent.evaluation.ablation_table import AblationTable
+from agent.evaluation.calibration import BINS, bin_name
 from agent.store import files
 from agent.store.documents import replacing
 from agent.store.run_view import RunView
@@ -53,7 +53,7 @@ class Report:
     kept: Kept = "all"
     max_bytes: int = 15 * MEGABYTE
     title: str | None = None
-    ablation: Ablation | None = None
+    ablation: AblationTable | None = None
     gold: Mapping[str, int] | None = None
     against_gold: Sequence[Block] = ()
 

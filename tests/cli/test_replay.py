@@ -18,8 +18,8 @@ from agent.cli.app import app
 from agent.cli.replayed import Course
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
+from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
 from tests.llm.server import Answer, ChatServer, Request
-from tests.replay.runs import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
 from tests.sandbox.wheelhouse import make_wheel
 from tests.scripts import program, screen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
-from tests.scoring.runs import annotated, make_error, review, sample_of, write_run
+from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
 
 HOSTILE = "\x1b\u202e:x:[b]"
 

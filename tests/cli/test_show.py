@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
+from tests.evaluation.runs import annotated, write_run
 from tests.llm.server import Answer, ChatServer, Request
-from tests.scoring.runs import annotated, write_run
 from tests.scripts import label
 
 HOSTILE = "\x1b[31m\u202e\x07"

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.store.majority import Ended, Label, Votes, agreement, majority, mean_agreement, rounds_alpha, standing_for
+from agent.evaluation.agreement import mean_agreement, rounds_alpha
+from agent.store.majority import Ended, Label, Votes, agreement, majority, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from agent.ablation.reading import Ablation
+from agent.evaluation.scoring import report as scored
 from agent.evidence import CommandRun, Evidence, Exchange, Execution
-from agent.scoring.report import report as scored
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Mutant, Pair, Status, TestReport
 from agent.views.figures.gold import blocks as gold_blocks
@@ -22,7 +21,7 @@ from tests.conftest import browser as browser_path
 from tests.views.browsing import COUNT, Opened, Opener
 from tests.views.report_runs import HOSTILE, IDENTITY, commit, make_pairs, make_run
 from tests.views.review_runs import Served
-from tests.views.test_ablation import ablation, row
+from tests.views.test_ablation import row, table_of
 
 
 @pytest.fixture(scope="package")
@@ -40,7 +39,7 @@ def full_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(folder / "run", make_pairs(COUNT))
     gold = folder / "gold.jsonl"
     gold.write_text("".join(json.dumps({"id": f"p{n}", "label": n % 2}) + "\n" for n in range(COUNT)))
-    table = Ablation.model_validate(ablation(row("full"), row("ps_fa", 0.8)))
+    table = table_of(row("full"), row("ps_fa", 0.8))
     with load_run(run) as view:
         labels = {f"p{n}": n % 2 for n in range(COUNT)}
         Report(view, ablation=table, gold=labels, against_gold=gold_blocks(scored([run], gold))).write(

@@ -8,27 +8,38 @@ from typing import Any
 
 import pytest
 
-from agent.ablation.reading import Ablation, read_ablation
-from agent.ablation.table import AblationTable, McNemar, Row, Share
-from agent.ablation.writing import write_table
 from agent.errors import RunFolderError
-from agent.types import Usage
+from agent.evaluation.ablation_table import AblationTable
+from agent.evaluation.ablation_text import as_document, read_ablation, write_table
 from agent.views.ablation import blocks
 from agent.views.places import find_run
+
+CALLS = {"asked": 9, "made": 3, "shared": 4, "earlier": 2, "separate": 8}
+SHARES = ("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha", "agreement", "rounds_alpha")
+MEANS = ("executed_share", "cases_per_program", "mean_strength", "cost_per_pair", "seconds_per_pair")
+COUNTS = ("tests_checked", "tests_vacuous", "repairs_per_pair", "calls_per_pair", "tokens_per_pair", "errors")
 
 
 def row(variant: str, accuracy: float | None = 0.9, **fields: Any) -> dict[str, Any]:
     found = None if accuracy is None else {"value": accuracy, "low": accuracy - 0.1, "high": accuracy + 0.05}
-    return {"variant": variant, "title": variant, "accuracy": found, "errors": 0, **fields}
+    names = {"variant": variant, "title": variant, "paper": None, "run": variant, "accuracy": found, "mcnemar": None}
+    return {**dict.fromkeys((*SHARES, *MEANS)), **dict.fromkeys(COUNTS, 0), **names, **fields}
 
 
-def ablation(*rows: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"schema": 1, "pairs": 40, "gold": {"1": 22, "0": 18}, "note": None, "rows": list(rows), **fields}
+def table_of(*rows: dict[str, Any], **fields: Any) -> AblationTable:
+    setting = {"rounds": 1, "unlabelled": 0, "criterion": "exact", "model": "m", "note": None, "against": "full"}
+    counts = {"gold": {"1": 22, "0": 18}, "calls": CALLS, "executions": {"asked": 9, "made": 3}, "paid": {}}
+    return AblationTable.model_validate({"pairs": 40, **setting, **counts, "rows": rows, **fields})
 
 
-def write(folder: Path, *variants: str, document: Any = None) -> Path:
+def against(name: str = "full", **fields: Any) -> dict[str, Any]:
+    test = {"against": name, "only_this_right": 1, "only_other_right": 3, "p": 0.6, "p_holm": 1.0, "note": None}
+    return {**test, **fields}
+
+
+def write(folder: Path, *variants: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ablation.json").write_text(json.dumps(document or ablation(*map(row, variants))))
+    (folder / "ablation.json").write_text(json.dumps(as_document(table_of(*map(row, variants)))))
     return folder
 
 
@@ -39,7 +50,7 @@ def make_run(folder: Path) -> Path:
 
 
 def test_accuracies_are_drawn_with_their_intervals_and_the_shown_variant_stands_out() -> None:
-    found = Ablation.model_validate(ablation(row("full"), row("ps_fa", 0.8), row("none", None)))
+    found = table_of(row("full"), row("ps_fa", 0.8), row("none", None))
     drawn, effort = blocks(found, "ps_fa")
     assert drawn["chart"] is not None
     (trace,) = drawn["chart"]["traces"]
@@ -52,43 +63,26 @@ def test_accuracies_are_drawn_with_their_intervals_and_the_shown_variant_stands_
     assert [cells[0] for cells in effort["tables"][0]["rows"]] == ["full", "ps_fa", "none"]
 
 
-def test_a_variant_against_full_is_told_with_counts_p_and_note() -> None:
-    against = {
-        "against": "full",
-        "only_this_right": 1,
-        "only_other_right": 3,
-        "p": 0.6,
-        "p_holm": 1.0,
-        "note": "too few",
-    }
-    found = Ablation.model_validate(ablation(row("ps_fa", mcnemar=against), note="scripted"))
-    drawn = blocks(found)[0]
+def test_a_variant_against_full_has_its_counts_p_and_note() -> None:
+    drawn = blocks(table_of(row("ps_fa", mcnemar=against(note="too few")), note="scripted"))[0]
     assert drawn["tables"][0]["rows"][0][-1] == "1 : 3, p = 1 (Holm); too few"
     assert drawn["text"].startswith("scripted 40 pairs (22 labelled 1, 18 labelled 0)")
     assert drawn["tables"][0]["columns"][-1] == "against full"
 
 
 def test_the_variant_compared_with_is_named_and_without_tests_there_is_no_column() -> None:
-    found = Ablation.model_validate(ablation(row("full", mcnemar={"against": "ps_fa", "only_other_right": 2})))
-    table = blocks(found)[0]["tables"][0]
-    assert (table["columns"][-1], table["rows"][0][-1]) == ("against ps_fa", "0 : 2")
-    assert "against" not in str(blocks(Ablation.model_validate(ablation(row("full"))))[0]["tables"][0]["columns"])
-
-
-def test_a_table_of_an_older_version_keeps_its_counts() -> None:
-    old = row("ps_fa", mcnemar={"against": "full", "only_this_right": 1, "only_full_right": 3})
-    drawn, effort = blocks(Ablation.model_validate(ablation(old, calls={"asked": 9, "made": 3, "separate": 8})))
-    assert drawn["tables"][0]["rows"][0][-1] == "1 : 3"
-    assert effort["text"].strip() == "Means per pair."
+    table = blocks(table_of(row("full", mcnemar=against("ps_fa"))))[0]["tables"][0]
+    assert (table["columns"][-1], table["rows"][0][-1]) == ("against ps_fa", "1 : 3, p = 1 (Holm)")
+    assert "against" not in str(blocks(table_of(row("full")))[0]["tables"][0]["columns"])
 
 
 def test_what_was_tried_on_wrong_code_has_a_table_where_any_was() -> None:
     checked = {"tests_checked": 22, "tests_vacuous": 18, "mean_strength": 0.34}
     rows = row("full", tests_checked=0, tests_vacuous=0), row("full_plus", **checked)
-    _effort, checked = blocks(Ablation.model_validate(ablation(*rows)))[1]["tables"]
+    _effort, checked = blocks(table_of(*rows))[1]["tables"]
     assert checked["columns"] == ["variant", "tests tried on wrong code", "prove nothing", "mean strength"]
     assert checked["rows"] == [["full_plus", "22", "18", "0.34"]]
-    assert len(blocks(Ablation.model_validate(ablation(row("full"))))[1]["tables"]) == 1
+    assert len(blocks(table_of(row("full")))[1]["tables"]) == 1
 
 
 def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
@@ -138,31 +132,13 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, content: str, told:
 
 
 def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
-    share = Share(value=0.9, low=0.8, high=0.95)
-    numbers = dict.fromkeys(("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha"), 0.5)
-    effort = dict.fromkeys(("repairs_per_pair", "calls_per_pair", "tokens_per_pair", "cost_per_pair"), 2.0)
-    against = McNemar(against="full", only_this_right=1, only_other_right=9, p=0.02, p_holm=0.04, note=None)
-    written = Row(
-        variant="ps_fa", title="t", paper=None, run="ps_fa", accuracy=share, agreement=0.965, rounds_alpha=0.9,
-        executed_share=None, tests_checked=4, tests_vacuous=1, mean_strength=0.75,
-        cases_per_program=None, seconds_per_pair=1.0, errors=2, mcnemar=against, **numbers, **effort,
-    )  # fmt: skip
-    table = AblationTable(
-        pairs=40, rounds=3, gold={"1": 22, "0": 18}, unlabelled=0, criterion="exact", model="m", note=None,
-        against="full", calls={"asked": 90, "made": 30, "shared": 55, "earlier": 5, "separate": 85},
-        executions={"asked": 9, "made": 3}, paid=Usage(),
-        rows=(written,),
-    )  # fmt: skip
+    table = table_of(row("ps_fa", agreement=0.965, rounds_alpha=0.9, mcnemar=against()))
     write_table(tmp_path, table)
     found = read_ablation(tmp_path / "ablation.json")
-    (read,) = found.rows
-    names = [name for name in type(read).model_fields if name not in ("accuracy", "mcnemar")]
-    assert {name: getattr(read, name) for name in names} == {name: getattr(written, name) for name in names}
-    assert read.mcnemar is not None
-    assert read.mcnemar.model_dump() == against.model_dump()
-    drawn, effort_block = blocks(found)
+    assert found == table
+    drawn, effort = blocks(found)
     assert drawn["tables"][1]["rows"] == [["ps_fa", "0.965", "0.900"]]
-    assert "Of 90 questions, 30 went to a model" in effort_block["text"]
+    assert "Of 9 questions, 3 went to a model" in effort["text"]
 
 
 @pytest.mark.parametrize("name", ["..", "", ".", "link", "inner/../..", "n" * 5000, "a\0b", "\ud800"])

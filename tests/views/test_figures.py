@@ -8,8 +8,8 @@ import krippendorff
 import pytest
 
 from agent.cli.summary import Summary, Tally
+from agent.evaluation.calibration import reliability
 from agent.evidence import Evidence, Exchange, NodeVisit
-from agent.stats.calibration import reliability
 from agent.store import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Pair, Status, TestReport, Usage
 from agent.views.charts import Block

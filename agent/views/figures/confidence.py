@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from agent.stats.calibration import bin_name, bin_of
+from agent.evaluation.calibration import bin_name, bin_of
 from agent.views.charts import Block, Segment, block, stacked, table
 from agent.views.figures.base import LABEL_COLOURS, Seen
 

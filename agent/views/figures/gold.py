@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agent.scoring.breakdown import Breakdown, Group
-from agent.scoring.confidence import Calibration
-from agent.scoring.results import ScoreReport
-from agent.scoring.scores import Scores
-from agent.stats.intervals import Interval
+from agent.evaluation.calibration import Calibration
+from agent.evaluation.measures import Breakdown, Group, Scores
+from agent.evaluation.scoring import ScoreReport
+from agent.evaluation.statistics import Interval
 from agent.views.charts import Block, Dot, Table, block, intervals, reliability, table
 from agent.wording import counted
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from agent.store.majority import Votes, mean_agreement, rounds_alpha
+from agent.evaluation.agreement import mean_agreement, rounds_alpha
+from agent.store.majority import Votes
 from agent.views.charts import Block, Segment, block, stacked, table
 from agent.views.figures.base import LABEL_COLOURS, Seen
 

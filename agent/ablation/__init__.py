@@ -1,1 +1,0 @@
-"""Variants compared on the same pairs: run over shared replies and executions, measured against gold, tabled."""

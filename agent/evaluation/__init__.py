@@ -1,0 +1,1 @@
+"""What runs are worth: labels scored, variants compared, executions repeated."""

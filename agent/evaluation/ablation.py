@@ -1,0 +1,194 @@
+"""Runs the chosen variants one after another over one reply cache, sandbox backend, memo of executions and budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.annotator import Annotator
+from agent.config import Config
+from agent.errors import ConfigError
+from agent.events import Event, Note
+from agent.graph import Pipeline, Variant, build, load_variant, variant_names
+from agent.llm.budget import Budget
+from agent.llm.models import Models
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.executions import SharedExecutions
+from agent.sandbox.select import choose
+from agent.store import files
+from agent.store.cache import SqliteReplyCache
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
+from agent.store.run_view import load_run
+from agent.types import Pair, added
+
+REFERENCE = "full"
+"""The variant that all others are compared with where none is named (paper, Table VI)."""
+
+_WITHOUT = "-without-"
+_TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
+
+
+def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
+    """Return the variants of these names, in their order; without names all that ship, the paper's first.
+
+    A name is that of a variant, a YAML file, or `VARIANT-without-NODE`, also with several nodes.
+
+    Raises:
+        ConfigError: a name is unknown, is a table's, or two variants have the same.
+        GraphError: a description is malformed, or a node cannot be left out.
+    """
+    if not names:
+        return sorted(map(load_variant, variant_names()), key=lambda each: (each.paper is None, len(each.nodes)))
+    chosen: dict[str, Variant] = {}
+    for name in names:
+        variant = _variant(name.strip())
+        if _place(variant).removesuffix(".tmp") in _TABLES:
+            raise ConfigError(f"the folder of a variant named {variant.name!r} would be where a table goes: rename it")
+        if _place(variant) in map(_place, chosen.values()):
+            raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
+        chosen[variant.name] = variant
+    return list(chosen.values())
+
+
+def choose_reference(variants: Sequence[Variant], name: str | None = None) -> str | None:
+    """Return the name of the variant that the others are tested against; None when `full` would be, and is not there.
+
+    Raises:
+        ConfigError: the one that was named is not among the variants.
+    """
+    names = [variant.name for variant in variants]
+    if name is None:
+        return REFERENCE if REFERENCE in names else None
+    if name not in names:
+        raise ConfigError(
+            f"--against {name}: is not among the variants that are compared ({', '.join(names)}); "
+            "name one of these, or add it to --variants"
+        )
+    return name
+
+
+def folder_name(variant: Variant) -> str:
+    """Return the name of the variant's folder: its own name without what file names cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
+
+
+def _place(variant: Variant) -> str:
+    """Return what tells folders apart on every file system."""
+    return folder_name(variant).casefold()
+
+
+def _variant(name: str) -> Variant:
+    if not name:
+        raise ConfigError("--variants: a name is empty; separate names by single commas")
+    base, *nodes = [name] if name.endswith((".yaml", ".yml")) else name.split(_WITHOUT)
+    variant = load_variant(base)
+    for node in nodes:
+        variant = variant.without(node)
+    return variant
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """A variant and the folder of its run."""
+
+    variant: Variant
+    folder: Path
+    executes: bool
+
+
+class AblationRuns:
+    """The runs of all variants on the same pairs, each an ordinary run folder that goes on where it stopped.
+
+    One variant after another: what one asked is in the cache when the next asks it, the limits on calls and sandboxes
+    hold as in one run, and a run that is stopped has finished variants rather than all of them begun. Executions are
+    shared in memory, so that a run that goes on runs programs of its unfinished variants again.
+
+    Raises:
+        ConfigError: a variant cannot be built, or there is no model for one of its roles.
+    """
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        *,
+        out: Path,
+        models: Models,
+        config: Config,
+        cache: Path,
+        prompts: Path | None = None,
+        unsupported: Literal["fail", "judge", "skip"] = "fail",
+        retry_errors: bool = False,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._pipelines = {variant.name: _checked(variant, models) for variant in variants}
+        self.runs = tuple(
+            VariantRun(variant, out / folder_name(variant), self._pipelines[variant.name].uses_sandbox)
+            for variant in variants
+        )
+        self._models = models
+        self._config = config
+        self._cache = cache
+        self._prompts = prompts
+        self._unsupported = unsupported
+        self._retry_errors = retry_errors
+        self._on_event = on_event
+
+    async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
+        """Annotate the pairs (only the first `limit` of them) with each variant, as far as that is not done.
+
+        Raises:
+            UsageError: no sandbox works here, a folder holds another run, or a language is unsupported.
+            RunStopped: the run cannot go on; what is finished is kept.
+        """
+        async with AsyncExitStack() as stack:
+            cache = stack.enter_context(SqliteReplyCache(self._cache))
+            backend = await self._backend(stack)
+            executions, budget = SharedExecutions(), self._budget()
+            for run in self.runs:
+                annotator = Annotator(
+                    model=self._models,
+                    sandbox=backend if run.executes else None,
+                    variant=run.variant,
+                    prompts=self._prompts,
+                    unsupported=self._unsupported,
+                    run_dir=run.folder,
+                    cache=cache,
+                    retry_errors=self._retry_errors,
+                    config=self._config,
+                    executions=executions,
+                    budget=budget,
+                    on_event=self._on_event,
+                )
+                async with annotator:
+                    async for _annotation in annotator.annotate(pairs, limit=limit):
+                        pass
+
+    def _budget(self) -> Budget:
+        """Return what is left to all variants of the limit: what their folders cost before counts."""
+        limit = self._config.runner.budget_usd
+        if limit is None:
+            return Budget()
+        spent: list[float | None] = []
+        for run in self.runs:
+            if (run.folder / files.MANIFEST).exists():
+                with load_run(run.folder) as view:
+                    spent.append(view.spent_usd)
+        return Budget(limit, before_usd=added(spent))
+
+    async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
+        if not any(run.executes for run in self.runs):
+            return None
+        backend = await choose(self._config.sandbox, lambda line: self._on_event(Note(line)))
+        stack.push_async_callback(backend.close)
+        return backend
+
+
+def _checked(variant: Variant, models: Models) -> Pipeline:
+    pipeline = build(variant)
+    for role in pipeline.roles:
+        models.for_role(role)
+    return pipeline

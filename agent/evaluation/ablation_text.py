@@ -1,0 +1,262 @@
+"""The ablation table for readers: in parts that fit a terminal, as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent.datasets.encoding import dumps, loads
+from agent.datasets.regular import read_regular
+from agent.errors import RunFolderError
+from agent.evaluation.ablation import REFERENCE
+from agent.evaluation.ablation_table import SCHEMA, AblationTable, McNemar, Row
+from agent.invalid import what_is_wrong
+from agent.store.documents import flatten, replacing
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
+from agent.wording import counted
+
+_NOTHING = "–"
+REMARK = "remark"
+"""The heading of the one column that holds sentences."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and what stands below it for a variant."""
+
+    heading: str
+    text: Callable[[Row], str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the table."""
+
+    title: str
+    columns: tuple[Column, ...]
+
+
+def sections(table: AblationTable) -> tuple[Section, ...]:
+    """Return the parts of a table; what no row has is left out."""
+    found = [Section("Labels against gold", _LABELS)]
+    if table.rounds > 1:
+        found.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
+    if table.against is not None and any(row.mcnemar for row in table.rows):
+        title = f"Pairs that one of two has right alone (exact McNemar test against {table.against})"
+        found.append(Section(title, _tested_against(table.against)))
+    found.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
+    if any(row.tests_checked for row in table.rows):
+        found.append(Section("Tests that passed, tried on wrong code", _CHECKED))
+    return tuple(found)
+
+
+def remarks(table: AblationTable) -> list[str]:
+    """Return what has to be said of the table: what its figures are, and what they are not."""
+    told = [table.note] if table.note else []
+    gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
+    missing = f"; the measures leave out {table.unlabelled:,} without gold" if table.unlabelled else ""
+    told.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
+    if table.rounds > 1:
+        told.append(f"Labels are the majority of {table.rounds} rounds.")
+    told.append(
+        "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
+        "of the pairs with a label."
+    )
+    told.append(_of_tests(table))
+    runs, made = counted(table.executions["asked"], "run"), table.executions["made"]
+    told.append(
+        f"{of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
+        "add up model calls and all runs of programs, those on wrong code and repeats among them; waiting and "
+        "installing are not in them."
+    )
+    if any(row.seconds_per_pair is None for row in table.rows):
+        told.append("Where seconds are missing, a cached reply or an older version's folder does not tell how long.")
+    told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
+    return told
+
+
+def of_calls(calls: Mapping[str, int]) -> str:
+    """Return what became of the questions, in a sentence."""
+    return (
+        f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
+        f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
+        f"empty cache, make {counted(calls['separate'], 'call')}."
+    )
+
+
+def _of_tests(table: AblationTable) -> str:
+    if table.against is None:
+        return f"No test is made: {REFERENCE} is not among the variants; --against NAME takes another in its place."
+    if len(table.rows) == 1:
+        return f"No test is made: there is no variant beside {table.against}."
+    return "p (Holm) is adjusted for all rows."
+
+
+def _share(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.3f}"
+
+
+def _accuracy(row: Row) -> str:
+    found = row.accuracy
+    return _NOTHING if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def _cost(row: Row) -> str:
+    return "unknown" if row.cost_per_pair is None else f"${row.cost_per_pair:.5f}"
+
+
+def _of_test(text: Callable[[McNemar], str]) -> Callable[[Row], str]:
+    return lambda row: _NOTHING if row.mcnemar is None else text(row.mcnemar)
+
+
+_VARIANT = Column("variant", lambda row: row.variant)
+_LABELS = (
+    _VARIANT,
+    Column("accuracy [95%]", _accuracy),
+    Column("coverage", lambda row: _share(row.coverage)),
+    Column("selective", lambda row: _share(row.selective_accuracy)),
+    Column("precision", lambda row: _share(row.precision)),
+    Column("recall", lambda row: _share(row.recall)),
+    Column("F1", lambda row: _share(row.f1)),
+    Column("kappa", lambda row: _share(row.kappa)),
+    Column("alpha", lambda row: _share(row.alpha)),
+)
+
+
+def _tested_against(name: str) -> tuple[Column, ...]:
+    return (
+        _VARIANT,
+        Column("only this", _of_test(lambda test: str(test.only_this_right))),
+        Column(f"only {name}", _of_test(lambda test: str(test.only_other_right))),
+        Column("p", _of_test(lambda test: f"{test.p:.4f}")),
+        Column("p (Holm)", _of_test(lambda test: f"{test.p_holm:.4f}")),
+        Column(REMARK, _of_test(lambda test: test.note or "")),
+    )
+
+
+_WORK = (
+    _VARIANT,
+    Column("executed", lambda row: _NOTHING if row.executed_share is None else f"{row.executed_share:.1%}"),
+    Column("cases", lambda row: _number(row.cases_per_program, 2)),
+    Column("repairs", lambda row: _number(row.repairs_per_pair, 2)),
+    Column("calls", lambda row: _number(row.calls_per_pair, 2)),
+    Column("tokens", lambda row: _number(row.tokens_per_pair, 0)),
+    Column("cost", _cost),
+    Column("seconds", lambda row: _number(row.seconds_per_pair, 2)),
+    Column("errors", lambda row: str(row.errors)),
+)
+_BETWEEN_ROUNDS = (
+    _VARIANT,
+    Column("two end alike", lambda row: _share(row.agreement)),
+    Column("Krippendorff's alpha", lambda row: _share(row.rounds_alpha)),
+)
+_CHECKED = (
+    _VARIANT,
+    Column("tried", lambda row: f"{row.tests_checked:,}" if row.tests_checked else _NOTHING),
+    Column("prove nothing", lambda row: f"{row.tests_vacuous:,}" if row.tests_checked else _NOTHING),
+    Column("mean strength", lambda row: _number(row.mean_strength, 2)),
+)
+
+
+JSON, CSV, MARKDOWN = ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
+_FORMULA = tuple("=+-@\t\r")
+
+
+def write_table(folder: Path, table: AblationTable) -> None:
+    """Write the three files, each replaced in one step.
+
+    Raises:
+        StorageError: one cannot be written; the old one is whole.
+    """
+    contents = {JSON: dumps(as_document(table), indent=True) + b"\n"}
+    contents[CSV] = as_csv(table).encode("utf-8", "replace")
+    contents[MARKDOWN] = as_markdown(table).encode("utf-8", "replace")
+    for name, content in contents.items():
+        with replacing(folder / name) as draft:
+            draft.write_bytes(content)
+
+
+def as_document(table: AblationTable) -> dict[str, Any]:
+    """Return the table as JSON keeps it, with what has to be said of it."""
+    return {"schema": SCHEMA, **table.model_dump(mode="json"), "remarks": remarks(table)}
+
+
+def as_csv(table: AblationTable) -> str:
+    """Return a line per variant; nested values have columns such as `accuracy.low`. No text is a formula."""
+    lines = [_flat(row) for row in table.rows]
+    names = dict.fromkeys(name for line in lines for name in line)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*names, "note"], restval="")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({**line, "note": _harmless(table.note or "")})
+    return out.getvalue()
+
+
+def as_markdown(table: AblationTable) -> str:
+    """Return the table in its parts, what has to be said of it first."""
+    told = "\n".join(f"- {_one_line(remark)}" for remark in remarks(table))
+    parts = "\n\n".join("\n".join(_markdown(section, table)) for section in sections(table))
+    return f"# Ablation, {_one_line(table.model)}\n\n{told}\n\n{parts}\n"
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    # an absent group of values would be a column of its own
+    given = {name: value for name, value in row.model_dump(mode="json").items() if name != "mcnemar" or value}
+    leaves = flatten(given)
+    return {name: _harmless(value) if isinstance(value, str) else value for name, value in leaves.items()}
+
+
+def _harmless(text: str) -> str:
+    """Keep spreadsheets from running a text as a formula (OWASP, CSV injection)."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _markdown(section: Section, table: AblationTable) -> Iterator[str]:
+    yield f"## {_one_line(section.title)}\n"
+    yield _line(column.heading for column in section.columns)
+    yield _line("---" for _ in section.columns)
+    for row in table.rows:
+        yield _line(column.text(row) for column in section.columns)
+
+
+def _line(cells: Iterator[str]) -> str:
+    return "| " + " | ".join(map(_one_line, cells)) + " |"
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"([\\|<>`*_\[\]#])", r"\\\1", " ".join(text.split()))
+
+
+def read_ablation(path: Path) -> AblationTable:
+    """Read `ablation.json`.
+
+    Raises:
+        RunFolderError: it is damaged or of another version.
+    """
+    try:
+        record = loads(read_regular(path))
+        if isinstance(record, dict) and record.get("schema") != SCHEMA:
+            raise RunFolderError(f"{path}: has schema {record.get('schema')}, this version reads {SCHEMA}")
+        return AblationTable.model_validate(_without(record, "schema", "remarks"))
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValidationError, ValueError) as error:
+        raise RunFolderError(
+            f"{path}: is damaged ({what_is_wrong(error)}); remove it and run `agent ablate` again"
+        ) from None
+
+
+def _without(record: Any, *names: str) -> Any:
+    return {name: value for name, value in record.items() if name not in names} if isinstance(record, dict) else record

@@ -1,0 +1,220 @@
+"""What a run recorded of one execution, the program it ran, and how two outcomes of it differ."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from agent.errors import NotReplayable, SnippetTooLarge
+from agent.evidence import Evidence, Execution
+from agent.languages.base import Language, MalformedProgram, Program
+from agent.languages.canonical import canonical
+from agent.sandbox.commands import Run, plan
+from agent.store.run_view import RunView
+from agent.types import CaseResult, Cause, Pair, Status, TestReport
+
+Key = tuple[str, int]
+"""A pair's id and its round."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One execution of a run: the `number`th (from 1) of a pair in a round.
+
+    `template` is that of the pair's last program, `commands` are the words of those that had run in its sandbox by
+    then. `flaky`: the run itself saw the program end in different ways. `segment` is that of its evidence.
+    """
+
+    pair: Pair
+    round: int
+    number: int
+    execution: Execution
+    template: str | None = None
+    commands: tuple[tuple[str, ...], ...] = ()
+    flaky: bool = False
+    segment: int | None = None
+
+    def program(self, language: Language) -> Program:
+        """Return the program as it ran.
+
+        Runs of versions that did not keep its layout have it put together anew; it must come out as it was.
+
+        Raises:
+            NotReplayable: it cannot be put together, or comes out otherwise.
+        """
+        source, layout = self.execution.source, self.execution.layout
+        if layout is not None:
+            return Program(
+                template=self.template or source,
+                source=source,
+                first_line=layout.first_line,
+                last_line=layout.last_line,
+                cases=layout.cases,
+                imports=layout.imports,
+                options=layout.options,
+            )
+        program = None if self.template is None else self._inserted(self.template, language)
+        if program is None or program.source != source:
+            raise NotReplayable(f"pair {self.pair.id!r}: where the snippet stands in its program was not recorded")
+        return program
+
+    def _inserted(self, template: str, language: Language) -> Program:
+        try:
+            return language.insert(template, language.inspect(self.pair.code))
+        except (MalformedProgram, SnippetTooLarge) as error:
+            raise NotReplayable(f"pair {self.pair.id!r}: its program cannot be put together: {error}") from error
+
+
+def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> Recorded:
+    """Return an execution of a pair, by default the last one, which the label rests on.
+
+    Raises:
+        NotReplayable: nothing was executed, or not so often.
+        RunFolderError: the run's evidence is damaged.
+    """
+    evidence = view.evidence(pair_id, round)
+    if evidence is None:
+        raise NotReplayable(f"pair {pair_id!r}: the run kept no evidence of it")
+    count = len(evidence.executions)
+    if not count:
+        raise NotReplayable(f"pair {pair_id!r}: nothing was executed for it")
+    if number is None:
+        number = count
+    if not 1 <= number <= count:
+        raise NotReplayable(f"pair {pair_id!r}: there is no execution {number}; it has 1 to {count}")
+    execution = evidence.executions[number - 1]
+    annotation = view.annotation(pair_id, round)
+    test = None if annotation is None else annotation.test
+    return Recorded(
+        pair=evidence.pair,
+        round=round,
+        number=number,
+        execution=execution,
+        template=evidence.template,
+        commands=tuple(_commands(evidence, execution)),
+        flaky=test is not None and test.cause is Cause.FLAKY,
+        segment=evidence.segment,
+    )
+
+
+def tested(view: RunView) -> list[Key]:
+    """Return every pair and round with a test report, in the order of their ids. Not all of them were executed.
+
+    Raises:
+        RunFolderError: the run is damaged.
+    """
+    return sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
+
+
+def was_executed(view: RunView, key: Key) -> bool:
+    """Tell whether a pair and round has an execution; reads its evidence.
+
+    Raises:
+        RunFolderError: the run is damaged.
+    """
+    evidence = view.evidence(*key)
+    return evidence is not None and bool(evidence.executions)
+
+
+def executed(view: RunView) -> list[Key]:
+    """Return every pair and round with an execution, in the order of their ids. Reads all of the evidence.
+
+    Raises:
+        RunFolderError: the run is damaged.
+    """
+    return [key for key in tested(view) if was_executed(view, key)]
+
+
+def sampled(keys: Sequence[Key], size: int, seed: int, counts: Callable[[Key], bool] = lambda _key: True) -> list[Key]:
+    """Return the keys that count of a random sample of so many pairs which have any, in their order; all if no more do.
+
+    Only those are asked about that are drawn.
+    """
+    rounds: dict[str, list[Key]] = {}
+    for key in keys:
+        rounds.setdefault(key[0], []).append(key)
+    order = random.Random(seed).sample(list(rounds), len(rounds))
+    drawn = islice(filter(None, ([key for key in rounds[each] if counts(key)] for each in order)), size)
+    chosen = {key for of_pair in drawn for key in of_pair}
+    return [key for key in keys if key in chosen]
+
+
+def _commands(evidence: Evidence, execution: Execution) -> Iterator[tuple[str, ...]]:
+    # without a count: a command that ran is followed by an execution, so all came before the last one
+    for command in evidence.commands[: execution.commands_before]:
+        step = plan(command.command)
+        if command.outcome == "ran" and isinstance(step, Run):
+            yield step.argv
+
+
+_ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that ended otherwise: of the case `case`, or of the whole program (empty).
+
+    A `message` is compared in its canonical form: without times, addresses and temporary paths, and without the
+    places of packages. Of a program that took all its time both times it is not compared where it stood, and so whom it
+    is blamed on.
+    """
+
+    kind: Literal["status", "cause", "outcome", "message"]
+    case: str
+    then: str
+    now: str
+
+    @property
+    def what(self) -> str:
+        """Name it for a reader."""
+        if not self.case:
+            return self.kind
+        return self.case if self.kind == "outcome" else f"{self.kind} of {self.case}"
+
+
+def differences(then: TestReport, now: TestReport) -> tuple[Difference, ...]:
+    """Return what differs: status and cause first, then case by case."""
+    # where a program stood when its time was up is the clock's doing
+    silent = then.status is Status.TIMEOUT is now.status
+    before = {case.name: case for case in _cases(then, silent)}
+    after = {case.name: case for case in _cases(now, silent)}
+    found = [Difference("status", "", then.status.value, now.status.value)]
+    if not silent:
+        found.append(Difference("cause", "", _cause(then), _cause(now)))
+        found.append(Difference("message", "", _comparable(then.message), _comparable(now.message)))
+    for name in dict.fromkeys((*before, *after)):
+        found += _of_case(name, before.get(name), after.get(name))
+    return tuple(difference for difference in found if difference.then != difference.now)
+
+
+def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:
+    for case in report.cases:
+        if silent and case.message == report.message:
+            yield case.model_copy(update={"message": "", "cause": None})
+        else:
+            yield case.model_copy(update={"message": _comparable(case.message)})
+
+
+def _of_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:
+    if then is None or now is None:
+        return [
+            Difference("outcome", name, *("absent" if each is None else each.outcome.value for each in (then, now)))
+        ]
+    return [
+        Difference("outcome", name, then.outcome.value, now.outcome.value),
+        Difference("cause", name, _cause(then), _cause(now)),
+        Difference("message", name, then.message, now.message),
+    ]
+
+
+def _cause(of: TestReport | CaseResult) -> str:
+    return "none" if of.cause is None else of.cause.value
+
+
+def _comparable(message: str) -> str:
+    # equal packages may be of other files, and then they lie elsewhere
+    return _ENVIRONMENT.sub("/envs/<environment>", canonical(message))

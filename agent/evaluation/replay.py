@@ -1,0 +1,351 @@
+"""Runs recorded executions again, each in a fresh sandbox with the packages it had, and counts what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.config import Config
+from agent.errors import (
+    DependencyUnavailable,
+    ExtraMissing,
+    LockUnavailable,
+    NotReplayable,
+    PairError,
+    UnsupportedLanguage,
+)
+from agent.evaluation.conditions import Conditions, given
+from agent.evaluation.recorded import Difference, Key, Recorded, differences, recorded
+from agent.evaluation.statistics import wilson
+from agent.languages import built_in_languages
+from agent.languages.base import Language, MalformedProgram, Program
+from agent.sandbox.base import Environment, Keeping, SandboxBackend
+from agent.sandbox.eras import Eras
+from agent.sandbox.select import LOCKED, choose
+from agent.sandbox.session import SandboxGates, SandboxSession
+from agent.store.run_view import RunView
+from agent.types import ErrorInfo, TestReport
+from agent.workers import completed
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An execution that was run again, and what differs from what was recorded.
+
+    `cause` is set where something differs: `flaky` when the program ends in different ways now, too, or did so in the
+    run; `changed` when it always ends in this other way by now. `seconds` is what the execution took.
+    """
+
+    id: str
+    round: int
+    execution: int
+    recorded: TestReport
+    report: TestReport
+    differences: tuple[Difference, ...] = ()
+    cause: Literal["flaky", "changed"] | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def same(self) -> bool:
+        """Whether the outcome is the recorded one."""
+        return not self.differences
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """An execution that could not be run again, and why; this says nothing of its outcome."""
+
+    id: str
+    round: int
+    error: ErrorInfo
+
+
+@dataclass(frozen=True)
+class _Ended:
+    report: TestReport
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """How a segment's sandboxes were, beside the backend; `notes` are those that only its programs need."""
+
+    same_interpreter: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An execution, with all that it takes to run it."""
+
+    recorded: Recorded
+    language: Language
+    program: Program
+    backend: SandboxBackend
+    environment: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Replayer:
+    """Runs a run's programs again; safe to call concurrently, in one event loop.
+
+    A program starts in a fresh sandbox, after the commands that had run in it; what an earlier execution left behind is
+    not there, for a program whose outcome hangs on that cannot be relied on.
+
+    Args:
+        view: the run.
+        backend: a started backend, which the caller closes; its packages should come from `select.LOCKED`.
+        conditions: what held in the run, of all that is replayed (`grouped`).
+        config: the times to hold, by default those of the run.
+        languages: languages to add to the built-in ones.
+        concurrency: executions at once.
+        again: how often a program that ended otherwise is run once more, to tell whether it always does.
+    """
+
+    def __init__(
+        self,
+        view: RunView,
+        backend: SandboxBackend,
+        conditions: Conditions,
+        *,
+        config: Config | None = None,
+        languages: Sequence[Language] = (),
+        concurrency: int = 4,
+        again: int = 2,
+    ) -> None:
+        config = config or conditions.config
+        self._view = view
+        self._backend = backend
+        self._pipeline = config.pipeline
+        self._languages: Mapping[str, Language] = {
+            **built_in_languages(),
+            **{language.name: language for language in languages},
+        }
+        self._concurrency = concurrency
+        self._again = again
+        self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
+        self._config = config
+        self._conditions = conditions
+        self._segments: dict[int | None, _Segment] = {None: _Segment(conditions.same_interpreter(backend))}
+        self.notes: tuple[str, ...] = (*conditions.notes, *given(config), *conditions.changes(config, backend))
+
+    def _segment(self, number: int | None) -> _Segment:
+        """Return what is known of a segment, so that nothing is replayed unawares under what did not hold for it."""
+        if number not in self._segments:
+            held = Conditions.of(self._view.manifest, self._conditions.config.sandbox.backend, number)
+            notes = (*held.notes, *held.changes(self._config, self._backend))
+            own = tuple(note for note in notes if note not in self.notes)
+            self._segments[number] = _Segment(held.same_interpreter(self._backend), own)
+        return self._segments[number]
+
+    async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> Replayed:
+        """Run an execution of a pair again, by default the last one, and compare.
+
+        Raises:
+            NotReplayable: there is none, or too little is known of it.
+            LockUnavailable: its packages cannot be had in the recorded versions.
+            UnsupportedLanguage: there is no `Language` for the pair.
+            SandboxError: the sandbox broke.
+        """
+        found = recorded(self._view, pair_id, round, number)
+        language = self._languages.get(found.pair.language)
+        if language is None:
+            raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
+        program = found.program(language)
+        segment = self._segment(found.segment)
+        own = self._backend
+        backend = own.of(found.pair.meta.get("year")) if isinstance(own, Eras) else own
+        environment, notes = await self._environment(found, backend, segment.same_interpreter)
+        try:
+            key = None if environment is None else environment.key
+            return await self._compared(_Prepared(found, language, program, backend, key, [*segment.notes, *notes]))
+        finally:
+            if environment is not None:
+                backend.environments.release(environment.key)
+
+    async def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[Replayed | NotRun, None]:
+        """Yield what became of each, as they are ready. Leaving early ends the sandboxes in use.
+
+        Raises:
+            RunFolderError: the run's evidence is damaged.
+        """
+        async with aclosing(completed(keys, self._try, concurrency=self._concurrency)) as found:
+            async for each in found:
+                yield each
+
+    async def _try(self, key: Key) -> Replayed | NotRun:
+        try:
+            return await self.replay(*key)
+        except (NotReplayable, PairError) as error:
+            return NotRun(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
+
+    async def _environment(
+        self, found: Recorded, backend: SandboxBackend, same_interpreter: bool
+    ) -> tuple[Environment | None, list[str]]:
+        """Return the packages that the program had; the caller releases them."""
+        key, lock = found.execution.environment, found.execution.installed
+        if key is None:
+            return None, []
+        builder = backend.environments
+        kept = await builder.kept(key) if same_interpreter and isinstance(builder, Keeping) else None
+        if kept is not None and kept.installed == lock:
+            return kept, []
+        if kept is not None:
+            builder.release(kept.key)
+        try:
+            built = await builder.build(lock)
+        except DependencyUnavailable as error:
+            raise LockUnavailable(
+                f"pair {found.pair.id!r}: its packages cannot be had any more ({', '.join(lock)}): {error}"
+            ) from error
+        if built.installed != lock:
+            builder.release(built.key)
+            raise LockUnavailable(f"pair {found.pair.id!r}: {_otherwise(lock, built.installed)}")
+        other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
+        return built, other if same_interpreter else []
+
+    async def _compared(self, what: _Prepared) -> Replayed:
+        found, then = what.recorded, what.recorded.execution.report
+        first = await self._run(what)
+        differing = differences(then, first.report)
+        cause: Literal["flaky", "changed"] | None = None
+        if differing:
+            flaky = found.flaky or await self._varies(what, first.report)
+            cause = "flaky" if flaky else "changed"
+        notes = (*what.notes, *first.notes)
+        place = (found.pair.id, found.round, found.number)
+        return Replayed(*place, then, first.report, differing, cause, notes, first.seconds)
+
+    async def _varies(self, what: _Prepared, report: TestReport) -> bool:
+        for _ in range(self._again):
+            if differences(report, (await self._run(what)).report):
+                return True
+        return False
+
+    async def _run(self, what: _Prepared) -> _Ended:
+        session = SandboxSession(what.backend, self._gates, attempts=self._pipeline.sandbox_attempts)
+        notes = []
+        try:
+            for argv in what.recorded.commands:
+                done = await session.command(argv, self._pipeline.command_timeout)
+                if done.exit_code != 0:
+                    notes.append(f"the command {' '.join(argv)} ran then, and fails now: {done.output.strip()[-200:]}")
+            job = what.language.job(what.program, environment=what.environment, timeout=self._pipeline.test_timeout)
+            result = await session.run(job)
+        finally:
+            await session.close()
+        try:
+            report = what.language.report(what.program, result)
+        except MalformedProgram as error:
+            raise NotReplayable(f"pair {what.recorded.pair.id!r}: its recorded program is none: {error}") from error
+        return _Ended(report, result.seconds, tuple(notes))
+
+
+@asynccontextmanager
+async def replaying(
+    view: RunView,
+    conditions: Conditions,
+    *,
+    config: Config | None = None,
+    concurrency: int = 4,
+    progress: Callable[[str], None] = lambda _line: None,
+) -> AsyncIterator[Replayer]:
+    """Give a replayer over a backend as `conditions` or `config` have it; `progress` is given lines for the user.
+
+    Raises:
+        NotReplayable: the run had an image, or files of its machine, that `config` does not give again.
+        SandboxUnavailable: there is no such sandbox here.
+    """
+    config = config or conditions.config
+    conditions.check(config)
+    backend = await choose(config.sandbox, progress, backends=LOCKED)
+    try:
+        yield Replayer(view, backend, conditions, config=config, concurrency=concurrency)
+    finally:
+        await backend.close()
+
+
+def _otherwise(lock: Sequence[str], found: Sequence[str]) -> str:
+    lacking = ", ".join(sorted({*lock} - {*found})) or "nothing"
+    more = ", ".join(sorted({*found} - {*lock})) or "nothing"
+    return f"its packages come out otherwise than recorded (lacking: {lacking}; more: {more})"
+
+
+@dataclass(frozen=True)
+class Reproducibility:
+    """What came of replaying executions: `same` and `different` count those that could be run.
+
+    `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that could
+    be run must have ended as it did. `low` and `high` are its Wilson 95% interval, None without the extra `stats`:
+    over pairs, since the rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
+    """
+
+    pairs_replayed: int
+    pairs_same: int
+    same: int
+    different: int
+    flaky: int
+    only_messages: int
+    not_run: dict[str, int]
+    share: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def replayed(self) -> int:
+        """How many could be run."""
+        return self.same + self.different
+
+
+class Tally:
+    """Counts what became of executions one by one; keeps those that did not end as they did."""
+
+    def __init__(self) -> None:
+        self.different: list[Replayed] = []
+        self.not_run: list[NotRun] = []
+        self.same = 0
+        self._pairs: dict[str, bool] = {}
+
+    def add(self, found: Replayed | NotRun) -> None:
+        """Count one."""
+        if isinstance(found, NotRun):
+            self.not_run.append(found)
+            return
+        self._pairs[found.id] = found.same and self._pairs.get(found.id, True)
+        if found.same:
+            self.same += 1
+        else:
+            self.different.append(found)
+
+    def summary(self) -> Reproducibility:
+        """Return the counts so far."""
+        pairs, alike = len(self._pairs), sum(self._pairs.values())
+        low, high = _interval(alike, pairs)
+        return Reproducibility(
+            pairs_replayed=pairs,
+            pairs_same=alike,
+            same=self.same,
+            different=len(self.different),
+            flaky=sum(each.cause == "flaky" for each in self.different),
+            only_messages=sum({one.kind for one in each.differences} == {"message"} for each in self.different),
+            not_run=dict(Counter(each.error.type for each in self.not_run).most_common()),
+            share=alike / pairs if pairs else None,
+            low=low,
+            high=high,
+        )
+
+
+def _interval(same: int, total: int) -> tuple[float | None, float | None]:
+    if not total:
+        return None, None
+    try:
+        found = wilson(same, total)
+    except ExtraMissing:
+        return None, None
+    return found.low, found.high

@@ -1,0 +1,280 @@
+"""Everything that `agent score` reports, with what its reader has to know in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from agent.errors import UsageError
+from agent.evaluation.agreement import Agreement, agree
+from agent.evaluation.calibration import Calibration, calibrate
+from agent.evaluation.estimates import RunEstimates, Words, estimate_run
+from agent.evaluation.labels import Gold, read_gold
+from agent.evaluation.measures import Breakdown, Scores, break_down, score
+from agent.evaluation.sources import Kind, RunSource, Sources, Voice
+from agent.types import Frozen
+from agent.wording import counted
+
+
+class AnnotatorReport(Frozen):
+    """One annotator: `pairs` they were given, of which `labelled` have a label; against gold where there is any."""
+
+    name: str
+    kind: Kind
+    pairs: int
+    labelled: int
+    scores: Scores | None
+
+
+class RunReport(Frozen):
+    """What only a run can be asked; `errors` counts its pairs that ended in one, by type.
+
+    `reviews` says which reviews count, `reviews_left_out` how many (of a pair by a reviewer) therefore do not.
+    """
+
+    name: str
+    errors: dict[str, int]
+    reviews: Words = "blind"
+    reviews_left_out: int = 0
+    breakdown: Breakdown | None = None
+    calibration: Calibration | None = None
+    estimates: RunEstimates | None = None
+
+
+class GoldReport(Frozen):
+    """The gold file: `labels` are 0 or 1, `without_label` null."""
+
+    path: str
+    labels: int
+    without_label: int
+
+
+class ScoreReport(Frozen):
+    """Scores, agreement and breakdowns; `notes` are warnings in words."""
+
+    schema_version: int = Field(default=1, serialization_alias="schema")
+    gold: GoldReport | None
+    annotators: tuple[AnnotatorReport, ...]
+    agreement: tuple[Agreement, ...]
+    runs: tuple[RunReport, ...]
+    notes: tuple[str, ...]
+
+
+class Settings(Frozen):
+    """How intervals are made."""
+
+    seed: int = 0
+    resamples: int = 2000
+    level: float = 0.95
+
+
+def report(
+    labels: Sequence[Path],
+    gold: Path | None,
+    *,
+    round: int | None = None,
+    reviews: Words = "blind",
+    settings: Settings | None = None,
+) -> ScoreReport:
+    """Score the labels of run folders and files against gold, or compare them with each other.
+
+    `reviews` says which reviews of the runs count.
+
+    Raises:
+        UsageError: something cannot be read, or there is nothing to compare.
+        ExtraMissing: NumPy or SciPy is not installed.
+    """
+    settings = settings or Settings()
+    sources = Sources(reviews)
+    for path in labels:
+        sources.add(path, round)
+    if round is not None and not sources.runs:
+        raise UsageError("--round chooses among the rounds of a run: give a run's folder")
+    read = None if gold is None else read_gold(gold)
+    if read is not None:
+        sources.learn(read.queries)
+    annotators = tuple(_annotator(voice, read, sources, settings) for voice in sources.voices())
+    agreement = tuple(
+        agree(members, sources.queries, of=name, **settings.model_dump()) for name, members in sources.panels()
+    )
+    _check_comparable(annotators, agreement, read, sources)
+    runs = tuple(_run(run, read, sources, settings) for run in sources.runs)
+    return ScoreReport(
+        gold=None if read is None else _gold(read),
+        annotators=annotators,
+        agreement=agreement,
+        runs=runs,
+        notes=tuple(notes_of(annotators, agreement, runs, sources, read)),
+    )
+
+
+def _gold(gold: Gold) -> GoldReport:
+    return GoldReport(path=str(gold.path), labels=len(gold.labels), without_label=gold.without_label)
+
+
+def _annotator(voice: Voice, gold: Gold | None, sources: Sources, settings: Settings) -> AnnotatorReport:
+    labels = voice.annotator.labels
+    return AnnotatorReport(
+        name=voice.annotator.name,
+        kind=voice.kind,
+        pairs=len(labels),
+        labelled=sum(label is not None for label in labels.values()),
+        scores=None if gold is None else score(labels, gold.labels, sources.queries, **settings.model_dump()),
+    )
+
+
+def _run(run: RunSource, gold: Gold | None, sources: Sources, settings: Settings) -> RunReport:
+    decisions, queries = run.labels.decisions, sources.queries
+    against: dict[str, Any] = {}
+    if gold is not None:
+        against["breakdown"] = break_down(decisions, gold.labels, level=settings.level)
+        against["calibration"] = calibrate(decisions, gold.labels, queries, **settings.model_dump())
+    return RunReport(
+        name=run.name,
+        errors=dict(run.labels.errors.most_common()),
+        reviews=run.reviewed.words,
+        reviews_left_out=run.reviewed.left_out,
+        estimates=estimate_run(run.annotator.labels, run.reviewed, seed=settings.seed, level=settings.level),
+        **against,
+    )
+
+
+def _check_comparable(
+    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Gold | None, sources: Sources
+) -> None:
+    if gold is None and not agreement:
+        left_out = sum(run.reviewed.left_out for run in sources.runs)
+        seen = f"; {left_out} reviews are not blind, and left out (--reviews last counts them)" if left_out else ""
+        raise UsageError(
+            "one annotator and nothing to compare with: give --gold GOLD, or labels of others "
+            f"(agent review adds yours){seen}"
+        )
+    if gold is not None and not any(each.scores and each.scores.pairs for each in annotators):
+        raise UsageError(f"{gold.path}: none of its pairs is among those labelled: are these ids of one dataset?")
+
+
+FEW_PAIRS = 100
+# Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
+FEW_QUERIES = 30
+
+
+def notes_of(
+    annotators: Sequence[AnnotatorReport],
+    agreement: Sequence[Agreement],
+    runs: Sequence[RunReport],
+    sources: Sources,
+    gold: Gold | None,
+) -> Iterator[str]:
+    """Yield warnings: what was left out, what flatters, and how little there is to go by."""
+    for run in sources.runs:
+        yield from _errors(run)
+        if run.labels.criterion != "exact":
+            criterion = run.labels.criterion[:20]
+            yield f"{run.name}: labels by the criterion {criterion!r}; gold and labels beside them should be by it, too"
+    for annotator in annotators:
+        if annotator.scores is not None and annotator.kind != "round":
+            yield from _left_out(annotator)
+    if gold is not None and any(path.resolve() == gold.path.resolve() for path in sources.paths):
+        yield f"{gold.path} is both labels and gold: where gold was made from these labels, scores flatter them"
+    yield from _few_pairs(annotators, agreement)
+    yield from _queries(annotators, agreement)
+    if sources.differing:
+        pairs = counted(len(sources.differing), "pair")
+        yield f"the query of {pairs} differs between files: are these ids of one dataset?"
+    for run in sources.runs:
+        yield from _reviews(run)
+    for told in runs:
+        yield from _ahead(told)
+
+
+def _errors(run: RunSource) -> Iterator[str]:
+    errors = run.labels.errors
+    if errors:
+        listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+        pairs = counted(errors.total(), "pair")
+        yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
+
+
+def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
+    scores = annotator.scores
+    assert scores is not None
+    if scores.gold_only:
+        yield f"{annotator.name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
+    if scores.predicted_only:
+        yield f"{annotator.name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
+
+
+def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
+    scored = _scored(annotators)
+    counts = {name: scores.pairs for name, scores in scored.items()} or {
+        f"agreement, {each.of}": each.comparable for each in agreement
+    }
+    few = [name for name, count in counts.items() if count < FEW_PAIRS]
+    if not few:
+        return
+    name = min(few, key=lambda each: counts[each])
+    example = ""
+    if name in scored:
+        accuracy, interval = scored[name].accuracy, scored[name].wilson["accuracy"]
+        example = f": an accuracy of {accuracy:.3f} on so many may be {interval.low:.3f} to {interval.high:.3f}"
+    more = len(few) - 1
+    others = f"; so they are for {counted(more, 'other')}" if more else ""
+    pairs = f"{counted(counts[name], 'pair')} {'is' if counts[name] == 1 else 'are'}"
+    yield f"{name}: {pairs} too few for a claim{example}{others}"
+
+
+def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
+    scored = _scored(annotators)
+    queries = {name: scores.queries for name, scores in scored.items()}
+    queries |= {f"agreement, {each.of}": each.queries for each in agreement}
+    name = min(queries, key=lambda each: queries[each])
+    if queries[name] < FEW_QUERIES:
+        yield (
+            f"{name}: with {counted(queries[name], 'query', 'queries')}, intervals over queries are too narrow: "
+            f"{FEW_QUERIES} or more are needed"
+        )
+    unknown = {name: scores.without_query for name, scores in scored.items()}
+    most = max(unknown, key=lambda each: unknown[each], default=None)
+    if most is not None and unknown[most]:
+        yield f"{most}: the query of {counted(unknown[most], 'pair')} is not known: each counts as a query of its own"
+
+
+def _scored(annotators: Sequence[AnnotatorReport]) -> dict[str, Scores]:
+    """Return the scores of those who have any, by their names, which are no two alike; a run stands for its rounds."""
+    others = (each for each in annotators if each.kind != "round")
+    return {each.name: each.scores for each in others if each.scores is not None and each.scores.pairs}
+
+
+def _reviews(run: RunSource) -> Iterator[str]:
+    reviewed = run.reviewed
+    if reviewed.in_sight:
+        yield f"{run.name}: {_reviews_given(reviewed.in_sight)} with the run's label in view, and count: that flatters"
+    if reviewed.left_out:
+        parts = {"corrections of blind ones": reviewed.corrections, "without a blind one": reviewed.never_blind}
+        told = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
+        yield (
+            f"{run.name}: {_reviews_given(reviewed.left_out)} with the run's label in view, and left out ({told}); "
+            "--reviews last counts each reviewer's last word"
+        )
+    if reviewed.is_stale:
+        yield (
+            f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
+            "nothing is estimated from it; draw another (agent review --new-sample)"
+        )
+
+
+def _ahead(run: RunReport) -> Iterator[str]:
+    if run.estimates is not None and run.estimates.ahead:
+        count = run.estimates.ahead
+        yield (
+            f"{run.name}: {counted(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a queue "
+            "ahead of the sample's order, and left out of the estimates: what a queue holds is not random. Go on with "
+            "the sample (agent review without --queue): what it has passed counts"
+        )
+
+
+def _reviews_given(count: int) -> str:
+    return f"{counted(count, 'review')} {'was' if count == 1 else 'were'} given"

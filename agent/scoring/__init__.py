@@ -1,1 +1,0 @@
-"""Scores of labels: against gold, between annotators, by what decided them."""

@@ -1,1 +1,0 @@
-"""Statistics of labels: intervals, paired tests, agreement, calibration, estimates from samples."""

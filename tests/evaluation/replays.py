@@ -1,0 +1,77 @@
+"""Runs to replay: pairs whose programs are given, executed for real."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agent import Annotation, Annotator, Pair, ScriptedLLM
+from agent.config import Config, PipelineConfig
+from agent.evaluation.conditions import Conditions
+from agent.evaluation.replay import Replayer
+from agent.evidence import Evidence
+from agent.llm.base import Call
+from agent.sandbox.base import SandboxBackend
+from agent.store import RunFolder, load_run
+from tests.scripts import commands, program
+
+ADD = "def add(a, b):\n    return a + b\n"
+PASSES = "# <candidate>\n\n\ndef test_small():\n    assert add(1, 2) == 3\n"
+FAILS = "# <candidate>\n\n\ndef test_small():\n    assert add(1, 2) == 4\n"
+ENDLESS = "# <candidate>\n\n\ndef test_ends():\n    while add(1, 2):\n        pass\n"
+CHANCES = 40
+CHANCE = "import random\n# <candidate>\n" + "".join(
+    f"\n\ndef test_{number}():\n    assert random.random() < 0.5\n" for number in range(CHANCES)
+)
+
+
+def packaged(module: str) -> str:
+    """Return a program that passes with version 1.0 of a module alone."""
+    return f"import {module}\n# <candidate>\n\n\ndef test_version():\n    assert {module}.VERSION == '1.0'\n"
+
+
+def reads(path: str) -> str:
+    """Return a program that passes while a file says so."""
+    return f"# <candidate>\n\n\ndef test_file():\n    assert open({path!r}).read() == 'as it was'\n"
+
+
+async def make_run(
+    folder: Path,
+    backend: SandboxBackend,
+    programs: Mapping[str, str],
+    *,
+    repair: Sequence[str] = (),
+    timeout: float = 15.0,
+) -> dict[str, Annotation]:
+    """Execute each pair's program in a run; `repair` are the commands for those that are broken."""
+
+    def replies(call: Call) -> str:
+        return commands(*repair) if call.role == "repair" else program(programs[call.pair_id])
+
+    pairs = [Pair(id=name, query="add two numbers", code=ADD) for name in programs]
+    config = Config(variant="rule_arbiter", pipeline=PipelineConfig(test_timeout=timeout))
+    async with Annotator(
+        model=ScriptedLLM(replies), sandbox=backend, without=("screen",), run_dir=folder, config=config
+    ) as annotator:
+        return {annotation.id: annotation async for annotation in annotator.annotate(pairs)}
+
+
+@asynccontextmanager
+async def replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
+    """Give a replayer of a run over a backend of the test's."""
+    with load_run(folder) as view:
+        yield Replayer(view, backend, Conditions.of(view.manifest, "auto"), **options)
+
+
+def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
+    """Change the evidence of a pair, as if another version, or somebody else, had written it."""
+    with load_run(folder) as view:
+        evidence, annotation = view.evidence(pair_id), view.annotation(pair_id)
+        identity = dict(view.manifest["identity"])
+        pairs = list(view.pairs())
+    assert evidence is not None
+    assert annotation is not None
+    identity.pop("input_sha256")
+    with RunFolder.create_or_resume(folder, identity=identity, pairs=pairs, environment={}) as run:
+        run.commit(annotation, Evidence.model_validate({**dict(evidence), **changes}))

@@ -1,0 +1,197 @@
+"""A manifest says where and as what programs ran; what is otherwise now is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent.config import Config, SandboxConfig
+from agent.errors import NotReplayable
+from agent.evaluation.conditions import Conditions, given
+from agent.evaluation.replay import replaying
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.select import limits
+from agent.store.run_view import load_run
+from tests.evaluation.replays import ADD
+
+DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
+LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
+
+
+def manifest(
+    described: Mapping[str, Any] | None = None, *, given: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Return the manifest of a run in one go."""
+    environment = {"versions": {"test-driven-annotator": "0.0.1"}, "sandbox": described or DESCRIBED, "limits": LIMITS}
+    identity = {"pipeline": {"test_timeout": 7.0, "command_timeout": 3.0, "max_try_time": 3}, "sandbox": given or {}}
+    return {"identity": identity, "segments": [{"environment": environment}], "changes": [], **more}
+
+
+class Here(ScriptedSandbox):
+    """A backend that describes itself as it is told to."""
+
+    def __init__(self, described: Mapping[str, str]) -> None:
+        super().__init__()
+        self._described = described
+
+    def describe(self) -> Mapping[str, str]:
+        return self._described
+
+
+def test_settings_are_those_of_the_run() -> None:
+    given = {"exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
+    found = Conditions.of(manifest(given=given))
+    sandbox = found.config.sandbox
+    assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
+    assert (sandbox.backend, sandbox.python, sandbox.era) == ("bwrap", "3.11", "pair")
+    assert sandbox.exclude_newer == "2024-12-31"
+    assert sandbox.requirements is None  # the locks hold what the file led to
+    assert (found.config.pipeline.test_timeout, found.config.pipeline.command_timeout) == (7.0, 3.0)
+    assert found.notes == ()
+
+
+def told(config: Config, **sandbox: Any) -> Config:
+    """Return a configuration with settings of the user's."""
+    return Config.model_validate({**config.model_dump(), "sandbox": {**config.sandbox.model_dump(), **sandbox}})
+
+
+def test_an_image_is_never_taken_from_a_folder() -> None:
+    docker = {**DESCRIBED, "backend": "docker", "image": "evil:1"}
+    found = Conditions.of(manifest(docker, given={"image": "evil:1"}))
+    assert found.config.sandbox.image is None
+    for backend in ("docker", "auto"):
+        with pytest.raises(NotReplayable, match=r"ran in the image 'evil:1', .*\(--image NAME\)"):
+            found.check(told(found.config, backend=backend))
+    found.check(told(found.config, backend="bwrap"))
+    again = told(found.config, image="evil:1")
+    found.check(again)
+    assert given(again) == ["programs run in the image evil:1, as you say"]
+    ours = Conditions.of(manifest({**docker, "image": "ours:1"}))
+    ours.check(ours.config)
+    assert given(ours.config) == []
+
+
+def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None:
+    found = Conditions.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}))
+    assert found.config.sandbox.mount_ro == ()
+    with pytest.raises(NotReplayable, match=r"were shown '/root/.ssh:/data', .*\(--mount-ro HOST:BOX\)"):
+        found.check(found.config)
+    other = told(found.config, mount_ro=("/srv/words:/data",))
+    found.check(other)
+    assert given(other) == ["programs are shown /srv/words:/data, as you say"]
+    assert found.changes(other, Here(DESCRIBED))[-1] == (
+        "mount_ro: ('/root/.ssh:/data',) then, ('/srv/words:/data',) now"
+    )
+
+
+@pytest.mark.bwrap
+async def test_replaying_needs_what_a_run_had_of_its_machine(tmp_path: Path) -> None:
+    async with Annotator(
+        model="heuristic", sandbox="bwrap", run_dir=tmp_path / "run", variant="rule_arbiter"
+    ) as annotator:
+        async for _ in annotator.annotate([Pair(id="1", query="add two numbers", code=ADD)]):
+            pass
+    with load_run(tmp_path / "run") as view:
+        view.manifest["identity"]["sandbox"] = {"mount_ro": ["/srv:/data"]}
+        with pytest.raises(NotReplayable, match="--mount-ro"):
+            async with replaying(view, Conditions.of(view.manifest)):
+                pass
+
+
+def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:
+    docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
+    found = Conditions.of(manifest(docker, given={"image": "ours:1"}), "bwrap").config.sandbox
+    assert (found.backend, found.image, found.python) == ("bwrap", None, None)
+    assert Conditions.of(manifest(given={"python": "3.9"}), "docker").config.sandbox.python == "3.9"
+
+
+def test_a_run_that_did_not_keep_its_limits_has_todays() -> None:
+    old = manifest()
+    del old["segments"][0]["environment"]["limits"]
+    found = Conditions.of(old)
+    assert found.config.sandbox.memory_mb == SandboxConfig().memory_mb
+    assert found.notes == ("the run did not record its limits: today's defaults hold",)
+
+
+def test_a_run_in_several_goes_is_taken_for_its_last_with_a_sandbox() -> None:
+    changed = {"what": "sandbox.backend", "before": "docker", "now": "bwrap"}
+    several = manifest(changes=[changed, {"what": "served model", "before": "a", "now": "b"}])
+    docker = {"environment": {"sandbox": {**DESCRIBED, "backend": "docker"}, "limits": LIMITS}}
+    several["segments"] = [docker, *several["segments"], {"environment": {"sandbox": None}}]
+    found = Conditions.of(several)
+    assert found.config.sandbox.backend == "bwrap"
+    assert found.notes == (
+        "sandbox.backend changed while the run was made, from 'docker' to 'bwrap'; it is taken for 'bwrap'",
+    )
+
+
+def test_what_held_in_a_segment_is_taken_where_it_is_known() -> None:
+    changed = {"what": "limits.memory_mb", "before": 512, "now": 256}
+    several = manifest(changes=[changed])
+    later = {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, "memory_mb": 256}}}
+    several["segments"] += [later, {"environment": {"sandbox": None}}]
+    for segment, memory in ((1, 512), (2, 256)):
+        found = Conditions.of(several, segment=segment)
+        assert (found.config.sandbox.memory_mb, found.notes) == (memory, ())
+    for segment in (0, 3, 4):
+        with pytest.raises(NotReplayable, match=f"segment {segment} of the run's manifest had no sandbox"):
+            Conditions.of(several, segment=segment)
+
+
+def test_what_is_otherwise_now_is_told() -> None:
+    found = Conditions.of(manifest())
+    here = {**DESCRIBED, "python": "3.12.1"}
+    config = Config.model_validate({**found.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
+    assert found.changes(config, Here(here)) == [
+        f"package: '0.0.1' then, {version('test-driven-annotator')!r} now",
+        "python: '3.11.2' then, '3.12.1' now",
+        "test_timeout: 7.0 then, 9.0 now",
+        "command_timeout: 3.0 then, 30.0 now",
+    ]
+    docker = Here({"backend": "docker", "engine": "Docker 27", "python": "3.11.2"})
+    assert found.changes(found.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
+    same = replace(found, package=version("test-driven-annotator"))
+    assert same.changes(found.config, Here(DESCRIBED)) == []
+
+
+@pytest.mark.parametrize("name", ["backend", "python", "platform", "image_id"])
+def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
+    found = Conditions.of(manifest())
+    assert found.same_interpreter(Here(DESCRIBED))
+    assert not found.same_interpreter(Here({**DESCRIBED, name: "another"}))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"segments": []}, "executed nothing"),
+        ({"segments": [{"environment": {"sandbox": None}}]}, "executed nothing"),
+        ({"segments": ["x", {"environment": {"sandbox": {"backend": "chroot"}}}]}, "none of ours"),
+        ({"segments": [{"environment": {"sandbox": "bwrap"}}]}, "executed nothing"),
+        ({"identity": {"pipeline": {"test_timeout": -1}}}, "cannot be used"),
+        ({"identity": {"sandbox": {"mount_ro": 7}}}, "cannot be used"),
+        ({"identity": {"pipeline": {"test_timeout": "forever"}}}, "cannot be used"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_refused_in_words(broken: dict[str, Any], message: str) -> None:
+    with pytest.raises(NotReplayable, match=message):
+        Conditions.of({**manifest(), **broken})
+
+
+@pytest.mark.bwrap
+async def test_a_run_records_the_limits_of_its_sandboxes() -> None:
+    config = Config.model_validate({"sandbox": {"backend": "bwrap", "pool": 0, **LIMITS}})
+    async with Annotator(model=ScriptedLLM([]), config=config) as annotator:
+        recorded = annotator.environment()
+    assert recorded["limits"] == LIMITS
+    async with Annotator(model=ScriptedLLM([]), sandbox=ScriptedSandbox()) as annotator:
+        assert annotator.environment()["limits"] == {}  # a script has none
+    given = BwrapBackend(limits(config.sandbox), pool=0)
+    async with Annotator(model=ScriptedLLM([]), sandbox=given) as annotator:
+        assert annotator.environment()["limits"] == LIMITS

@@ -1,0 +1,314 @@
+"""A recorded program runs again as it ran, and what differs is told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agent import Annotator, Pair, ScriptedSandbox
+from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
+from agent.evaluation.conditions import Conditions
+from agent.evaluation.recorded import executed
+from agent.evaluation.replay import NotRun, Replayed, Replayer
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.mounts import read_mounts
+from agent.store import load_run
+from agent.types import CaseOutcome, Cause, Status
+from tests.evaluation.replays import ADD, CHANCE, ENDLESS, FAILS, PASSES, make_run, packaged, reads, replayer, rewrite
+from tests.sandbox.wheelhouse import make_wheel
+from tests.scripts import passed
+
+OWN = [
+    Pair(id="reverse", query="reverse a list", code="def rev(xs):\n    return xs[::-1]\n"),
+    Pair(id="upper", query="upper case a string", code="def upper(s):\n    return s.lower()\n"),
+    Pair(id="broken", query="divide two numbers", code="def divide(a, b):\n    return a / undefined\n"),
+    Pair(id="none", query="sort a list", code="def f(:\n"),
+]
+
+
+async def own_pairs(run: Path, backend: SandboxBackend) -> list[Replayed | NotRun]:
+    """Annotate a few pairs by the embedded model, and replay what was executed."""
+    async with Annotator(model="heuristic", sandbox=backend, without=["screen"], run_dir=run) as annotator:
+        assert len([each async for each in annotator.annotate(OWN)]) == len(OWN)
+        async with replayer(run, backend) as again:
+            with load_run(run) as view:
+                keys = executed(view)
+            return [each async for each in again.replay_all(keys)]
+
+
+@pytest.mark.bwrap
+async def test_what_a_run_executed_ends_as_it_did(tmp_path: Path, bwrap: BwrapBackend) -> None:
+    found = await own_pairs(tmp_path / "run", bwrap)
+    assert {each.id for each in found} == {"reverse", "upper", "broken"}
+    assert [each for each in found if isinstance(each, NotRun) or not each.same] == []
+
+
+@pytest.mark.docker
+async def test_what_a_run_executed_in_docker_ends_as_it_did(tmp_path: Path) -> None:
+    from agent.sandbox.docker.backend import DockerBackend
+
+    backend = DockerBackend(pool=1)
+    await backend.start(lambda _line: None)
+    try:
+        found = await own_pairs(tmp_path / "run", backend)
+    finally:
+        await backend.close()
+    assert {each.id for each in found} == {"reverse", "upper", "broken"}
+    assert [each for each in found if isinstance(each, NotRun) or not each.same] == []
+
+
+@pytest.mark.bwrap
+async def test_failures_and_time_outs_are_outcomes_like_others(tmp_path: Path, bwrap: BwrapBackend) -> None:
+    run = tmp_path / "run"
+    await make_run(run, bwrap, {"fails": FAILS, "endless": ENDLESS}, timeout=2)
+    async with replayer(run, bwrap) as again:
+        fails, endless = await again.replay("fails"), await again.replay("endless")
+    assert (fails.same, fails.report.status, fails.report.cause) == (True, Status.FAILED, Cause.SNIPPET)
+    assert (endless.same, endless.report.status) == (True, Status.TIMEOUT)
+
+
+@pytest.mark.bwrap
+async def test_a_program_that_ends_by_chance_is_reported_as_different_and_flaky(
+    tmp_path: Path, bwrap: BwrapBackend
+) -> None:
+    await make_run(tmp_path / "run", bwrap, {"chance": CHANCE})
+    async with replayer(tmp_path / "run", bwrap) as again:
+        found = await again.replay("chance")
+    assert not found.same
+    assert found.cause == "flaky"
+    assert {each.kind for each in found.differences} >= {"outcome", "message"}
+
+
+@pytest.mark.bwrap
+async def test_a_program_that_always_ends_otherwise_by_now_has_changed(
+    tmp_path: Path, store: Path, open_folder: Path
+) -> None:
+    (file := open_folder / "file.txt").write_text("as it was")
+    backend = BwrapBackend(store=store, pool=0, mounts=read_mounts([f"{file}:/data/file.txt"]))
+    await backend.start(lambda _line: None)
+    try:
+        await make_run(tmp_path / "run", backend, {"reads": reads("/data/file.txt")})
+        file.write_text("something else")
+        async with replayer(tmp_path / "run", backend) as again:
+            found = await again.replay("reads")
+    finally:
+        await backend.close()
+    assert (found.same, found.cause) == (False, "changed")
+    assert [(each.what, each.then, each.now) for each in found.differences][:3] == [
+        ("status", "passed", "failed"),
+        ("cause", "none", "snippet"),
+        ("test_file", "passed", "failed"),
+    ]
+
+
+@pytest.mark.bwrap
+async def test_a_program_has_the_versions_it_had_and_not_newer_ones(
+    tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
+) -> None:
+    make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
+    run = tmp_path / "run"
+    labels = await make_run(run, bwrap, {"packaged": packaged("yaml")})
+    assert labels["packaged"].installed == ("pyyaml==1.0",)
+    make_wheel(index, "pyyaml", "2.0", files={"yaml.py": "VERSION = '2.0'\n"})
+    forget_packages(tmp_path, store)
+    async with replayer(run, bwrap) as again:
+        found = await again.replay("packaged")
+    assert (found.same, found.report.status) == (True, Status.PASSED)
+    assert found.notes == ()
+
+
+@pytest.mark.bwrap
+async def test_packages_that_are_still_in_the_store_are_not_asked_for_again(
+    tmp_path: Path, bwrap: BwrapBackend, index: Path
+) -> None:
+    wheel = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
+    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    wheel.unlink()
+    shutil.rmtree(tmp_path / "cache")
+    async with replayer(tmp_path / "run", bwrap) as again:
+        assert (await again.replay("packaged")).same
+
+
+@pytest.mark.bwrap
+async def test_packages_of_equal_versions_and_other_files_are_told(
+    tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
+) -> None:
+    make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
+    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'  # built again\n"})
+    forget_packages(tmp_path, store)
+    async with replayer(tmp_path / "run", bwrap) as again:
+        found = await again.replay("packaged")
+    assert (found.same, found.notes) == (True, ("the packages are of the recorded versions, and other files",))
+
+
+@pytest.mark.bwrap
+async def test_a_lock_that_cannot_be_had_is_no_outcome(
+    tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
+) -> None:
+    wheel = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
+    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml"), "passes": PASSES})
+    wheel.unlink()
+    forget_packages(tmp_path, store)
+    async with replayer(tmp_path / "run", bwrap) as again:
+        with pytest.raises(
+            LockUnavailable, match=r"'packaged': its packages cannot be had any more \(pyyaml==1\.0\): pyyaml"
+        ):
+            await again.replay("packaged")
+        found = {each.id: each async for each in again.replay_all([("packaged", 0), ("passes", 0)])}
+    assert isinstance(found["packaged"], NotRun)
+    assert found["packaged"].error.type == "LockUnavailable"
+    assert isinstance(found["passes"], Replayed)
+
+
+@pytest.mark.bwrap
+async def test_a_lock_that_leads_to_more_than_it_says_is_no_outcome_either(
+    tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
+) -> None:
+    make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
+    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml")})
+    make_wheel(index, "pyyaml", "1.0", requires=["more"], files={"yaml.py": "VERSION = '1.0'\n"})
+    make_wheel(index, "more")
+    forget_packages(tmp_path, store)
+    async with replayer(tmp_path / "run", bwrap) as again:
+        with pytest.raises(LockUnavailable, match=r"lacking: nothing; more: more==1\.0"):
+            await again.replay("packaged")
+
+
+def forget_packages(tmp_path: Path, store: Path) -> None:
+    """Remove what was downloaded and what was installed."""
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    for environment in store.glob("**/envs/*"):
+        shutil.rmtree(environment)
+
+
+MADE = "import sys\nsys.path.insert(0, '.')\nimport made_by_command\n# <candidate>\n\n\ndef test_it():\n    pass\n"
+MAKES = """python3 -c "open('made_by_command.py', 'w').write('')\""""
+
+
+@pytest.mark.bwrap
+async def test_the_commands_that_repaired_a_program_run_before_it(tmp_path: Path, bwrap: BwrapBackend) -> None:
+    run = tmp_path / "run"
+    labels = await make_run(run, bwrap, {"made": MADE}, repair=["apt install x", MAKES])
+    assert (labels["made"].label, labels["made"].repairs) == (1, 1)
+    async with replayer(run, bwrap) as again:
+        last, first = await again.replay("made"), await again.replay("made", number=1)
+    assert (last.execution, last.same, last.report.status) == (2, True, Status.PASSED)
+    assert (first.execution, first.same, first.report.cause) == (1, True, Cause.DEPENDENCY)
+
+
+@pytest.mark.bwrap
+async def test_a_command_that_fails_by_now_is_told(tmp_path: Path, bwrap: BwrapBackend) -> None:
+    run = tmp_path / "run"
+    await make_run(run, bwrap, {"made": MADE}, repair=[MAKES])
+    with load_run(run) as view:
+        evidence = view.evidence("made")
+    assert evidence is not None
+    fails = evidence.commands[0].model_copy(update={"command": "python3 -c 'raise SystemExit(\"no more\")'"})
+    rewrite(run, "made", commands=(fails,))
+    async with replayer(run, bwrap) as again:
+        found = await again.replay("made")
+    assert not found.same
+    assert found.notes == ('the command python3 -c raise SystemExit("no more") ran then, and fails now: no more',)
+
+
+@pytest.mark.bwrap
+async def test_runs_of_versions_that_kept_less_are_put_together_anew(tmp_path: Path, bwrap: BwrapBackend) -> None:
+    run = tmp_path / "run"
+    await make_run(run, bwrap, {"fails": FAILS, "other": PASSES})
+    older = {"layout": None, "commands_before": None, "exchanges_before": None}
+    for name, changed in (("fails", ""), ("other", "  # not as it was")):
+        with load_run(run) as view:
+            evidence = view.evidence(name)
+        assert evidence is not None
+        assert evidence.template is not None
+        executions = tuple(each.model_copy(update=older) for each in evidence.executions)
+        rewrite(run, name, executions=executions, template=evidence.template + changed)
+    async with replayer(run, bwrap) as again:
+        assert (await again.replay("fails")).same
+        with pytest.raises(NotReplayable, match="where the snippet stands in its program was not recorded"):
+            await again.replay("other")
+
+
+async def scripted_run(run: Path) -> None:
+    await make_run(run, ScriptedSandbox(passed), {"passes": PASSES, "other": PASSES})
+
+
+async def test_what_was_never_executed_cannot_be_replayed(tmp_path: Path) -> None:
+    await scripted_run(tmp_path / "run")
+    rewrite(tmp_path / "run", "other", executions=())
+    async with replayer(tmp_path / "run", ScriptedSandbox(passed)) as again:
+        with pytest.raises(NotReplayable, match="nothing was executed"):
+            await again.replay("other")
+        with pytest.raises(NotReplayable, match="there is no execution 2; it has 1 to 1"):
+            await again.replay("passes", number=2)
+        with pytest.raises(NotReplayable, match="no evidence"):
+            await again.replay("passes", 7)
+    with load_run(tmp_path / "run") as view:
+        assert executed(view) == [("passes", 0)]
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize("source", ["x\ud800", "def " * 200_000], ids=["surrogate", "long"])
+async def test_a_recorded_program_that_nobody_can_read_keeps_no_other_from_its_turn(
+    tmp_path: Path, bwrap: BwrapBackend, source: str
+) -> None:
+    run = tmp_path / "run"
+    await make_run(run, bwrap, {"other": PASSES, "strange": PASSES})
+    with load_run(run) as view:
+        evidence = view.evidence("strange")
+    assert evidence is not None
+    rewrite(run, "strange", executions=(evidence.executions[0].model_copy(update={"source": source}),))
+    async with replayer(run, bwrap) as again:
+        found = {each.id: each async for each in again.replay_all([("other", 0), ("strange", 0)])}
+    assert isinstance(found["other"], Replayed)
+    strange = found["strange"]
+    assert isinstance(strange, NotRun)
+    assert strange.error.type == "NotReplayable"
+    assert strange.error.message.startswith("pair 'strange': its recorded program is none: ")
+
+
+async def test_a_broken_sandbox_is_no_outcome(tmp_path: Path) -> None:
+    await scripted_run(tmp_path / "run")
+    async with replayer(tmp_path / "run", ScriptedSandbox(lambda _job: SandboxError("it broke"))) as again:
+        found = [each async for each in again.replay_all([("passes", 0)])]
+    assert [each.error.type for each in found if isinstance(each, NotRun)] == ["SandboxError"]
+
+
+async def test_a_language_without_support_is_no_outcome(tmp_path: Path) -> None:
+    await scripted_run(tmp_path / "run")
+    other = Pair(id="passes", query="q", code=ADD, language="cobol")
+    rewrite(tmp_path / "run", "passes", pair=other)
+    async with replayer(tmp_path / "run", ScriptedSandbox(passed)) as again:
+        with pytest.raises(UnsupportedLanguage, match="cobol"):
+            await again.replay("passes")
+
+
+async def test_what_differs_is_run_again_to_tell_whether_it_always_does(tmp_path: Path) -> None:
+    run, sandbox = tmp_path / "run", ScriptedSandbox(passed)
+    await scripted_run(run)
+    with load_run(run) as view:
+        evidence = view.evidence("passes")
+    assert evidence is not None
+    [execution] = evidence.executions
+    cases = tuple(case.model_copy(update={"outcome": CaseOutcome.FAILED}) for case in execution.report.cases)
+    report = execution.report.model_copy(update={"cases": cases})
+    rewrite(run, "passes", executions=(execution.model_copy(update={"report": report}),))
+    async with replayer(run, sandbox) as again:
+        assert (await again.replay("passes")).cause == "changed"
+    assert len(sandbox.jobs) == 3
+    async with replayer(run, sandbox, again=0) as again:
+        assert (await again.replay("passes")).cause == "changed"
+    assert len(sandbox.jobs) == 4
+
+
+async def test_a_replayer_needs_no_manifest_of_a_sandbox_of_ours(tmp_path: Path) -> None:
+    await scripted_run(tmp_path / "run")
+    with load_run(tmp_path / "run") as view:
+        with pytest.raises(NotReplayable, match="'scripted', which is none of ours"):
+            Conditions.of(view.manifest)
+        again = Replayer(view, ScriptedSandbox(passed), Conditions.of(view.manifest, "auto"))
+        assert (await again.replay("passes")).same

@@ -1,0 +1,154 @@
+"""Scores are those of statsmodels and krippendorff; what is undefined is None, what is left out is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import bootstrap
+from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.proportion import proportion_confint
+
+from agent.evaluation.agreement import cohen_kappa, krippendorff_alpha
+from agent.evaluation.measures import FORMULAS, Confusion, Scores, measures, score
+
+# of the libraries compared with, where a statistic is undefined
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:The BCa confidence interval cannot be calculated"),
+]
+Judged = list[tuple[int | None, int]]
+JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=1, max_size=60)
+
+
+def scored(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
+    predicted = {str(number): label for number, (label, _) in enumerate(judged)}
+    gold = {str(number): label for number, (_, label) in enumerate(judged)}
+    return score(predicted, gold, queries or {}, **{"resamples": 50, **options})
+
+
+@settings(deadline=None)
+@given(JUDGED)
+def test_scores_are_their_definitions(judged: Judged) -> None:
+    found = scored(judged)
+    labelled = [pair for pair in judged if pair[0] is not None]
+    right = sum(a == b for a, b in judged)
+    assert (found.pairs, found.labelled) == (len(judged), len(labelled))
+    assert found.coverage == pytest.approx(len(labelled) / len(judged), abs=1e-9)
+    assert found.accuracy == pytest.approx(right / len(judged), abs=1e-9)
+    tp = judged.count((1, 1))
+    for name, part, whole in (
+        ("selective_accuracy", right, len(labelled)),
+        ("precision", tp, sum(a == 1 for a, _ in judged)),
+        ("recall", tp, sum(b == 1 for _, b in judged)),
+        ("f1", 2 * tp, sum((a == 1) + (b == 1) for a, b in judged)),
+    ):
+        value = getattr(found, name)
+        assert value == (pytest.approx(part / whole, abs=1e-9) if whole else None), name
+        if whole and name != "f1":
+            interval = found.wilson[name]
+            expected = proportion_confint(part, whole, method="wilson")
+            assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(deadline=None)
+@given(JUDGED)
+def test_kappa_and_alpha_are_those_of_their_libraries(judged: Judged) -> None:
+    found = scored(judged)
+    rows: list[list[Any]] = [[a for a, _ in judged], [b for _, b in judged]]
+    assert found.kappa == pytest.approx(cohen_kappa(*rows), abs=1e-9)
+    assert found.alpha == pytest.approx(krippendorff_alpha(rows), abs=1e-9)
+    if found.kappa is not None:
+        table = [[judged.count((a, b)) for b in (0, 1)] for a in (0, 1)]
+        assert found.kappa == pytest.approx(cohens_kappa(np.array(table)).kappa, abs=1e-9)
+    if found.alpha is not None:
+        expected = krippendorff.alpha(np.array(rows, dtype=float), level_of_measurement="nominal")
+        assert found.alpha == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=8, max_size=40))
+def test_every_bootstrap_interval_is_scipys_over_queries(judged: Judged) -> None:
+    queries = {str(number): f"q{number % 6}" for number in range(len(judged))}
+    found = scored(judged, queries, seed=3)
+    assert found.queries == 6
+    for name, formula in FORMULAS.items():
+
+        def statistic(drawn: Any, formula: Any = formula) -> float:
+            of_drawn = [pair for query in drawn for pair in judged[int(query) :: 6]]
+            counts = (of_drawn.count((a, b)) for a, b in ((1, 1), (1, 0), (0, 1), (0, 0), (None, 1), (None, 0)))
+            return float(formula(Confusion(*counts)))
+
+        with np.errstate(all="ignore"):
+            values = bootstrap(
+                (np.arange(6),),
+                statistic,
+                n_resamples=50,
+                vectorized=False,
+                method="percentile",
+                rng=np.random.default_rng(3),
+            ).bootstrap_distribution
+        defined = values[~np.isnan(values)]
+        interval = found.bootstrap[name]
+        if interval is None:
+            assert len(defined) < 0.95 * 50 or len(set(defined)) == 1
+        else:
+            expected = np.quantile(defined, [0.025, 0.975])
+            assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_undecided_pair_is_wrong_missed_and_not_selected() -> None:
+    found = scored([(1, 1), (None, 1), (0, 0), (None, 0)])
+    assert (found.coverage, found.accuracy, found.selective_accuracy) == (0.5, 0.5, 1.0)
+    assert (found.precision, found.recall, found.kappa) == (1.0, 0.5, 1.0)
+    assert found.confusion == Confusion(tp=1, tn=1, null_positive=1, null_negative=1)
+
+
+def test_precision_without_a_positive_prediction_is_undefined_not_zero() -> None:
+    found = scored([(0, 1), (0, 0), (None, 0)])
+    assert (found.precision, found.recall, found.f1) == (None, 0.0, 0.0)
+    assert "precision" not in found.wilson
+    assert found.bootstrap["precision"] is None
+
+
+def test_nothing_scored_gives_nothing_but_counts() -> None:
+    found = score({"a": 1}, {"b": 0}, {})
+    assert (found.pairs, found.queries, found.gold_only, found.predicted_only) == (0, 0, 1, 1)
+    assert set(found.bootstrap.values()) == {None}
+    assert not found.wilson
+    assert set(measures(found.confusion).values()) == {None}
+    assert (found.accuracy, found.coverage, found.kappa) == (None, None, None)
+
+
+def test_pairs_of_one_side_only_are_counted_not_scored() -> None:
+    found = score({"a": 1, "b": None, "x": 0}, {"a": 1, "b": 0, "y": 1, "z": 1}, {"a": "q", "b": "q"})
+    assert (found.pairs, found.gold_only, found.predicted_only) == (2, 2, 1)
+
+
+def test_a_pair_whose_query_is_unknown_is_a_cluster_of_its_own() -> None:
+    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, resamples=10)
+    assert (found.queries, found.without_query) == (3, 2)
+
+
+def test_scores_depend_on_the_seed_alone() -> None:
+    judged: Judged = [(number % 3 % 2, number % 2) for number in range(90)]
+    queries = {str(number): str(number // 4) for number in range(90)}
+    first, again, other = (scored(judged, queries, seed=seed) for seed in (5, 5, 6))
+    assert first == again
+    assert first.bootstrap != other.bootstrap
+    predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(judged)))} for side in (0, 1))
+    assert score(predicted, gold, queries, seed=5, resamples=50) == first  # type: ignore[arg-type]
+
+
+def test_labels_other_than_0_and_1_are_refused() -> None:
+    with pytest.raises(ValueError, match="labels are 0 or 1"):
+        score({"a": 2}, {"a": 1}, {})
+
+
+def test_scores_survive_json() -> None:
+    found = scored([(1, 1), (0, 1), (None, 0)])
+    assert Scores.model_validate_json(found.model_dump_json()) == found
