@@ -21,7 +21,7 @@ from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.llm.heuristic.running", "tests.scripts")
+pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scripts")
 
 ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "pyenv")
 

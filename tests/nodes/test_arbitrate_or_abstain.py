@@ -10,11 +10,6 @@ import pytest
 from agent import Annotation, Annotator, ScriptedLLM
 from agent.config import Config, PipelineConfig
 from agent.llm import parsing
-from agent.llm.base import Call
-from agent.llm.heuristic import HeuristicModel
-from agent.types import Cause, Status, TestReport
-from tests.llm.heuristic.running import variables
-from tests.llm.heuristic.test_model import EXECUTION
 from tests.scripts import PAIR, label
 
 VARIANT = {"start": "arbitrate_or_abstain", "nodes": {"arbitrate_or_abstain": {"decided": "end"}}}
@@ -69,23 +64,3 @@ async def test_only_an_arbiter_that_may_is_told_how_to_abstain() -> None:
 
 def test_the_judge_may_not_abstain() -> None:
     assert "null" not in json.dumps(parsing.schema_of("judge", {}))
-
-
-@pytest.mark.parametrize(
-    ("report", "may_abstain", "abstains"),
-    [
-        (None, True, True),
-        (None, False, False),
-        (TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY), True, True),
-        (TestReport(status=Status.PASSED), True, False),
-        (TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET), True, False),
-    ],
-)
-async def test_the_embedded_model_abstains_where_words_and_tests_leave_it_open(
-    report: TestReport | None, may_abstain: bool, abstains: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.llm.heuristic.ruling.CLOSE", 1.1)  # every overlap is close
-    given = {**variables("sort a list", "def f(x): return sorted(x)"), **EXECUTION}
-    call = Call("arbitrate", (), variables={**given, "report": report, "may_abstain": may_abstain})
-    reply = parsing.parse_label((await HeuristicModel().reply(call)).text, may_abstain=True)
-    assert (reply.label is None) is abstains

@@ -1,0 +1,397 @@
+"""The embedded model `heuristic`: rules instead of a language model, without network, the same answer every time.
+
+It is a floor to compare models against, not an annotator to trust. It compares words, copies the examples of
+docstrings into test cases and calls functions with arguments guessed from names, annotations and defaults.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import itertools
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.errors import ModelError
+from agent.llm.base import Call, Reply
+from agent.types import CaseOutcome, Cause, Simulated, Status, TestReport, Usage
+
+VERSION = 4
+"""Raised whenever a rule or a threshold changes: replies are cached under it."""
+
+NON_MATCH_BELOW = 0.3
+"""Screening: a pair with a lower overlap has next to no word of the query in the code."""
+JUDGE_FROM = {"exact": 0.6, "half": 0.45}
+"""Overlap from which the label is 1 without evidence of a test, by criterion."""
+EXAMPLES_PASSED_FROM = 0.4
+"""Overlap that suffices when the code does what its docstring shows."""
+BROKEN_FROM = 0.8
+"""Overlap that outweighs a snippet that raised or hung: its arguments were guesses."""
+CLOSE = 0.05
+"""Distance from `JUDGE_FROM` within which words do not decide, where the arbiter may abstain."""
+
+EXAMPLE, SMOKE = "test_example", "test_smoke"
+MAX_CODE = 60_000
+"""Characters of code that are read; parsing more costs seconds."""
+_MAX_CALLS, _MAX_EXAMPLES, _MAX_TERMS = 8, 6, 40
+_HOLDER = "given_holder"
+
+_AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+_NOISE = frozenset(
+    re.findall(
+        r"\w+",
+        """a an and any are as at be by can code do does e example examples for from function g get given how i if in
+        into is it its make me method my of on only or program py python should some that the their them there this to
+        up use used using want way what when where which with without you your""",
+    )
+)
+_PYTHON2 = {"unicode": "str", "basestring": "str", "xrange": "range", "long": "int", "unichr": "chr"}
+_ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "dt": "datetime", "tf": "tensorflow"}
+_DISTRIBUTIONS = frozenset({"numpy", "pandas", "scipy", "requests", "yaml", "six", "matplotlib", "networkx"})
+_VALUES = {
+    "int": ("3", "0"),
+    "float": ("2.5", "0.0"),
+    "bool": ("True",),
+    "str": ("'abc'", "'1'", "''"),
+    "list": ("[3, 1, 2]", "['b', 'a']", "[[1, 2], [3, 4]]", "[]"),
+    "dict": ("{'a': 1, 'b': 2}",),
+    "callable": ("lambda *values: values[0] if values else None",),
+    "path": ("__file__", "'/tmp'", "'/tmp/given.txt'"),
+    "date": ("__import__('datetime').datetime(2020, 2, 29, 12, 30)",),
+    "frame": ("__import__('pandas').DataFrame({'a': [1, 2], 'b': [3, 4]})",),
+}
+_BY_NAME = {
+    "int": "n num number count size length width height index idx i j k x y z start stop end step limit depth year day",
+    "str": "s string text str word name line sentence key char prefix suffix pattern sep url msg message value title",
+    "list": "l lst list items values elements seq sequence data rows lines words numbers nums array arr iterable",
+    "dict": "d dict dictionary mapping params kwargs options config obj json",
+    "path": "path file filename fname filepath dir directory folder dirname fp",
+    "callable": "f fn func function callback key_func predicate",
+    "date": "date datetime dt day timestamp time",
+    "frame": "df frame dataframe table",
+    "float": "alpha beta ratio scale threshold weight seconds",
+}
+_BY_WORD = {word: kind for kind, words in reversed(_BY_NAME.items()) for word in words.split()}
+_BY_ANNOTATION = {"sequence": "list", "iterable": "list", "mapping": "dict", "dataframe": "frame"}
+_HELPERS = """\
+def given_first(call, argument_lists):
+    problem = None
+    for given in argument_lists:
+        arguments, keywords = given()
+        try:
+            return given_settled(call(*arguments, **keywords))
+        except Exception as error:
+            problem = problem or error
+    raise problem
+
+
+def given_settled(value):
+    import inspect
+    import itertools
+    if inspect.isawaitable(value):
+        import asyncio
+        async def given_awaited():
+            return await value
+        return asyncio.run(given_awaited())
+    return list(itertools.islice(value, 100)) if inspect.isgenerator(value) else value
+"""
+
+
+class HeuristicModel:
+    """Answers each role's call by rule, from `call.variables`; free of charge."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the model's name and the version of its rules."""
+        return {"model": "heuristic", "version": VERSION}
+
+    async def reply(self, call: Call) -> Reply:
+        """Answer one call.
+
+        Raises:
+            ModelError: there is no rule for the role, or a test is asked for in another language than Python.
+        """
+        rule = _RULES.get(call.role)
+        if rule is None:
+            raise ModelError(f"the embedded heuristic has no rule for the role {call.role!r}: choose another model")
+        if rule in (_scaffold, _test) and call.variables["language"] != "python":
+            raise ModelError(
+                f"the embedded heuristic writes tests for Python alone, not for {call.variables['language']!r}: "
+                f"choose another model or a variant without {call.role}"
+            )
+        return Reply(text=rule(call.variables), usage=Usage(), model="heuristic", finish_reason="stop")
+
+
+def terms(text: str) -> dict[str, None]:
+    """Return the stemmed words of a query or of code, identifiers split, words without meaning left out; in order."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text[:MAX_CODE])
+    return {_stem(word.lower()): None for word in words if word.lower() not in _NOISE}
+
+
+def _stem(word: str) -> str:
+    for suffix in ("ing", "ies", "es", "ed", "s", "e"):
+        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            return word.removesuffix(suffix)
+    return word
+
+
+def overlap(query: str, code: str) -> float:
+    """Return how much of a query's words stands in the code, 0 to 1; words in names of functions count more."""
+    asked = list(terms(query))[:_MAX_TERMS]
+    anywhere = terms(code)
+    names = terms(" ".join(re.findall(r"(?:def|class)\s+(\w+)", code[:MAX_CODE])))
+    if not asked:
+        return 0.0
+    return sum(1.0 if term in names else 0.8 if term in anywhere else 0.0 for term in asked) / len(asked)
+
+
+def _judged(variables: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the pair's overlap and the overlap that its criterion asks for."""
+    return overlap(variables["query"], variables["code"]), JUDGE_FROM[variables.get("criterion") or "exact"]
+
+
+def _verdict(variables: Mapping[str, Any], reason: str, field: str, value: object, *, positive: bool) -> str:
+    reading = {"reading": 1 if positive else None} if variables.get("spec") else {}
+    return json.dumps({"reason": f"rule: {reason}", **reading, field: value})
+
+
+def _screen(variables: Mapping[str, Any]) -> str:
+    score, _ = _judged(variables)
+    verdict = "non_match" if score < NON_MATCH_BELOW else "unclear"
+    reason = f"word overlap {score:.2f}, a non-match is below {NON_MATCH_BELOW}"
+    return _verdict(variables, reason, "verdict", verdict, positive=False)
+
+
+def _judge(variables: Mapping[str, Any]) -> str:
+    score, least = _judged(variables)
+    reason = f"word overlap {score:.2f}, 1 needs {least}"
+    return _verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+
+
+def _simulate(variables: Mapping[str, Any]) -> str:
+    score, least = _judged(variables)
+    status = "passed" if score >= least else "failed"
+    return json.dumps({"reason": f"rule: word overlap {score:.2f}, passing needs {least}", "status": status})
+
+
+def _arbitrate(variables: Mapping[str, Any]) -> str:
+    report: TestReport | None = variables.get("report")
+    simulated: Simulated | None = variables.get("simulated")
+    score, least = _judged(variables)
+    evidence = report is not None and report.cause in (None, Cause.SNIPPET)
+    if report is not None and evidence and report.status is Status.FAILED:
+        least, why = 2.0, "a case failed"
+    elif report is not None and evidence and report.status is Status.PASSED:
+        passed = [case.name for case in report.cases if case.outcome is CaseOutcome.PASSED]
+        weak = all(name.startswith(SMOKE) for name in passed)
+        least, why = (least, "it runs") if weak else (EXAMPLES_PASSED_FROM, "its examples or cases hold")
+    elif simulated is not None and simulated.status != "passed":
+        least, why = 2.0, f"the predicted outcome is {simulated.status}"
+    elif evidence:
+        least, why = BROKEN_FROM, "the snippet broke on guessed arguments"
+    else:
+        why = "no test speaks of it"
+        if variables.get("may_abstain") and simulated is None and abs(score - least) < CLOSE:
+            return _verdict(variables, f"{why}, and word overlap {score:.2f} is close", "label", None, positive=False)
+    reason = f"{why}; word overlap {score:.2f}" + (f", 1 needs {least}" if least <= 1 else "")
+    return _verdict(variables, reason, "label", int(score >= least), positive=score >= least)
+
+
+def _specify(variables: Mapping[str, Any]) -> str:
+    query = " ".join(variables["query"].split())[:300] or "nothing"
+    required = [f"It has to do with {term[:40]!r}." for term in list(terms(query))[:6]]
+    return json.dumps({"readings": [{"reading": query, "requirements": required or [f"It answers: {query}"]}]})
+
+
+def _repair(_variables: Mapping[str, Any]) -> str:
+    return "```bash\n```\n"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A snippet as far as the rules understand it: what to call (None: nothing) and how it must be embedded."""
+
+    tree: ast.Module | None
+    target: _AnyFunction | None = None
+    call: str = ""
+    method: bool = False
+
+
+def _read(query: str, code: str) -> _Reading:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code[:MAX_CODE].removeprefix("\ufeff"))
+    except _UNREADABLE:
+        return _Reading(None)
+    functions = [node for node in tree.body if isinstance(node, _AnyFunction)]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    if not functions:
+        made = {node.name: _constructor(node) for node in classes}
+        name = next((name for name, node in made.items() if node is not None), None)
+        return _Reading(tree) if name is None else _Reading(tree, made[name], name)
+    asked = terms(query)
+    target = max(functions, key=lambda node: (len(asked.keys() & terms(node.name)), node.lineno))
+    decorators = {ast.unparse(each).rpartition(".")[2] for each in target.decorator_list}
+    method = _receives(target) or bool(decorators & {"staticmethod", "classmethod", "property"})
+    if not method:
+        return _Reading(tree, target, target.name)
+    bound = f"{_HOLDER}().{target.name}"
+    is_property = any("property" in each for each in decorators)
+    return _Reading(tree, target, f"(lambda: {bound})" if is_property else bound, method=True)
+
+
+def _constructor(node: ast.ClassDef) -> _AnyFunction | None:
+    return next((each for each in node.body if isinstance(each, _AnyFunction) and each.name == "__init__"), None)
+
+
+def _receives(function: _AnyFunction) -> bool:
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    return bool(arguments) and arguments[0].arg in ("self", "cls", "mcs")
+
+
+def _around(read: _Reading, marker: str) -> tuple[list[str], str]:
+    """Return the names of the stand-ins, and imports, stand-ins and the marker in its place."""
+    imports, stand_ins = [], {}
+    for name, kind in _undefined(read.tree).items() if read.tree is not None else ():
+        module = _ALIASES.get(name, name)
+        if name in _PYTHON2:
+            stand_ins[name] = f"{name} = {_PYTHON2[name]}"
+        elif module.partition(".")[0] in _DISTRIBUTIONS | sys.stdlib_module_names | set(_ALIASES.values()):
+            imports.append(f"import {module}" + (f" as {name}" if name != module else ""))
+        elif kind == "class":
+            base = "Exception" if name.endswith(("Error", "Exception")) else "object"
+            stand_ins[name] = f"class {name}({base}): pass"
+        elif kind == "decorator":
+            stand_ins[name] = f"def {name}(given, *given_more, **given_options):\n    return given"
+        else:
+            stand_ins[name] = f"{name} = given_mock.MagicMock(name={name!r})"
+    mocks = any("given_mock" in source for source in stand_ins.values()) or read.method
+    head = [*imports, *(["import unittest.mock as given_mock"] if mocks else ()), *stand_ins.values()]
+    if read.method:
+        holder = f"class {_HOLDER}:\n    def __getattr__(self, name):\n        return given_mock.MagicMock(name=name)"
+        return [*stand_ins, _HOLDER], "\n".join([*head, holder, "", f"    {marker}"])
+    return list(stand_ins), "\n".join([*head, marker])
+
+
+def _undefined(tree: ast.Module) -> dict[str, str]:
+    """Return the names that code reads and nowhere binds, each with how it is used: class, decorator or value."""
+    bound = {*dir(builtins), "__file__", "__name__"}
+    read: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.setdefault(name, "value")
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                bound |= {(each.asname or each.name).partition(".")[0] for each in names}
+        if isinstance(node, _AnyFunction | ast.ClassDef):
+            bound.add(node.name)
+            read |= {name: "decorator" for each in node.decorator_list for name in _heads(each)}
+        if isinstance(node, ast.ClassDef):
+            read |= {name: "class" for each in node.bases for name in _heads(each)}
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            read |= dict.fromkeys(_heads(node.type), "class")
+    return {name: kind for name, kind in read.items() if name not in bound and name.isascii()}
+
+
+def _heads(node: ast.expr) -> Iterator[str]:
+    nodes = node.elts if isinstance(node, ast.Tuple) else [node.func if isinstance(node, ast.Call) else node]
+    return (each.id for each in nodes if isinstance(each, ast.Name))
+
+
+def _scaffold(variables: Mapping[str, Any]) -> str:
+    stand_ins, source = _around(_read(variables["query"], variables["code"]), variables["marker"])
+    return _fenced(variables, {"stand_ins": stand_ins}, source)
+
+
+def _test(variables: Mapping[str, Any]) -> str:
+    """Answer `generate_test`, or `generate_blind`, which is given a signature in place of the code."""
+    blind = "signature" in variables
+    read = _read(variables["query"], variables["signature"] if blind else variables["code"])
+    stand_ins, around = _around(read, variables["marker"])
+    cases = [*_examples(read), *_smoke(read)]
+    reading = 1 if variables.get("spec") else "the code does what its name and its docstring say"
+    head = {"reading": reading, "stand_ins": [] if blind else stand_ins}
+    return _fenced(variables, head, "\n\n\n".join([*([] if blind else [around]), _HELPERS, *cases]))
+
+
+def _fenced(variables: Mapping[str, Any], head: Mapping[str, Any], source: str) -> str:
+    return f"```json\n{json.dumps(head)}\n```\n\n```{variables['fence']}\n{source}\n```\n"
+
+
+def _smoke(read: _Reading) -> Iterator[str]:
+    if read.target is None:
+        yield f"def {SMOKE}_loads():\n    assert True"
+    else:
+        calls = ", ".join(_argument_lists(read.target))
+        yield f"def {SMOKE}_takes_plausible_arguments():\n    assert [given_first({read.call}, [{calls}])]"
+
+
+def _argument_lists(function: _AnyFunction) -> Iterator[str]:
+    """Yield lambdas that make fresh arguments: all of one rank of plausibility, then mixtures."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args][int(_receives(function)) :]
+    positional = positional[: max(0, len(positional) - len(arguments.defaults))]
+    keywords = [each for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default]
+    choices = [_candidates(each) for each in (*positional, *keywords)]
+    ranked = (tuple(values[min(rank, len(values) - 1)] for values in choices) for rank in range(_MAX_CALLS))
+    lists = dict.fromkeys(itertools.islice(itertools.chain(ranked, itertools.product(*choices)), 4 * _MAX_CALLS))
+    for values in itertools.islice(lists, _MAX_CALLS):
+        given = "".join(f"{value}, " for value in values[: len(positional)])
+        named = ", ".join(f"{each.arg!r}: {v}" for each, v in zip(keywords, values[len(positional) :], strict=True))
+        yield f"lambda: (({given}), {{{named}}})"
+
+
+def _candidates(argument: ast.arg) -> list[str]:
+    annotation = re.findall(r"\w+", ast.unparse(argument.annotation).lower()) if argument.annotation else []
+    words = [argument.arg.lower().strip("_"), *reversed(re.findall(r"[a-z]+", argument.arg.lower()))]
+    kinds = [_BY_ANNOTATION.get(word, word) for word in annotation]
+    kinds += [_BY_WORD[word] for word in words if word in _BY_WORD]
+    kinds = [kind for kind in dict.fromkeys([*kinds, "str", "list", "int", "dict"]) if kind in _VALUES]
+    firsts, more = [_VALUES[kind][0] for kind in kinds], [value for kind in kinds for value in _VALUES[kind][1:]]
+    return [firsts[0], *more[:1], *firsts[1:], *more[1:]][:_MAX_CALLS]
+
+
+def _examples(read: _Reading) -> Iterator[str]:
+    """Yield a case for each example (`>>> f(2)`) of the docstring that calls the function and shows a value."""
+    if read.target is None or read.method:
+        return
+    doc = ast.get_docstring(read.target) or ""
+    try:
+        examples = doctest.DocTestParser().get_examples(doc)
+    except ValueError:
+        return
+    numbers = itertools.count(1)
+    for example in examples[:_MAX_EXAMPLES]:
+        try:
+            expression, wanted = ast.parse(example.source.strip(), mode="eval"), ast.literal_eval(example.want.strip())
+        except _UNREADABLE:
+            continue
+        names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+        if (
+            "`" not in example.source + example.want
+            and read.target.name in names
+            and names <= {read.target.name, *dir(builtins)}
+        ):
+            yield f"def {EXAMPLE}_{next(numbers)}():\n    assert {ast.unparse(expression)} == {wanted!a}"
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "specify_query": _specify,
+    "screen": _screen,
+    "judge": _judge,
+    "arbitrate": _arbitrate,
+    "simulate": _simulate,
+    "generate_test": _test,
+    "scaffold": _scaffold,
+    "generate_blind": _test,
+    "repair": _repair,
+}

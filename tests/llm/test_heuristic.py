@@ -1,0 +1,208 @@
+"""The embedded model: what its rules decide, and that its programs run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import ModelError
+from agent.languages.python import PythonLanguage
+from agent.llm.base import LLM, Call
+from agent.llm.heuristic import BROKEN_FROM, VERSION, HeuristicModel, overlap
+from agent.llm.parsing import parse_program
+from agent.types import CaseOutcome, CaseResult, Cause, Simulated, Status, TestReport, Usage
+
+LANGUAGE = PythonLanguage()
+ROLES = (
+    "specify_query", "screen", "judge", "arbitrate", "simulate", "generate_test", "scaffold", "generate_blind", "repair"
+)  # fmt: skip
+SORT = """\
+def sort_list(values):
+    '''Sort a list.
+
+    >>> sort_list([2, 1])
+    [1, 2]
+    '''
+    return sorted(values)
+"""
+RUNNER = """\
+import json, sys
+names, found = {"__name__": "program", "__file__": __file__}, {}
+exec(sys.stdin.read(), names)
+for name in [each for each in names if each.startswith("test_")]:
+    try:
+        names[name]()
+        found[name] = "passed"
+    except BaseException as error:
+        found[name] = type(error).__name__
+print(json.dumps(found))
+"""
+
+
+async def reply(role: str, query: str, code: str, **more: Any) -> str:
+    variables = {"query": query, "code": code, "language": "python", "fence": "python", "marker": LANGUAGE.marker}
+    if role == "generate_blind":
+        variables |= {"signature": "def f(x): ...", "surroundings": ""}
+    answer = await HeuristicModel().reply(Call(role=role, messages=(), variables={**variables, **more}))
+    assert answer.usage == Usage()
+    return answer.text
+
+
+async def answer(role: str, query: str, code: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await reply(role, query, code, **more))
+    return found
+
+
+async def outcomes(query: str, code: str) -> dict[str, str]:
+    """Write a program for the pair, run it in a process of its own and return how its cases ended."""
+    parsed = parse_program(await reply("generate_test", query, code), "python")
+    program = LANGUAGE.insert(parsed.template, LANGUAGE.inspect(code))
+    return run(program.source)
+
+
+def run(source: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "runner.py")
+        script.write_text(RUNNER)
+        command = [sys.executable, "-I", str(script)]
+        done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=60, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def report(status: Status, *names: str, cause: Cause | None = None) -> TestReport:
+    ended = CaseOutcome.PASSED if status is Status.PASSED else CaseOutcome.FAILED
+    return TestReport(status=status, cause=cause, cases=tuple(CaseResult(name=name, outcome=ended) for name in names))
+
+
+def test_it_is_a_model_named_by_the_version_of_its_rules() -> None:
+    assert isinstance(HeuristicModel(), LLM)
+    assert HeuristicModel().identity() == {"model": "heuristic", "version": VERSION}
+
+
+def test_the_overlap_splits_identifiers_and_ignores_inflection_and_filler() -> None:
+    assert overlap("how to sort lists in python", "def sort_list(x): pass") == 1.0
+    assert overlap("parsing JSON files", "def parseJson(file): pass") == pytest.approx((1 + 1 + 0.8) / 3)
+    assert overlap("read a csv", "def f(x): return x") == 0.0
+    assert overlap("how to do it", "def f(x): return x") == 0.0
+
+
+async def test_pairs_without_common_words_are_screened_out_and_others_are_unclear() -> None:
+    assert (await answer("screen", "sort a list", SORT))["verdict"] == "unclear"
+    assert (await answer("screen", "open a socket", SORT))["verdict"] == "non_match"
+
+
+async def test_the_judge_goes_by_overlap_and_criterion() -> None:
+    query = "sort a list backwards"
+    assert (await answer("judge", query, SORT))["label"] == 1
+    assert (await answer("judge", "sort a list backwards twice", SORT))["label"] == 0
+    assert (await answer("judge", "sort a list backwards twice", SORT, criterion="half"))["label"] == 1
+
+
+async def test_the_arbiter_weighs_the_report() -> None:
+    async def label(**more: Any) -> int:
+        found: int = (await answer("arbitrate", "sort a list backwards twice", SORT, **more))["label"]
+        return found
+
+    assert await label() == 0
+    assert await label(report=report(Status.PASSED, "test_smoke_a")) == 0
+    assert await label(report=report(Status.PASSED, "test_smoke_a", "test_example_1")) == 1
+    assert await label(report=report(Status.FAILED, "test_example_1")) == 0
+    assert overlap("sort a list backwards", SORT) < BROKEN_FROM
+    broken = report(Status.ERROR, "test_smoke_a", cause=Cause.SNIPPET)
+    assert (await answer("arbitrate", "sort a list backwards", SORT, report=broken))["label"] == 0
+    assert (await answer("arbitrate", "sort a list", SORT, report=broken))["label"] == 1
+    failing = Simulated(status="failed")
+    assert (await answer("arbitrate", "sort a list", SORT, simulated=failing))["label"] == 0
+
+
+async def test_the_arbiter_may_abstain_only_without_evidence_and_close_to_its_threshold() -> None:
+    close = "sort a list of values backwards twice"
+    assert abs(overlap(close, SORT) - 0.6) < 0.05
+    assert (await answer("arbitrate", close, SORT, may_abstain=True))["label"] is None
+    passed = report(Status.PASSED, "test_smoke_a")
+    assert (await answer("arbitrate", close, SORT, may_abstain=True, report=passed))["label"] is not None
+
+
+async def test_examples_of_the_docstring_become_cases() -> None:
+    assert await outcomes("sort a list", SORT) == {
+        "test_example_1": "passed",
+        "test_smoke_takes_plausible_arguments": "passed",
+    }
+    wrong = await outcomes("sort a list", SORT.replace("return sorted(values)", "return values"))
+    assert wrong["test_example_1"] == "AssertionError"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(n: int, text: str): return text * n",
+        "def f(path):\n    with open(path) as file: return file.read()",
+        "def f(d, key='a'): return d[key]",
+        "def f(*, items): return [x + 1 for x in items]",
+        "async def f(x): return x",
+        "def f(rows):\n    for row in rows: yield row",
+        "def f(self, x): return self.scale(x)",
+        "@property\ndef size(self): return len(self.items)",
+        "@staticmethod\ndef f(x): return x",
+        "class Stack:\n    def __init__(self, items): self.items = list(items)",
+        "def f(x): return unicode(x) + helper(x)",
+        "@cached\ndef f(x): return np_like(x)",
+        "def f(x):\n    try: return json.loads(x)\n    except ParseError: return None",
+        "print('a script')",
+    ],
+)
+async def test_a_plausible_call_is_found(code: str) -> None:
+    ended = await outcomes("", code)
+    assert ended
+    assert set(ended.values()) == {"passed"}
+
+
+async def test_a_snippet_that_takes_none_of_the_arguments_raises_its_own_error() -> None:
+    assert await outcomes("", "def f(x): raise LookupError(x)") == {
+        "test_smoke_takes_plausible_arguments": "LookupError"
+    }
+
+
+async def test_a_role_without_a_rule_is_an_error_of_the_pair() -> None:
+    with pytest.raises(ModelError, match="no rule for the role 'poet'"):
+        await reply("poet", "", "")
+
+
+async def test_tests_in_other_languages_are_refused_rather_than_invented() -> None:
+    for role in ("generate_test", "scaffold", "generate_blind"):
+        with pytest.raises(ModelError, match="Python alone, not for 'sql'"):
+            await reply(role, "", "", language="sql")
+    assert await reply("judge", "", "", language="sql")
+
+
+@pytest.fixture
+def real_pairs() -> list[dict[str, str]]:
+    rows = Path(os.environ["AGENT_REAL_DATA"], "cosqa_dev.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(row) for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(ROLES), st.text(), st.text())
+async def test_no_pair_makes_it_raise(role: str, query: str, code: str) -> None:
+    assert await reply(role, query, code)
+
+
+@pytest.mark.real_data
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+async def test_every_program_around_a_real_snippet_compiles_and_has_cases(real_pairs: list[dict[str, str]]) -> None:
+    for row in real_pairs:
+        snippet = LANGUAGE.inspect(row["code"])
+        if snippet.problem is None:
+            parsed = parse_program(await reply("generate_test", row["doc"], row["code"]), "python")
+            assert LANGUAGE.insert(parsed.template, snippet).cases
