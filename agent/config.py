@@ -78,7 +78,7 @@ class SandboxConfig(BaseModel):
 
     model_config = _STRICT
 
-    backend: Literal["auto", "docker", "bwrap"] = "auto"
+    backend: str = Field(default="auto", description="a name of agent/sandbox/registry.py, or auto")
     memory_mb: int = Field(default=1024, ge=64, le=1 << 24)
     processes: int = Field(default=128, ge=4, le=1 << 20)
     cpus: float = Field(default=1.0, ge=0.01, le=4096)

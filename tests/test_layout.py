@@ -34,7 +34,7 @@ ORDER = (
     ("__main__",),
 )
 SANDBOX_ORDER = (
-    ("base", "flights", "inside", "moments", "owner", "places", "pool", "pythons", "seccomp"),
+    ("base", "flights", "inside", "moments", "owner", "places", "pool", "pythons", "registry", "seccomp"),
     ("wire",),
     ("channel",),
     ("dependencies",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from agent.cli.options import (
     MountRo,
     Python,
     Requirements,
+    Sandboxes,
     SandboxName,
     Settings,
 )
@@ -126,7 +127,7 @@ def execute(
 @takes_options
 def doctor(
     sandbox: Annotated[
-        Literal["docker", "bwrap", "auto"] | None,
+        Sandboxes | None,
         typer.Option(help="Look at one sandbox only, with auto at the one it takes [default: at all]."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-check of the sandboxes.")] = False,

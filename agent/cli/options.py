@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from agent.sandbox.registry import CHOICES
 
 Models = Annotated[
     list[str] | None,
@@ -16,9 +18,13 @@ Models = Annotated[
     ),
 ]
 BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
-SandboxName = Annotated[Literal["auto", "docker", "bwrap"], typer.Option("--sandbox", help="Where programs run.")]
+if TYPE_CHECKING:
+    Sandboxes = str
+else:
+    Sandboxes = Literal[CHOICES]
+SandboxName = Annotated[Sandboxes, typer.Option("--sandbox", help="Where programs run.")]
 RecordedSandbox = Annotated[
-    Literal["auto", "docker", "bwrap"] | None,
+    Sandboxes | None,
     typer.Option("--sandbox", help="Where programs run [default: where they ran in the run]."),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]

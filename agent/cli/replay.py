@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -41,7 +41,7 @@ class Request:
     sample: int | None
     seed: int
     concurrency: int
-    backend: Literal["auto", "docker", "bwrap"] | None
+    backend: str | None
     options: Mapping[str, Any]
     settings: Sequence[str]
     as_json: bool

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from agent.errors import NotReplayable
 from agent.evaluation.recorded import Key
 from agent.invalid import what_is_wrong
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.registry import REGISTRY
 from agent.store.documents import shown
 from agent.store.run_view import RunView
 from agent.wording import counted
@@ -45,7 +46,7 @@ class Conditions:
     def of(
         cls,
         manifest: Mapping[str, Any],
-        backend: Literal["auto", "docker", "bwrap"] | None = None,
+        backend: str | None = None,
         segment: int | None = None,
     ) -> Conditions:
         """Read a manifest; `backend` takes the place of the recorded one.
@@ -61,17 +62,17 @@ class Conditions:
             where = "the run" if segment is None else f"segment {segment} of the run's manifest"
             raise NotReplayable(f"{where} had no sandbox: it executed nothing")
         recorded = described.get("backend")
-        if backend is None and recorded not in ("docker", "bwrap"):
+        if backend is None and recorded not in REGISTRY:
             raise NotReplayable(f"the run's sandbox was {shown(recorded)}, which is none of ours: name one (--sandbox)")
         limits = _mapping(environment.get("limits"))
         identity = _mapping(manifest.get("identity"))
         given = {name: value for name, value in _mapping(identity.get("sandbox")).items() if name in _GIVEN}
         sandbox = {**given, **{name: limits[name] for name in LIMITS if name in limits}}
         sandbox["backend"] = backend or recorded
-        if sandbox["backend"] == "bwrap":
+        if not _runs_images(sandbox["backend"]):
             # its interpreter is one of the machine's, and that of this process may be another
             minor = ".".join(described.get("python", "").split(".")[:2])
-            sandbox |= {"python": minor} if recorded == "bwrap" and minor else {}
+            sandbox |= {"python": minor} if recorded == sandbox["backend"] and minor else {}
             sandbox.pop("image", None)
         pipeline = {name: value for name, value in _mapping(identity.get("pipeline")).items() if name in _TIMES}
         config = _config(sandbox, pipeline)
@@ -88,7 +89,7 @@ class Conditions:
             NotReplayable: the run had an image, or was shown files of its machine, and they are not given again.
         """
         sandbox = config.sandbox
-        if self.image is not None and sandbox.image is None and sandbox.backend != "bwrap":
+        if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
                 f"the run's programs ran in the image {shown(self.image)}, which no folder can ask for: if you trust "
                 f"it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
@@ -165,9 +166,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-Backend = Literal["auto", "docker", "bwrap"]
-
-
 @dataclass(frozen=True)
 class Group:
     """Pairs and rounds whose programs ran with the same backend, interpreter and limits."""
@@ -176,7 +174,7 @@ class Group:
     keys: list[Key] = field(default_factory=list)
 
 
-def grouped(view: RunView, keys: Sequence[Key], backend: Backend | None = None) -> list[Group]:
+def grouped(view: RunView, keys: Sequence[Key], backend: str | None = None) -> list[Group]:
     """Part pairs and rounds by what held when they were annotated; `backend` takes the place of the recorded ones.
 
     Evidence is read only of runs whose segments differ. What names a segment that says nothing of a sandbox goes with
@@ -225,14 +223,14 @@ def _labels(groups: Sequence[Group]) -> list[str]:
     return [", ".join(f"{name} {shown(each[name])}" for name in names) for each in settings]
 
 
-def _alike(manifest: Mapping[str, Any], backend: Backend | None) -> bool:
+def _alike(manifest: Mapping[str, Any], backend: str | None) -> bool:
     """Tell whether it makes no difference in which of a run's segments a program ran."""
     segments = enumerate(manifest["segments"], start=1)
     held = [_held(manifest, backend, number) for number, each in segments if each["environment"].get("sandbox")]
     return all(each is not None and held[0] is not None and _same(each, held[0]) for each in held)
 
 
-def _held(manifest: Mapping[str, Any], backend: Backend | None, segment: int | None) -> Conditions | None:
+def _held(manifest: Mapping[str, Any], backend: str | None, segment: int | None) -> Conditions | None:
     try:
         return Conditions.of(manifest, backend, segment)
     except NotReplayable:
@@ -241,3 +239,7 @@ def _held(manifest: Mapping[str, Any], backend: Backend | None, segment: int | N
 
 def _same(one: Conditions, other: Conditions) -> bool:
     return (one.config, one.notes) == (other.config, other.notes)
+
+
+def _runs_images(backend: str) -> bool:
+    return backend not in REGISTRY or REGISTRY[backend].runs_images

@@ -23,7 +23,7 @@ from agent.evaluation.recorded import Difference, Key, Recorded, differences, re
 from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
 from agent.languages.base import Language, MalformedProgram, Program
-from agent.sandbox.base import Environment, Keeping, SandboxBackend
+from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.eras import Eras
 from agent.sandbox.select import LOCKED, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
@@ -193,7 +193,7 @@ class Replayer:
         if key is None:
             return None, []
         builder = backend.environments
-        kept = await builder.kept(key) if same_interpreter and isinstance(builder, Keeping) else None
+        kept = await builder.kept(key) if same_interpreter else None
         if kept is not None and kept.installed == lock:
             return kept, []
         if kept is not None:

@@ -6,9 +6,9 @@ gone after `release`. What the tested code did is a `RunResult`; what went wrong
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 Progress = Callable[[str], None]
 HASH_SEED = "hash_seed"
@@ -128,10 +128,10 @@ class Environment:
     installed: tuple[str, ...]
 
 
-@runtime_checkable
-class Sandbox(Protocol):
+class Sandbox(ABC):
     """One pair's sandbox: nothing in it outlives it."""
 
+    @abstractmethod
     async def run(self, job: Job) -> RunResult:
         """Run a program; its processes are gone when this returns, its files stay until `release`.
 
@@ -139,30 +139,29 @@ class Sandbox(Protocol):
             EnvironmentGone: its environment was removed from the store; what the program did says nothing.
             SandboxError: runner, container or engine broke; the sandbox must be released and not used again.
         """
-        ...
 
+    @abstractmethod
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
         """Run a command as the unprivileged user, without a shell and without network.
 
         Raises:
             SandboxError: as for `run`.
         """
-        ...
 
+    @abstractmethod
     async def release(self) -> None:
         """Destroy the sandbox and all in it. Never raises for a sandbox that is already gone."""
-        ...
 
 
-@runtime_checkable
-class EnvironmentBuilder(Protocol):
+class EnvironmentBuilder(ABC):
     """Builds environments in throwaway sandboxes of their own; equal requests share one build.
 
     `always` are requirements that are part of every environment, so that no program should run without one.
     """
 
-    always: tuple[str, ...]
+    always: tuple[str, ...] = ()
 
+    @abstractmethod
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
 
@@ -170,77 +169,63 @@ class EnvironmentBuilder(Protocol):
             DependencyUnavailable: a requirement is malformed, unknown, has no wheel, or no index answers.
             SandboxError: the builder itself broke.
         """
-        ...
 
-    def release(self, key: str) -> None:
+    async def kept(self, key: str) -> Environment | None:  # noqa: ARG002
+        """Return the environment that the store has under a key, or None; it stays until `release`.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        return None
+
+    def release(self, key: str) -> None:  # noqa: B027
         """Undo one `build`: an environment that nobody uses may be removed."""
-        ...
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:  # noqa: B027
         """Take an environment for gone, as it was found to be: the next `build` makes it again."""
-        ...
 
-    async def requirement(self, import_name: str) -> str | None:
+    async def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return a requirement that may be taken to provide a name that no map of imports has, or None.
 
         Raises:
             DependencyUnavailable: the package index does not answer.
             SandboxError: the builder itself broke.
         """
-        ...
+        return None
 
 
-@runtime_checkable
-class Limited(Protocol):
-    """A backend that says what one of its sandboxes may use."""
+class SandboxBackend(ABC):
+    """Starts sandboxes of one kind. One per process; used from one event loop.
 
-    limits: Limits
-
-
-@runtime_checkable
-class Keeping(Protocol):
-    """An `EnvironmentBuilder` whose environments outlive it, and can be had again by their key."""
-
-    async def kept(self, key: str) -> Environment | None:
-        """Return the environment that the store has under a key, or None; it stays until `release`.
-
-        Raises:
-            SandboxError: the store cannot be read.
-        """
-        ...
-
-
-@runtime_checkable
-class SandboxBackend(Protocol):
-    """Starts sandboxes of one kind. One per process; used from one event loop."""
+    `limits` are those of one of its sandboxes, where it says them.
+    """
 
     name: str
     environments: EnvironmentBuilder
+    limits: Limits | None = None
 
-    async def start(self, progress: Progress) -> None:
+    async def start(self, progress: Progress) -> None:  # noqa: B027
         """Make ready (engine, image); `progress` is given lines for the user.
 
         Raises:
             SandboxUnavailable: it does not work here; the message says the remedy.
         """
-        ...
 
     def describe(self) -> Mapping[str, str]:
         """Return what a manifest records: backend, versions, image digest, interpreter, platform."""
-        ...
+        return {"backend": self.name}
 
     def unenforced(self) -> Mapping[str, str]:
         """Return what this machine cannot enforce (`memory`, `cpu`, …), each with the reason; as of the start."""
-        ...
+        return {}
 
+    @abstractmethod
     async def acquire(self) -> Sandbox:
         """Start a fresh sandbox.
 
         Raises:
             SandboxError: it could not be started.
         """
-        ...
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Release everything this backend started."""
-        ...

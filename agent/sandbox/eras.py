@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
-from agent.sandbox.base import Environment, EnvironmentBuilder, Keeping, Limited, Progress, Sandbox, SandboxBackend
+from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.moments import end_of
 
@@ -61,8 +61,8 @@ class Supplied(Protocol):
         ...
 
 
-class Eras:
-    """A `SandboxBackend` by the run's own settings, which has others for pairs with a year.
+class Eras(SandboxBackend):
+    """A backend by the run's own settings, which has others for pairs with a year.
 
     `own` is started; `make` makes one of its kind for a minor version of Python. A version that is not here is asked
     for once.
@@ -71,8 +71,7 @@ class Eras:
     def __init__(self, own: SandboxBackend, make: Callable[[str], SandboxBackend]) -> None:
         self.name = own.name
         self.environments = own.environments
-        if isinstance(own, Limited):
-            self.limits = own.limits
+        self.limits = own.limits
         self._own = own
         self._make = make
         self._progress: Progress = lambda _line: None
@@ -149,7 +148,7 @@ class Eras:
         return replace(own, newest=newest if own.newest is None else min(own.newest, newest))
 
 
-class _OfEra:
+class _OfEra(SandboxBackend):
     """A view of the backends for the pairs of one era."""
 
     def __init__(self, era: Era, eras: Eras) -> None:
@@ -157,9 +156,6 @@ class _OfEra:
         self.environments: EnvironmentBuilder = _EnvironmentsOfEra(era, eras)
         self._era = era
         self._eras = eras
-
-    async def start(self, _progress: Progress) -> None:
-        """Do nothing: what is needed is started when it is."""
 
     def describe(self) -> Mapping[str, str]:
         """Return what is known without starting anything."""
@@ -173,11 +169,8 @@ class _OfEra:
         """Start a sandbox with the era's Python."""
         return await (await self._eras.with_python(self._era.python)).acquire()
 
-    async def close(self) -> None:
-        """Do nothing: all are closed together."""
 
-
-class _EnvironmentsOfEra:
+class _EnvironmentsOfEra(EnvironmentBuilder):
     """Builds environments for the Python of an era, of wheels that were there by then."""
 
     def __init__(self, era: Era, eras: Eras) -> None:
@@ -192,9 +185,8 @@ class _EnvironmentsOfEra:
         return await (await self._made()).build(requirements)
 
     async def kept(self, key: str) -> Environment | None:
-        """Return an environment of the store, as `Keeping` says."""
-        made = await self._made()
-        return await made.kept(key) if isinstance(made, Keeping) else None
+        """Return an environment of the store, as `EnvironmentBuilder` says."""
+        return await (await self._made()).kept(key)
 
     def release(self, key: str) -> None:
         """Undo one `build`."""

@@ -1,13 +1,13 @@
-"""A sandbox that reports what it was told to: for tests, and for trying out nodes without running anything."""
+"""A sandbox that answers from a script: for tests, and for trying out nodes without running anything."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Environment, EnvironmentBuilder, Job, Progress, RunResult
+from agent.sandbox.base import CommandResult, Environment, EnvironmentBuilder, Job, RunResult, Sandbox, SandboxBackend
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -18,7 +18,7 @@ class ScriptExhausted(SandboxError, AssertionError):
     """The script has no answer left: more was asked of the sandbox than the script foresaw."""
 
 
-class ScriptedSandbox:
+class ScriptedSandbox(SandboxBackend):
     """A backend whose sandboxes answer from a script and keep what they were asked.
 
     Args:
@@ -26,7 +26,7 @@ class ScriptedSandbox:
             exception to raise; a function may be async.
         commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
         environments: the same for environments, by `Environment`; a function is given the requirements.
-        index: tells the requirement for an import name that no map has.
+        index: gives the requirement for an import name that no map has.
 
     `jobs`, `commands` and `requirements` list what was asked; `acquired` and `released` count sandboxes.
     """
@@ -63,24 +63,10 @@ class ScriptedSandbox:
         """The requirements that environments were asked for, in order."""
         return self._environments.asked
 
-    async def start(self, progress: Progress) -> None:
-        """Do nothing: a script is ready."""
-
-    def describe(self) -> Mapping[str, str]:
-        """Return the backend's name; nothing of this kind is ever run."""
-        return {"backend": self.name}
-
-    def unenforced(self) -> Mapping[str, str]:
-        """Return nothing: a script runs no program."""
-        return {}
-
     async def acquire(self) -> _ScriptedSandbox:
         """Give a sandbox that goes on with the script."""
         self.acquired += 1
         return _ScriptedSandbox(self, self._runs, self._commands)
-
-    async def close(self) -> None:
-        """Do nothing: no sandbox is real."""
 
 
 class _Answers(Generic[Answer, Asked]):
@@ -111,9 +97,7 @@ class _Answers(Generic[Answer, Asked]):
         return answer
 
 
-class _ScriptedEnvironments:
-    always: tuple[str, ...] = ()
-
+class _ScriptedEnvironments(EnvironmentBuilder):
     def __init__(self, answers: _Answers[Environment, tuple[str, ...]], index: Callable[[str], str | None]) -> None:
         self._answers = answers
         self._index = index
@@ -122,18 +106,12 @@ class _ScriptedEnvironments:
         """Give the script's next environment."""
         return await self._answers.to(tuple(requirements))
 
-    def release(self, key: str) -> None:
-        """Do nothing: a script keeps no environments."""
-
-    def forget(self, key: str) -> None:
-        """Do nothing: the script goes on."""
-
     async def requirement(self, import_name: str) -> str | None:
         """Ask the script's index."""
         return self._index(import_name)
 
 
-class _ScriptedSandbox:
+class _ScriptedSandbox(Sandbox):
     def __init__(
         self,
         backend: ScriptedSandbox,

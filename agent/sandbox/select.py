@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.sandbox.base import Limited, Limits, Progress, SandboxBackend
+from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -21,22 +20,10 @@ from agent.sandbox.dependencies.wheel_cache import default_cache
 from agent.sandbox.eras import Eras
 from agent.sandbox.moments import read_moment
 from agent.sandbox.mounts import read_mounts
+from agent.sandbox.registry import REGISTRY, remedy
 
 _ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
-
-_COLIMA = "install Docker Desktop, or Colima: brew install colima docker && colima start"
-_WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
-_ENGINE = "install Docker (docs.docker.com/engine/install) or Podman and start it, or set DOCKER_HOST"
-_PACKAGE_MANAGERS = {
-    "debian": "sudo apt install",
-    "ubuntu": "sudo apt install",
-    "fedora": "sudo dnf install",
-    "rhel": "sudo dnf install",
-    "arch": "sudo pacman -S",
-    "alpine": "sudo apk add",
-    "suse": "sudo zypper install",
-}
 
 
 @dataclass(frozen=True)
@@ -53,38 +40,28 @@ class BackendStatus:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
 
-def _docker(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
-    from agent.sandbox.docker.backend import DockerBackend
-
-    return DockerBackend(limits(config), image=config.image, images=config.images, **_kept(config, judged))
-
-
-def _bwrap(config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
-    from agent.sandbox.bwrap.backend import BwrapBackend
-
-    if config.image is not None:
-        raise UsageError(f"--image {config.image}: bubblewrap runs no images; they are for --sandbox docker")
-    return BwrapBackend(limits(config), **_kept(config, judged))
-
-
-def _kept(config: SandboxConfig, judged: bool) -> dict[str, Any]:
+def _make(name: str, config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
+    entry = REGISTRY[name]
+    if config.image is not None and not entry.runs_images:
+        raise UsageError(f"--image {config.image}: {name} runs no images")
+    module, _, kind = entry.place.partition(":")
     found = supply(config)
-    return {
-        "supply": found if judged else replace(found, rule=None),
-        "mounts": read_mounts(config.mount_ro),
-        "python": config.python,
-        "pool": config.pool,
-        "starts": config.starts,
-    }
+    backend: SandboxBackend = vars(import_module(module))[kind](
+        limits(config),
+        supply=found if judged else replace(found, rule=None),
+        mounts=read_mounts(config.mount_ro),
+        python=config.python,
+        pool=config.pool,
+        starts=config.starts,
+        **({"image": config.image, "images": config.images} if entry.runs_images else {}),
+    )
+    return backend
 
 
-BACKENDS: Mapping[str, Make] = {"docker": _docker, "bwrap": _bwrap}
-"""Every backend by its name, in the order in which `auto` tries them."""
+BACKENDS: Mapping[str, Make] = {name: partial(_make, name) for name in REGISTRY}
+"""What makes each backend, in the order in which `auto` tries them."""
 
-LOCKED: Mapping[str, Make] = {
-    "docker": partial(_docker, judged=False),
-    "bwrap": partial(_bwrap, judged=False),
-}
+LOCKED: Mapping[str, Make] = {name: partial(_make, name, judged=False) for name in REGISTRY}
 """The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
 
 
@@ -102,9 +79,9 @@ def limits(config: SandboxConfig) -> Limits:
 
 def limit_settings(backend: SandboxBackend) -> dict[str, int | float]:
     """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
-    if not isinstance(backend, Limited):
-        return {}
     found = backend.limits
+    if found is None:
+        return {}
     return {
         "memory_mb": found.memory >> 20,
         "processes": found.processes,
@@ -171,11 +148,14 @@ async def _stock(backend: SandboxBackend) -> None:
 
 
 async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
-    if config.backend != "auto" or config.image is not None:
-        # only Docker runs images
-        backend = backends["docker" if config.backend == "auto" else config.backend](config)
+    if config.backend != "auto":
+        if config.backend not in backends:
+            raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
+        backend = backends[config.backend](config)
         await backend.start(progress)
         return backend
+    if config.image is not None:
+        backends = {name: make for name, make in backends.items() if REGISTRY[name].runs_images}
     refusals: dict[str, str] = {}
     for name, make in backends.items():
         backend = make(config)
@@ -225,35 +205,6 @@ async def probe(
         detail = ", ".join(f"{key} {value}" for key, value in described.items())
         found.append(BackendStatus(name, True, detail, unenforced=unenforced))
     return found
-
-
-def remedy(name: str, *, system: str | None = None, release: str | None = None) -> str:
-    """Say how to get a backend to work on an operating system, by default this one.
-
-    `system` is as `platform.system()` says it; `release` the text of Linux's os-release file.
-    """
-    system = system or platform.system()
-    if system == "Darwin":
-        return _COLIMA if name == "docker" else "bubblewrap is for Linux: use Docker"
-    if system == "Windows":
-        return _WSL
-    return _ENGINE if name == "docker" else f"install bubblewrap: {_install(release)} bubblewrap"
-
-
-def _install(release: str | None) -> str:
-    """Return the start of the distribution's command for installing packages."""
-    text = _os_release() if release is None else release
-    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    names = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").split()
-    known = (command for name in names for like, command in _PACKAGE_MANAGERS.items() if like in name)
-    return next(known, "with the system's package manager:")
-
-
-def _os_release() -> str:
-    for path in (Path("/etc/os-release"), Path("/usr/lib/os-release")):
-        if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
-    return ""
 
 
 def _first(text: str) -> str:

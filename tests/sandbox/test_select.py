@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from agent.config import SandboxConfig
-from agent.errors import SandboxUnavailable
+from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress
+from agent.sandbox.registry import remedy
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.select import BACKENDS, Make, choose, limits, probe, remedy
+from agent.sandbox.select import BACKENDS, Make, choose, limits, probe
 
 
 class Broken(ScriptedSandbox):
@@ -56,6 +57,11 @@ async def test_an_explicit_choice_never_falls_back() -> None:
     with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
         await choose(SandboxConfig(backend="docker"), print, backends=backends)
     assert not bwrap.started
+
+
+async def test_a_name_that_no_backend_has_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="no sandbox 'podman'; there are: auto, docker, bwrap"):
+        await choose(SandboxConfig(backend="podman"), print)
 
 
 async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None:

@@ -12,7 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
-from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Limits, Progress, RunResult
+from agent.sandbox.base import (
+    CommandResult,
+    EnvironmentBuilder,
+    Job,
+    Limits,
+    Progress,
+    RunResult,
+    Sandbox,
+    SandboxBackend,
+)
 from agent.sandbox.bwrap.cgroups import ControlGroups, Group
 from agent.sandbox.bwrap.command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap.environments import BwrapInstaller
@@ -35,7 +44,7 @@ _TEMPORARY = ("/tmp", "/dev/shm", WORK)
 _TRIAL = Job(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
 
 
-class BwrapBackend:
+class BwrapBackend(SandboxBackend):
     """Starts sandboxes in namespaces of their own, from one event loop.
 
     Args:
@@ -50,6 +59,7 @@ class BwrapBackend:
     """
 
     name = "bwrap"
+    limits: Limits
 
     def __init__(
         self,
@@ -190,7 +200,7 @@ class BwrapBackend:
         return self._found
 
 
-class BwrapSandbox:
+class BwrapSandbox(Sandbox):
     """One set of namespaces and the channel to the supervisor in it. `alive` holds those not yet released."""
 
     def __init__(self, process: BwrapProcess, channel: Channel, alive: set[BwrapSandbox]) -> None:

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import Environment
+from agent.sandbox.base import Environment, EnvironmentBuilder
 from agent.sandbox.dependencies.contradictions import contradiction
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.pip_options import read_sources
@@ -96,8 +96,8 @@ class Installer(Shelf, Protocol):
         ...
 
 
-class WheelEnvironments:
-    """An `EnvironmentBuilder` that fetches wheels with the host's pip settings, as far as the `supply` goes.
+class WheelEnvironments(EnvironmentBuilder):
+    """Fetches wheels with the host's pip settings, as far as the `supply` goes.
 
     `cache` is a folder for wheels and the index's answers, by default the user's cache folder. An answer counts for the
     indexes it came from alone, which `sources` names. A refusal is remembered as long as this object lives.

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.resources import data_folder
-from agent.sandbox.base import EnvironmentBuilder, Limits, Progress
+from agent.sandbox.base import EnvironmentBuilder, Limits, Progress, SandboxBackend
 from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.pip_options import read_sources
@@ -35,7 +35,7 @@ VOLUME = f"{PREFIX}-environments"
 _ID = 24
 
 
-class DockerBackend:
+class DockerBackend(SandboxBackend):
     """Starts a container for each pair on the engine that Docker's own settings name.
 
     Args:
@@ -54,6 +54,7 @@ class DockerBackend:
     """
 
     name = "docker"
+    limits: Limits
 
     def __init__(
         self,

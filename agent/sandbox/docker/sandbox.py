@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Job, RunResult
+from agent.sandbox.base import CommandResult, Job, RunResult, Sandbox
 from agent.sandbox.channel import Channel
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import Launched
@@ -17,7 +17,7 @@ from agent.sandbox.inside import source
 START_DEADLINE = 30.0
 
 
-class DockerSandbox:
+class DockerSandbox(Sandbox):
     """A container, `name`d to the engine, and the channel to the supervisor in it. `alive` holds the unreleased."""
 
     def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
