@@ -29,7 +29,6 @@ from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.select import choose
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
-from agent.store.commits import Commits
 from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream
 from agent.types import Annotation, Pair
@@ -183,7 +182,6 @@ class Annotator:
             if production.left:  # it may still have the run's folder
                 await production.end()
         folder: RunFolder | None = None
-        commits: Commits | None = None
         rounds = self._config.runner.rounds
         queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds, limit)
         if isinstance(pairs, Sequence) or self._run_dir is not None:
@@ -192,9 +190,8 @@ class Annotator:
                 self._check(pair)
             if self._run_dir is not None:
                 folder = self._open_folder(self._run_dir, everything)
-                commits = Commits(folder)
             queue = turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
-        with commits or nullcontext():
+        with folder or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             self._tell(self._started(queue, done))
             if folder is not None and isinstance(queue, Sequence) and not ordered:
@@ -203,39 +200,40 @@ class Annotator:
                     if (annotation.id, annotation.round) in before:
                         yield annotation
                 queue = [turn for turn in queue if turn.key not in done]
-            work = self._work(folder, commits, done)
+            work = self._work(folder, done)
             concurrency = self._config.runner.concurrency
             async with aclosing(completed(queue, work, concurrency=concurrency, ordered=ordered)) as annotations:
                 async for annotation in annotations:
                     yield annotation
 
-    def _work(
-        self, folder: RunFolder | None, commits: Commits | None, done: Set[tuple[str, int]]
-    ) -> Callable[[Turn], Awaitable[Annotation]]:
-        runner = self._runner(folder, commits)
+    def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
+        runner = self._runner(folder)
 
         async def work(turn: Turn) -> Annotation:
             if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
                 return found
             self._check(turn.pair)
             result = await runner.annotate(turn.pair, turn.round)
-            if commits is not None:
-                commits.add(result.annotation, result.evidence)
+            if folder is not None:
+                folder.commit(result.annotation, result.evidence)
             return result.annotation
 
         return work
 
-    def _runner(self, folder: RunFolder | None, commits: Commits | None) -> PairRunner:
+    def _runner(self, folder: RunFolder | None) -> PairRunner:
         models = SteadyModels(self._models, calls_at_once=self._config.runner.llm_calls)
 
         def on_reply(call: Call, reply: Reply) -> None:
-            if folder is not None and not reply.cached:
-                folder.served(reply.model, reply.fingerprint, role=call.role)
-            if commits is not None and not reply.cached and not models.failing:
-                commits.answered()
+            if folder is not None:
+                if reply.address:
+                    folder.replied(reply.address)
+                if not reply.cached:
+                    folder.served(reply.model, reply.fingerprint, role=call.role)
+                    if not models.failing:
+                        folder.answered()
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
-        before = 0.0 if folder is None else folder.spent_usd
+        before = 0.0 if folder is None else folder.spent_usd(self._models.price)
         budget = self._budget or Budget(self._config.runner.budget_usd, before_usd=before)
         gateway = Gateway(
             BudgetedModels(models, budget),
@@ -262,6 +260,9 @@ class Annotator:
         folder = RunFolder.create_or_resume(path, identity=self.identity(), pairs=pairs, environment=self.environment())
         for note in folder.notes:
             self._note(note)
+        if self._retry_errors and self._open_cache is not None:
+            for key in folder.unusable_keys():
+                self._open_cache.forget(key)
         return folder
 
     def identity(self) -> dict[str, Any]:
@@ -278,7 +279,7 @@ class Annotator:
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records of this machine: versions and sandbox."""
-        return environment(self._backend)
+        return environment(self._backend, self._models)
 
     def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:
         rounds = self._config.runner.rounds

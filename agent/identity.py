@@ -49,12 +49,14 @@ def identity(
     }
 
 
-def environment(backend: SandboxBackend | None) -> dict[str, Any]:
-    """Return what a run's folder records of this machine: versions, the sandbox and its limits."""
+def environment(backend: SandboxBackend | None, models: Models) -> dict[str, Any]:
+    """Return what a run's folder records besides: versions, the sandbox and its limits, the models' servers."""
+    servers = models.addresses()
     return {
         "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
         "sandbox": None if backend is None else dict(backend.describe()),
         "limits": {} if backend is None else limit_settings(backend),
+        **({"servers": servers} if servers else {}),
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.config import Config
 from agent.errors import PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
-from agent.evidence import Evidence, NodeVisit, ProgramRun
+from agent.evidence import Evidence, Exchange, NodeVisit, ProgramRun
 from agent.graph import Pipeline
 from agent.languages.base import Language
 from agent.languages.plain import PlainLanguage
@@ -38,7 +38,7 @@ class Finished:
 class PairRunner:
     """Takes one pair at a time through a pipeline; safe to call concurrently.
 
-    `on_abandoned` is told what was paid for a pair that is left without annotation: the run ends, or is cancelled.
+    `on_abandoned` is given the exchanges of a pair that is left without annotation: the run ends, or is cancelled.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PairRunner:
         fallback: Pipeline | None = None,
         executions: ExecutionMemo | None = None,
         listener: Listener,
-        on_abandoned: Callable[[Usage], None] | None = None,
+        on_abandoned: Callable[[Sequence[Exchange]], None] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._gateway = gateway
@@ -93,7 +93,7 @@ class PairRunner:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
         except BaseException:
             if self._on_abandoned is not None:
-                self._on_abandoned(asker.usage)
+                self._on_abandoned(asker.exchanges)
             raise
         finished = Finished(
             _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),

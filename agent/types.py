@@ -34,11 +34,6 @@ def added(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def is_cost(value: object) -> bool:
-    """Say whether a value as read from JSON is a cost in dollars, or None for one that is not known."""
-    return value is None or (type(value) in (int, float) and 0 <= value <= _MOST_DOLLARS)  # type: ignore[operator]
-
-
 class Frozen(BaseModel):
     """An immutable value; unknown fields are errors."""
 

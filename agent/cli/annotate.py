@@ -99,13 +99,15 @@ def _close(
     if machine:
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
         with load_run(out) as view:
-            print_json(as_json(summary, **more, spent_usd=view.spent_usd))
+            print_json(as_json(summary, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         with load_run(out) as view:
             if len(annotated) <= stories.MOST_PAIRS:
                 out_console.print(stories.table(view, annotated), end="\n\n")
-            out_console.print(as_table(summary, display.seconds(), kept=view.index.done(), spent_usd=view.spent_usd))
+            spent, elsewhere, kept = view.spent_usd(), view.replies_elsewhere, view.index.done()
+            table = as_table(summary, display.seconds(), kept=kept, spent_usd=spent, elsewhere=elsewhere)
+            out_console.print(table)
         say(Console(), f"\n{out / files.LABELS}\n{out / files.ANNOTATIONS}")
     if summary.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")

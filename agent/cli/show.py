@@ -91,9 +91,10 @@ def _show_run(view: RunView, machine: bool) -> None:
     for annotation in view.annotations():
         tally.add(annotation)
     if machine:
-        print_json(as_json(tally.summary(), spent_usd=view.spent_usd, manifest=view.manifest))
+        print_json(as_json(tally.summary(), spent_usd=view.spent_usd(), manifest=view.manifest))
     else:
-        Console().print(as_table(tally.summary(), spent_usd=view.spent_usd))
+        table = as_table(tally.summary(), spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
+        Console().print(table)
 
 
 def _as_json(annotation: Annotation, evidence: Evidence | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -138,10 +138,12 @@ def as_table(
     *,
     kept: Set[tuple[str, int]] = frozenset(),
     spent_usd: float | None = None,
+    elsewhere: Mapping[str, int] | None = None,
 ) -> Table:
     """Return the summary as rows of name and value.
 
-    `kept` are the pairs and rounds of its folder, `spent_usd` is what the folder cost; both may be more.
+    `kept` are the pairs and rounds of its folder, `spent_usd` is what the folder cost; both may be more. `elsewhere`
+    counts replies from servers other than those asked last, by address.
     """
     table = Table.grid(padding=(0, 2))
     row = partial(_add, table)
@@ -174,6 +176,11 @@ def as_table(
     row("model", _spent(summary.usage))
     if _more_was_spent(summary.usage.cost_usd, spent_usd):
         row("folder", f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too")
+    if elsewhere:
+        row(
+            "servers",
+            f"{counted(sum(elsewhere.values()), 'reply', 'replies')} came from another address: {_listed(elsewhere)}",
+        )
     if wall_seconds is not None and wall_seconds > 0:
         row("time", f"{wall_seconds:.1f} s")
     return table
@@ -219,5 +226,5 @@ def _tests(summary: Summary) -> str:
     return _listed({told.get(name, name): count for name, count in summary.statuses.items()})
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _listed(counts: Mapping[str, int]) -> str:
     return " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts.items())

@@ -176,7 +176,7 @@ class AblationRuns:
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():
                 with load_run(run.folder) as view:
-                    spent.append(view.spent_usd)
+                    spent.append(view.spent_usd(self._models.price))
         return Budget(limit, before_usd=added(spent))
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:

@@ -46,7 +46,7 @@ class Reply:
 
     `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable. `seconds` is
     how long the model took, None where nobody measured it. Of a reply that was not paid for (`cached`), `saved` is what
-    it cost when it was, and `seconds` how long it took then.
+    it cost when it was, and `seconds` how long it took then. `address` is the server's, empty for embedded models.
     """
 
     text: str
@@ -59,6 +59,7 @@ class Reply:
     cached: bool = False
     saved: Usage = Usage()
     seconds: float | None = None
+    address: str = ""
 
 
 @runtime_checkable
@@ -74,7 +75,7 @@ class LLM(Protocol):
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what decides the replies: endpoint, model, parameters, extra body (JSON-serialisable)."""
+        """Return what decides the replies: model, parameters, extra body (JSON-serialisable)."""
         ...
 
     async def reply(self, call: Call) -> Reply:
@@ -85,6 +86,11 @@ class LLM(Protocol):
 def by_pair(model: LLM) -> bool:
     """Say whether a model answers equal messages of two pairs differently (an optional attribute `by_pair`)."""
     return bool(getattr(model, "by_pair", False))
+
+
+def address_of(model: LLM) -> str:
+    """Return the address of a model's server (an optional attribute `address`), empty where it has none."""
+    return str(getattr(model, "address", ""))
 
 
 async def close(model: LLM) -> None:

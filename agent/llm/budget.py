@@ -39,13 +39,13 @@ class Budget:
         cost, before = self.spent.cost_usd, self.before_usd
         if cost is None:
             raise BudgetExceeded(
-                "the budget cannot be held: no price is known for the model; give one with --prices, in a new folder",
+                "the budget cannot be held: no price is known for the model; give one with --prices",
                 _WITHOUT,
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be held: what the run cost before is not known, as no price was; begin a new folder "
-                "with --prices, in which replies from the cache cost nothing",
+                "the budget cannot be held: what the run cost before is not known, as no price was; give one with "
+                "--prices, or begin a new folder, in which replies from the cache cost nothing",
                 _WITHOUT,
             )
         if cost + before >= self.limit_usd:

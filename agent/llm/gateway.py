@@ -33,6 +33,10 @@ class ReplyCache(Protocol):
         """
         ...
 
+    def forget(self, key: str) -> None:
+        """Drop the reply stored under a key, if there is one: the call is to be made again."""
+        ...
+
 
 class MemoryReplyCache:
     """Keeps the latest replies, `limit` of them, for as long as it lives; raw bodies are left out."""
@@ -52,6 +56,10 @@ class MemoryReplyCache:
         self._replies[key] = replace(reply, raw={})
         if len(self._replies) > self._limit:
             self._replies.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        """Drop the reply stored under a key."""
+        self._replies.pop(key, None)
 
 
 class RoleModels(Protocol):

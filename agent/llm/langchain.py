@@ -55,17 +55,25 @@ class LangChainModel:
         return f"LangChainModel({type(self._model).__name__} {self._name!r})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return class, model name, server and what the model calls its identifying parameters."""
+        """Return class, model name and what the model calls its identifying parameters, its server's address aside."""
         kind = type(self._model)
-        addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
-        address = next((str(address) for address in addresses if address), None)
+        parameters = {name: value for name, value in self._model._identifying_params.items() if name not in _ADDRESSES}
         return {
             "kind": "langchain",
             "class": f"{kind.__module__}.{kind.__qualname__}",
             "model": self._name,
-            "endpoint": None if address is None else without_credentials(address),
-            "parameters": self._plain(dict(self._model._identifying_params)),
+            "parameters": self._plain(parameters),
         }
+
+    @property
+    def address(self) -> str:
+        """The server's URL, without credentials; empty where the model names none."""
+        addresses = (getattr(self._model, name, None) for name in _ADDRESSES)
+        return without_credentials(next((str(address) for address in addresses if address), ""))
+
+    def price(self, usage: Usage, served: str) -> float | None:
+        """Return what tokens of a served model cost in US dollars, None when no price is known."""
+        return self._prices.cost(usage, self._name, served)
 
     async def reply(self, call: Call) -> Reply:
         """Ask the model once.
@@ -120,6 +128,7 @@ class LangChainModel:
             reasoning=_reasoning(message),
             raw=self._plain(message.model_dump(exclude={"example", "name"})),
             cached=cached,
+            address=self.address,
         )
 
     def _plain(self, value: Any, depth: int = 0) -> Any:

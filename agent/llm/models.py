@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from agent.config import ModelConfig
 from agent.errors import ConfigError
 from agent.invalid import what_is_wrong
-from agent.llm.base import LLM
+from agent.llm.base import LLM, address_of
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
+from agent.types import Usage
 
 if TYPE_CHECKING:
     from agent.llm.keys import ApiKey
@@ -183,6 +184,15 @@ class Models:
         default = None if self._default is None else dict(self._default.identity())
         roles = {role: dict(model.identity()) for role, model in sorted(self._by_role.items())}
         return {DEFAULT: default, "roles": {role: identity for role, identity in roles.items() if identity != default}}
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of the servers that the models are asked at, each once."""
+        return list(dict.fromkeys(filter(None, map(address_of, self.all()))))
+
+    def price(self, role: str, served: str, usage: Usage) -> float | None:
+        """Return what a role's tokens cost in US dollars, None when no price is known."""
+        priced = getattr(self._by_role.get(role, self._default), "price", None)
+        return None if priced is None else priced(usage, served)
 
     def label(self) -> str:
         """Return a short name for people: the models' names, joined by `+`."""

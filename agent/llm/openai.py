@@ -93,16 +93,25 @@ class OpenAIModel:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return server (without credentials), model, parameters, extra body and reply format."""
+        """Return model, parameters, extra body and reply format as requested, however the server is sent them."""
         config = self._config
+        requested = config.model_dump(include={"temperature", "max_tokens", "thinking"}, exclude_none=True)
         return {
             "kind": "openai",
-            "endpoint": self._server.url,
             "model": config.name,
-            "parameters": {} if config.temperature is None else {"temperature": config.temperature},
-            "extra_body": self._extra_body(),
+            "parameters": requested,
+            "extra_body": config.extra_body,
             "reply_format": config.reply_format,
         }
+
+    @property
+    def address(self) -> str:
+        """The server's URL, without credentials."""
+        return self._server.url
+
+    def price(self, usage: Usage, served: str) -> float | None:
+        """Return what tokens of a served model cost in US dollars, None when no price is known."""
+        return self._prices.cost(usage, self._config.name, served)
 
     async def reply(self, call: Call) -> Reply:
         """Ask the server, again after failures that may pass.
@@ -150,6 +159,7 @@ class OpenAIModel:
             finish_reason=completion.finish_reason,
             reasoning=completion.reasoning,
             raw=completion.raw,
+            address=self.address,
         )
 
     async def aclose(self) -> None:

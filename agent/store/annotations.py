@@ -6,15 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import open_regular
 from agent.errors import RunFolderError
 from agent.invalid import what_is_wrong
+from agent.store.documents import replacing
 from agent.store.failures import write_failure, writing
 from agent.store.opening import open_own
-from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation, added, is_cost
+from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
 
 Key = tuple[str, int]
 
@@ -22,7 +23,7 @@ Key = tuple[str, int]
 class AnnotationIndex:
     """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
 
-    `cost_usd` is what all lines cost, those that a later one took the place of too; None when one's is not known.
+    `superseded` counts the lines that a later one took the place of.
 
     Raises:
         RunFolderError: a whole line is not an annotation; the message names it.
@@ -30,23 +31,13 @@ class AnnotationIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.end = 0
-        self.cost_usd: float | None = 0.0
-        self._offsets: dict[Key, int] = {}
-        self._errors: set[Key] = set()
-        try:
-            with open_regular(path) as file:
-                for number, line in enumerate(file, start=1):
-                    if line.endswith(b"\n"):
-                        self._add_line(line, number)
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+        self._read()
 
-    def add(self, key: Key, *, error: bool, size: int, cost_usd: float | None) -> None:
+    def add(self, key: Key, *, error: bool, size: int) -> None:
         """Note a line of `size` bytes at the end."""
+        self.superseded += key in self._offsets
         self._offsets[key] = self.end
         self.end += size
-        self.cost_usd = added((self.cost_usd, cost_usd))
         if error:
             self._errors.add(key)
         else:
@@ -58,32 +49,55 @@ class AnnotationIndex:
 
     def get(self, key: Key) -> Annotation | None:
         """Return the last annotation of a pair and round."""
-        offset = self._offsets.get(key)
-        if offset is None:
+        if key not in self._offsets:
             return None
-        with open_regular(self.path) as file:
-            file.seek(offset)
+        with self._opened() as file:
+            file.seek(self._offsets[key])
             return decode_annotation(file.readline(), f"{self.path}: the line of {key[0][:60]!r}")
 
     def __iter__(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round, in the order of the file."""
-        return (decode_annotation(line, f"{self.path}:{number}") for number, line in self._lines())
+        return (decode_annotation(line, f"{self.path}:{number}") for number, line in self.lines())
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """Yield the same as the objects that the lines hold, for going through many quickly.
 
         Of their fields only those are checked that a label is made from: id, round, label, confidence and error.
         """
-        return (loads(line) for _, line in self._lines())
+        return (loads(line) for _, line in self.lines())
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        last = set(self._offsets.values())
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the last line of each pair and round with its number."""
         position = 0
-        with open_regular(self.path) as file:
+        with self._opened() as file:
+            last = set(self._offsets.values())
             for number, line in enumerate(file, start=1):
                 if position in last:
                     yield number, line
                 position += len(line)
+
+    def _read(self) -> None:
+        self.end = self.superseded = 0
+        self._offsets: dict[Key, int] = {}
+        self._errors: set[Key] = set()
+        try:
+            with open_regular(self.path) as file:
+                self._inode = os.fstat(file.fileno()).st_ino
+                for number, line in enumerate(file, start=1):
+                    if line.endswith(b"\n"):
+                        self._add_line(line, number)
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be read ({error.strerror or error})") from error
+
+    def _opened(self) -> IO[bytes]:
+        """Open the file that the offsets are of; a run that closed meanwhile may have replaced it."""
+        file = open_regular(self.path)
+        found = os.fstat(file.fileno())
+        if found.st_ino == self._inode and found.st_size >= self.end:
+            return file
+        file.close()
+        self._read()
+        return open_regular(self.path)
 
     def _add_line(self, line: bytes, number: int) -> None:
         place = f"{self.path}:{number}"
@@ -93,7 +107,7 @@ class AnnotationIndex:
             if schema == SCHEMA_VERSION:
                 _check_vote(record)
                 key, failed = (record["id"], record["round"]), record["error"] is not None
-                self.add(key, error=failed, size=len(line), cost_usd=_cost(record))
+                self.add(key, error=failed, size=len(line))
         except (ValueError, TypeError, KeyError) as problem:
             raise _no_annotation(place, problem) from None
         if schema != SCHEMA_VERSION:
@@ -140,7 +154,20 @@ class AnnotationLog:
                 raise write_failure(self.path, error) from error
             raise
         key, failed = (annotation.id, annotation.round), annotation.error is not None
-        self.index.add(key, error=failed, size=len(line), cost_usd=annotation.usage.cost_usd)
+        self.index.add(key, error=failed, size=len(line))
+
+    def compact(self) -> None:
+        """Close the file, and where it has superseded lines put one without them in its place.
+
+        Raises:
+            StorageError: the disk is full or fails; the file is as before.
+        """
+        self.close()
+        if self.index.superseded:
+            with replacing(self.path) as draft, draft.open("wb") as file:
+                for _, line in self.index.lines():
+                    file.write(line)
+            self.index = AnnotationIndex(self.path)
 
     def close(self) -> None:
         """Bring the file to the disk and close it; closing twice does nothing.
@@ -194,21 +221,6 @@ def _check_vote(record: Mapping[str, Any]) -> None:
         raise ValueError("label: neither 0 nor 1 nor null")
     if share is not None and (type(share) not in (int, float) or not 0 <= share <= 1):
         raise ValueError("confidence: neither a number from 0 to 1 nor null")
-
-
-def _cost(record: Mapping[str, Any]) -> float | None:
-    """Return what a line cost in dollars, None when that is not known.
-
-    Raises:
-        ValueError: it is of the wrong type, or out of bounds.
-    """
-    usage = record.get("usage", {})
-    if not isinstance(usage, dict):
-        raise ValueError("usage: not an object")
-    cost = usage.get("cost_usd", 0.0)
-    if not is_cost(cost):
-        raise ValueError("usage.cost_usd: neither dollars nor null")
-    return None if cost is None else float(cost)
 
 
 def _no_annotation(place: str, problem: Exception) -> RunFolderError:

@@ -61,6 +61,16 @@ class SqliteReplyCache:
         with using_database(self.path, _REMEDY):
             self._connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, packed))
 
+    def forget(self, key: str) -> None:
+        """Drop the reply of a key, if there is one.
+
+        Raises:
+            RunFolderError: the file is damaged.
+            StorageError: the file cannot be written.
+        """
+        with using_database(self.path, _REMEDY):
+            self._connection.execute("DELETE FROM replies WHERE key = ?", (key,))
+
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         self._connection.close()
@@ -85,6 +95,7 @@ def pack_reply(reply: Reply) -> bytes:
         "reasoning": reply.reasoning,
         "raw": dict(reply.raw),
         "seconds": reply.seconds,
+        "address": reply.address,
     }
     return dumps(record)
 

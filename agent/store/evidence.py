@@ -5,30 +5,45 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
-from agent.evidence import Evidence
+from agent.evidence import Evidence, Exchange
 from agent.invalid import what_is_wrong
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import open_database, open_read_only
 from agent.store.failures import using_database
 from agent.store.opening import check_own
-from agent.types import Usage
+from agent.types import Usage, added
 
 _APPLICATION_ID = 0x74646165  # "tdae"
 _VERSION = 1
 _TABLES = """
 CREATE TABLE records (key BLOB, round INTEGER, record BLOB NOT NULL, PRIMARY KEY (key, round));
-CREATE TABLE texts (hash BLOB PRIMARY KEY, text BLOB NOT NULL)
+CREATE TABLE texts (hash BLOB PRIMARY KEY, text BLOB NOT NULL);
+CREATE TABLE answers (key TEXT PRIMARY KEY, reply BLOB NOT NULL);
+CREATE TABLE paid (
+    role TEXT, model TEXT, priced INTEGER, input_tokens INTEGER, cached_input_tokens INTEGER, output_tokens INTEGER,
+    cost_usd REAL, PRIMARY KEY (role, model, priced)
+)
 """
-# Not among the tables that a file is made with: those of earlier versions get it, too.
-_ANSWERS = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, reply BLOB NOT NULL)"
-_REMEDY = "Move it away to go on: the labels in annotations.jsonl are whole, evidence of earlier pairs is lost."
+_PAY = """
+INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    input_tokens = input_tokens + excluded.input_tokens,
+    cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens,
+    output_tokens = output_tokens + excluded.output_tokens,
+    cost_usd = cost_usd + excluded.cost_usd
+"""
+_REMEDY = (
+    "Move it away to go on: the labels in annotations.jsonl are whole; evidence and cost of earlier pairs are lost."
+)
+Price = Callable[[str, str, Usage], float | None]
+"""The cost in dollars of what a role was answered by a served model; None when no price is known."""
 # Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
 _REMEMBERED = 10_000
 # Far above what a pair leads to; a few bytes can be unpacked into any number of them.
@@ -61,8 +76,6 @@ class EvidenceStore:
             self._connection = open_database(
                 path, application_id=_APPLICATION_ID, version=_VERSION, tables=_TABLES, remedy=_REMEDY
             )
-            with using_database(path, _REMEDY):
-                self._connection.execute(_ANSWERS)
 
     def put(self, evidence: Evidence, round: int = 0) -> None:
         """Keep the evidence of a pair and round, in place of an earlier one; of shared answers the first one stays.
@@ -75,17 +88,12 @@ class EvidenceStore:
         fresh = [(key, zlib.compress(text)) for key, text in texts.items() if key not in self._stored]
         answers = [(key, zlib.compress(pack_reply(reply))) for key, reply in _answers(evidence)]
         row = (_key(evidence.pair.id), round, zlib.compress(dumps(record)))
-        with using_database(self.path, _REMEDY):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                if fresh:
-                    self._connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
-                self._connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?)", answers)
-                self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                _roll_back(self._connection)
-                raise
+        with self._transaction() as connection:
+            if fresh:
+                connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", fresh)
+            connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?)", answers)
+            connection.executemany(_PAY, _paid(evidence.exchanges))
+            connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
         if len(self._stored) > _REMEMBERED:
             self._stored.clear()
         self._stored.update(texts)
@@ -106,6 +114,57 @@ class EvidenceStore:
             except (zlib.error, ValueError, TypeError, KeyError) as error:
                 cause = f"is damaged ({what_is_wrong(error)})"
                 raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
+
+    def pay(self, exchanges: Iterable[Exchange]) -> None:
+        """Count what was paid for pairs that are left without evidence.
+
+        Raises:
+            StorageError: the file cannot be written.
+            RunFolderError: the file is damaged.
+        """
+        with self._transaction() as connection:
+            connection.executemany(_PAY, _paid(exchanges))
+
+    @property
+    def kept(self) -> bool:
+        """Whether evidence was ever put here."""
+        with using_database(self.path, _REMEDY):
+            return bool(self._connection.execute("SELECT EXISTS (SELECT * FROM records)").fetchone()[0])
+
+    def spent_usd(self, price: Price | None = None) -> float | None:
+        """Return what was paid for the run so far, in dollars, None when that is not known.
+
+        `price` gives the cost of tokens for which no price was known when they were paid.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
+        costs: list[float | None] = []
+        with using_database(self.path, _REMEDY):
+            for role, model, priced, fresh, cached, output, cost in self._connection.execute(query):
+                try:
+                    usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
+                except ValueError as error:
+                    raise RunFolderError(f"{self.path}: is damaged ({what_is_wrong(error)}). {_REMEDY}") from error
+                if not priced:
+                    costs.append(None if price is None else price(role, model, usage))
+                else:
+                    costs.append(usage.cost_usd)
+        return added(costs)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with using_database(self.path, _REMEDY):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has already rolled back after some errors, a full disk among them.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def answer(self, key: str) -> Reply | None:
         """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
@@ -150,6 +209,22 @@ def _decompressed(content: bytes) -> bytes:
     return text
 
 
+def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, int, int, float]]:
+    for exchange in exchanges:
+        usage, cost = exchange.usage, exchange.usage.cost_usd
+        tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens)
+        yield exchange.role, exchange.model, cost is not None, *tokens, cost or 0.0
+
+
+def unusable_keys(evidence: Evidence) -> Iterator[str]:
+    """Yield the cache keys of the replies that led to nothing: asked again or not, their question had no usable one."""
+    failed = False
+    for exchange, again in zip(reversed(evidence.exchanges), reversed(evidence.asked_again()), strict=True):
+        failed = failed if again else exchange.problem is not None
+        if failed:
+            yield exchange.key
+
+
 def _answers(evidence: Evidence) -> Iterator[tuple[str, Reply]]:
     """Yield the usable replies to shared questions, each under the key of the question as it was first asked.
 
@@ -191,9 +266,3 @@ def _shared(message: dict[str, str], texts: dict[bytes, bytes]) -> dict[str, str
 
 def _key(pair_id: str) -> bytes:
     return hashlib.sha256(pair_id.encode("utf-8", "surrogatepass")).digest()
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    # SQLite has already rolled back after some errors, a full disk among them.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +12,12 @@ from agent.datasets.encoding import dumps, loads
 from agent.datasets.regular import read_regular
 from agent.errors import RunFolderError
 from agent.store.documents import as_json, differences, flatten, merge, replacing, shown
-from agent.types import added, is_cost
 
 VERSION = 1
 # Differ from start to start without saying anything about the labels.
 _SERVED = frozenset({"role", "model", "fingerprint"})
-_UNFINISHED = "unfinished_usd"
+SERVERS = "servers"
+"""Of the environment: the addresses that models are asked at."""
 _NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
@@ -57,28 +58,19 @@ class Manifest:
         """
         return cls(path, read_manifest(path), clock)
 
-    def check_identity(self, identity: Mapping[str, Any]) -> None:
-        """Compare with what the run was begun with.
-
-        Raises:
-            RunFolderError: something that decides labels differs; the message lists it.
-        """
+    def other_identity(self, identity: Mapping[str, Any]) -> str:
+        """Return what differs from what the run was begun with and decides labels, for the user; empty when nothing."""
         before, now = dict(self.document["identity"]), as_json(identity)
         lines = []
         if before.pop("input_sha256", None) != now.pop("input_sha256", None):
             lines.append("input: the pairs are others, or in another order")
         lines += differences(before, now)
-        if lines:
-            listed = "\n".join(f"  {line}" for line in lines)
-            raise RunFolderError(
-                f"{self.path.parent}: holds a run with other settings:\n{listed}\n"
-                "Choose another folder (-o), or go on with the settings of this one."
-            )
+        return "\n".join(f"  {line}" for line in lines)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save."""
-        segment: dict[str, Any] = {"started": self._now(), "ended": None, "environment": {}, "served": []}
-        self.document["segments"].append(segment)
+        empty: dict[str, Any] = {"environment": {}, "served": [], "replies": {}}
+        self.document["segments"].append({"started": self._now(), "ended": None, **empty})
         self.update_environment(environment)
 
     @property
@@ -126,10 +118,10 @@ class Manifest:
         self.save()
         return note
 
-    def abandoned(self, cost_usd: float | None) -> None:
-        """Count what a pair cost that gets no annotation in this segment; the file is written at its end."""
-        current = self.document["segments"][-1]
-        current[_UNFINISHED] = added((current.get(_UNFINISHED, 0.0), cost_usd))
+    def replied(self, address: str) -> None:
+        """Count a reply, paid for or not, by the address of the server that gave it; saved with what is saved next."""
+        replies = self.document["segments"][-1]["replies"]
+        replies[address] = replies.get(address, 0) + 1
 
     def close(self) -> None:
         """Note the end of the segment and save."""
@@ -185,12 +177,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return document
 
 
-def spent_usd(document: Mapping[str, Any], annotated: float | None) -> float | None:
-    """Return what a run cost in dollars, None when that is not known.
-
-    `annotated` is what its annotations say; its manifest knows of pairs that were begun and not finished.
-    """
-    return added((annotated, *(segment.get(_UNFINISHED, 0.0) for segment in document["segments"])))
+def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many replies of all starts came from servers that the last start does not ask, by their address."""
+    *_, last = document["segments"]
+    found: Counter[str] = Counter()
+    for segment in document["segments"]:
+        found.update(segment["replies"])
+    return {address: count for address, count in found.items() if address not in last["environment"].get(SERVERS, [])}
 
 
 def _is_mapping(found: object) -> bool:
@@ -200,8 +193,10 @@ def _is_mapping(found: object) -> bool:
 def _is_segment(found: object) -> bool:
     if not isinstance(found, dict) or not isinstance(found.get("environment"), dict):
         return False
-    served = found.get("served")
-    if not is_cost(found.get(_UNFINISHED)):
+    served, replies = found.get("served"), found.get("replies")
+    if not isinstance(replies, dict) or not all(type(count) is int for count in replies.values()):
+        return False
+    if not isinstance(found["environment"].get(SERVERS, []), list):
         return False
     return isinstance(served, list) and all(isinstance(each, dict) and each.keys() >= _SERVED for each in served)
 

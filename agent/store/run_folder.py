@@ -9,24 +9,29 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent.datasets import normalised_sha256, write_normalised
-from agent.errors import RunFolderError
-from agent.evidence import Evidence
+from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
+from agent.evidence import Evidence, Exchange
 from agent.llm.base import Reply
 from agent.store import files
-from agent.store.annotations import AnnotationLog
+from agent.store.annotations import AnnotationIndex, AnnotationLog
 from agent.store.documents import remove_drafts, replacing
-from agent.store.evidence import EvidenceStore
+from agent.store.evidence import EvidenceStore, Price, unusable_keys
 from agent.store.failures import writing
 from agent.store.lock import FolderLock
 from agent.store.majority import Votes, write_labels
-from agent.store.manifest import Clock, Manifest, spent_usd, utc_now
+from agent.store.manifest import Clock, Manifest, utc_now
 from agent.types import Annotation, Pair, Usage
+
+_OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
+
+_UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
 
 class RunFolder:
     """The folder of a run that this process writes to; made by `create_or_resume`, closed by `close` or `with`.
 
-    `notes` are for the user: what changed in the environment since the run began.
+    Errors of a model's server are held until all servers answer or all pairs are through. Where the run ends before,
+    as by an outage, they are dropped, and only what they cost is kept: the run that goes on takes those pairs again.
     """
 
     def __init__(
@@ -47,6 +52,9 @@ class RunFolder:
         self._manifest = on
         self._order = order
         self._labels_due = labels_due
+        self._room = True  # until the disk is full
+        self._held: list[tuple[Annotation, Evidence]] = []
+        self._abandoned: list[Exchange] = []
 
     @classmethod
     def create_or_resume(
@@ -54,14 +62,14 @@ class RunFolder:
         path: Path | str,
         *,
         identity: Mapping[str, Any],
-        pairs: Iterable[Pair],
+        pairs: Sequence[Pair],
         environment: Mapping[str, Any],
         clock: Clock = utc_now,
     ) -> RunFolder:
-        """Make the folder, or go on in it when it holds a run of equal identity and pairs.
+        """Make the folder, or go on in it when it holds a run of equal identity and pairs, or one without annotations.
 
         `identity` is everything besides the pairs that decides labels; `environment` is recorded as a segment. `pairs`
-        are all of the input (also under a limit), and are gone through once.
+        are all of the input (also under a limit).
 
         Raises:
             RunFolderError: the folder is of another run (the differences are listed), in use, damaged, or no run.
@@ -69,7 +77,6 @@ class RunFolder:
             StorageError: the folder cannot be written.
         """
         path = Path(path)
-        order: list[str] = []
         _check_folder(path)
         is_new = not path.exists()
         with writing(path):
@@ -79,8 +86,8 @@ class RunFolder:
             try:
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
-                remove_drafts(path, (files.INPUT, files.MANIFEST, files.LABELS))
-                on = _manifest(path, identity, _noting(pairs, order), clock)
+                remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
+                on = _manifest(path, identity, pairs, clock)
             except BaseException:
                 if is_new:
                     _remove_if_bare(path)
@@ -90,9 +97,11 @@ class RunFolder:
             labels_due = _labels_are_behind(path)
             log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(log.close)
+            if log.index.done() and not store.kept:
+                store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
             on.open_segment(environment)
             stack.callback(on.close)
-            return cls(path, stack.pop_all(), log, store, on, order=order, labels_due=labels_due)
+            return cls(path, stack.pop_all(), log, store, on, order=[pair.id for pair in pairs], labels_due=labels_due)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -104,14 +113,22 @@ class RunFolder:
         """The content of `manifest.json`."""
         return self._manifest.document
 
-    @property
-    def spent_usd(self) -> float | None:
-        """What was paid for the run so far, in dollars; None when that is not known."""
-        return spent_usd(self.manifest, self._log.index.cost_usd)
+    def spent_usd(self, price: Price | None = None) -> float | None:
+        """Return what was paid for the run so far, in dollars; None when that is not known.
 
-    def abandoned(self, usage: Usage) -> None:
+        `price` gives the cost of tokens for which no price was known when they were paid.
+        """
+        return self._evidence.spent_usd(price)
+
+    def abandoned(self, exchanges: Iterable[Exchange]) -> None:
         """Count what was paid for a pair that is left unfinished; a later start may find its replies in the cache."""
-        self._manifest.abandoned(usage.cost_usd)
+        self._abandoned += exchanges  # written when the folder is closed: it may be the disk that ends the run
+
+    def unusable_keys(self) -> Iterator[str]:
+        """Yield the cache keys of the replies that pairs which ended in errors could make nothing of."""
+        for key in self.done() - self.done(retry_errors=True):
+            evidence = self._evidence.get(*key)
+            yield from () if evidence is None else unusable_keys(evidence)
 
     def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
         """Return the id and round of each pair that need not be annotated again.
@@ -129,7 +146,7 @@ class RunFolder:
         return self._log.index.get((pair_id, round))
 
     def commit(self, annotation: Annotation, evidence: Evidence) -> None:
-        """Keep a pair's evidence and then its annotation: from then on the pair is done.
+        """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
 
         Evidence that does not say in which segment it was made was made in this one.
 
@@ -137,13 +154,29 @@ class RunFolder:
             StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
             RunFolderError: the evidence file is damaged.
         """
+        if annotation.error is not None and annotation.error.type in _OF_THE_SERVER:
+            self._held.append((annotation, evidence))
+        else:
+            self._write(annotation, evidence)
+
+    def answered(self) -> None:
+        """Write what is held: the servers are there, so that these are errors of their pairs.
+
+        Raises:
+            StorageError: as `commit`.
+            RunFolderError: as `commit`.
+        """
+        while self._held:
+            self._write(*self._held.pop(0))
+
+    def _write(self, annotation: Annotation, evidence: Evidence) -> None:
         if evidence.segment is None:
             evidence = evidence.model_copy(update={"segment": self._manifest.segment})
         try:
             self._evidence.put(evidence, annotation.round)
             self._log.append(annotation)
         except BaseException:
-            self._labels_due = False  # there is no room for them either
+            self._labels_due = self._room = False
             raise
         self._labels_due = True
 
@@ -163,17 +196,29 @@ class RunFolder:
         """Record which model served a call of a role; return a note when that changed since the run began."""
         return self._manifest.served(model, fingerprint, role=role)
 
+    def replied(self, address: str) -> None:
+        """Count a reply by the address of the server that gave it."""
+        self._manifest.replied(address)
+
     def update_environment(self, environment: Mapping[str, Any]) -> None:
         """Record what became known of the environment after the start, such as an image's digest."""
         self._manifest.update_environment(environment)
 
     def close(self) -> None:
-        """Write the pairs' labels, bring everything to the disk and release the lock; closing twice does nothing.
+        """Write what is held and the pairs' labels, leave one line of each pair and round, and release the lock.
+
+        Closing twice does nothing.
 
         Raises:
             StorageError: the disk is full or fails; the lock is released all the same.
         """
         with self._stack:
+            self.answered()
+            if self._abandoned:
+                exchanges, self._abandoned = self._abandoned, []
+                self._evidence.pay(exchanges)
+            if self._log.index.superseded and self._room:
+                self._log.compact()
             if self._labels_due:
                 self._labels_due = False
                 self._write_labels()
@@ -190,25 +235,31 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self.abandoned(exchange for _, evidence in self._held for exchange in evidence.exchanges)
+            self._held.clear()
         self.close()
 
 
-def _manifest(path: Path, identity: Mapping[str, Any], pairs: Iterable[Pair], clock: Clock) -> Manifest:
+def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], clock: Clock) -> Manifest:
     file = path / files.MANIFEST
     if file.exists():
         found = Manifest.load(file, clock)
-        found.check_identity({**identity, "input_sha256": normalised_sha256(pairs)})
-        return found
+        differences = found.other_identity({**identity, "input_sha256": normalised_sha256(pairs)})
+        if not differences:
+            return found
+        log = path / files.ANNOTATIONS
+        if log.exists() and AnnotationIndex(log).done():
+            raise RunFolderError(
+                f"{path}: holds a run with other settings:\n{differences}\n"
+                "Choose another folder (-o), or go on with the settings of this one."
+            )
+        with writing(file):
+            file.unlink()
     with replacing(path / files.INPUT) as draft:
         digest = write_normalised(draft, pairs)
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
     return Manifest.new(file, {**identity, "input_sha256": digest}, clock)
-
-
-def _noting(pairs: Iterable[Pair], order: list[str]) -> Iterator[Pair]:
-    for pair in pairs:
-        order.append(pair.id)
-        yield pair
 
 
 def _labels_are_behind(path: Path) -> bool:

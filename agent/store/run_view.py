@@ -13,8 +13,8 @@ from agent.errors import RunFolderError
 from agent.evidence import Evidence
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
-from agent.store.evidence import EvidenceStore
-from agent.store.manifest import read_manifest, spent_usd
+from agent.store.evidence import EvidenceStore, Price
+from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
 
 _NAMED = 20
@@ -57,7 +57,10 @@ class RunView:
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.path = path
         self.manifest = document
-        self._evidence: EvidenceStore | None = None
+
+    @cached_property
+    def _store(self) -> EvidenceStore:
+        return EvidenceStore(self.path / files.EVIDENCE, read_only=True)
 
     @cached_property
     def index(self) -> AnnotationIndex:
@@ -75,10 +78,20 @@ class RunView:
         """Return the last annotation of a pair and round, None when there is none."""
         return self.index.get((pair_id, round))
 
+    def spent_usd(self, price: Price | None = None) -> float | None:
+        """Return what was paid for the run so far, in dollars; None when that is not known.
+
+        `price` gives the cost of tokens for which no price was known when they were paid.
+
+        Raises:
+            RunFolderError: the file of evidence is damaged.
+        """
+        return self._store.spent_usd(price) if self.has_evidence else None
+
     @property
-    def spent_usd(self) -> float | None:
-        """What was paid for the run so far, in dollars; None when that is not known."""
-        return spent_usd(self.manifest, self.index.cost_usd)
+    def replies_elsewhere(self) -> dict[str, int]:
+        """How many replies came from servers that the last start did not ask, by their address."""
+        return replies_elsewhere(self.manifest)
 
     @property
     def has_evidence(self) -> bool:
@@ -91,9 +104,7 @@ class RunView:
         Raises:
             RunFolderError: the file is missing or damaged.
         """
-        if self._evidence is None:
-            self._evidence = EvidenceStore(self.path / files.EVIDENCE, read_only=True)
-        return self._evidence.get(pair_id, round)
+        return self._store.get(pair_id, round)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield the run's input, in its order."""
@@ -101,9 +112,9 @@ class RunView:
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""
-        if self._evidence is not None:
-            self._evidence.close()
-            self._evidence = None
+        if "_store" in vars(self):
+            self._store.close()
+            del self._store
 
     def __enter__(self) -> Self:
         return self

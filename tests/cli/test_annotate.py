@@ -103,15 +103,44 @@ def test_a_refused_way_to_ask_stops_the_run_at_once(agent: Commands) -> None:
     assert "--reply-format text" in stopped.err
 
 
-def test_retry_errors_asks_again_for_those_pairs_only(agent: Commands) -> None:
+def test_retry_errors_asks_again_exactly_what_had_no_usable_reply(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
-    with ChatServer([reply("no"), reply(label(1)), reply(label(0))]) as server:
-        options = judge(server, "-o", "run", "--concurrency", "1", "-c", "pipeline.reasks=0", "--cache", "c.sqlite")
+    replies = [*(reply(screen("unclear")), reply("no"), reply("nor this")), reply(screen("unclear")), reply(label(1))]
+    with ChatServer([*replies, reply(label(0))]) as server:
+        options = ("--variant", "ps_fa", "--model", "m", "--base-url", server.url, "-o", "run", "--concurrency", "1")
+        options = (*options, "-c", "pipeline.reasks=1", "--cache", "c.sqlite", "--json")
         assert agent("annotate", file, *options).code == 1
-        (agent.folder / "c.sqlite").unlink()
-        again = agent("annotate", file, *options, "--retry-errors", "--json")
+        again = agent("annotate", file, *options, "--retry-errors")
     assert (again.code, again.json["errors"], again.json["annotated_now"]) == (0, {}, 1)
-    assert len(server.requests) == 3
+    assert len(server.requests) == 6
+    assert server.requests[-1].prompt == server.requests[1].prompt
+    assert [(a["id"], a["label"]) for a in annotations(agent.folder / "run")] == [("p1", 1), ("p0", 0)]
+
+
+def test_a_run_goes_on_at_another_address_and_counts_the_replies_from_before(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(3))
+    typo = ("--variant", "single_llm", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1")
+    assert agent("annotate", file, *typo, "--attempts", "1", "-o", "run").code == 3
+    with ChatServer(reply(label(1))) as old, ChatServer(reply(label(0))) as new:
+        first = agent("annotate", file, *judge(old, "-o", "run", "--limit", "2", "--json"))
+        moved = agent("annotate", file, *judge(new, "-o", "run", "--json"))
+        assert agent("annotate", file, *judge(new, "-o", "again")).code == 0
+    assert (first.json["replies_elsewhere"], moved.json["replies_elsewhere"]) == ({}, {old.url: 2})
+    assert (len(old.requests), len(new.requests)) == (2, 1)
+    assert f"servers changed since this run began: ['{old.url}'] before, ['{new.url}'] now" in moved.err
+    assert f"2 replies came from another address: 2 {old.url}" in agent("show", "again").out
+
+
+def test_a_run_without_a_finished_pair_takes_new_settings(agent: Commands) -> None:
+    file, other = agent.write("p.jsonl", pairs(2)), agent.write("q.jsonl", pairs(3))
+    with ChatServer(fails(404, "no such model")) as server:
+        assert agent("annotate", file, *judge(server, "-o", "run")).code == 3
+    with ChatServer(reply(label(1))) as server:
+        options = judge(server, "-o", "run", "--temperature", "0.5")
+        assert agent("annotate", other, *options, "--json").json["labels"]["1"] == 3
+        refused = agent("annotate", other, *judge(server, "-o", "run"))
+    assert refused.code == 2
+    assert "model.default.parameters.temperature: 0.5 in the folder, not set now" in refused.err
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [("keep", None), ("negative", 0)])
@@ -411,13 +440,27 @@ def test_a_budget_counts_what_was_paid_for_pairs_that_it_left_unfinished(agent: 
     assert "($1.0000 spent, $1.0000 of it before this start)" in ended[2].err
 
 
+def test_a_budget_may_come_later_with_the_prices_of_what_was_paid_before(agent: Commands) -> None:
+    file = agent.write("p.jsonl", pairs(3))
+    agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 0}}))
+    with ChatServer([reply("no"), *[reply(label(1), prompt_tokens=1000)] * 5]) as server:
+        options = judge(server, "-o", "run", "-c", "pipeline.reasks=0", "--concurrency", "1")
+        assert agent("annotate", file, *options, "--limit", "2").code == 1
+        priced = (*options, "--prices", "prices.json", "--budget")
+        refused = agent("annotate", file, *priced, "1")
+        assert (refused.code, len(server.requests)) == (3, 2)
+        assert "the budget of $1 is used up ($" in refused.err
+        done = agent("annotate", file, *priced, "9", "--retry-errors", "--json")
+    assert (done.code, done.json["usage"]["calls"], len(server.requests)) == (0, 3, 4)
+
+
 def test_a_budget_is_refused_in_a_folder_whose_cost_is_not_known(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     agent.write("prices.json", json.dumps({"m": {"input": 500, "output": 500}}))
     with ChatServer(reply(label(1))) as server:
         options = judge(server, "-o", "run")
         assert agent("annotate", file, *options, "--limit", "1").code == 0
-        refused = agent("annotate", file, *options, "--prices", "prices.json", "--budget", "9")
+        refused = agent("annotate", file, *options, "--budget", "9")
         assert (refused.code, len(server.requests)) == (3, 1)
         assert "what the run cost before is not known" in refused.err
         assert "The same command without a budget goes on from there:" in refused.err

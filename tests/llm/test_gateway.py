@@ -24,6 +24,9 @@ class Memory(dict[str, Reply]):
     def put(self, key: str, reply: Reply) -> None:
         self[key] = reply
 
+    def forget(self, key: str) -> None:
+        self.pop(key, None)
+
 
 class Gate:
     """A model that answers when it is let, and counts its calls."""

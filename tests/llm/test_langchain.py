@@ -169,7 +169,7 @@ class TestOverHttp:
             model = LangChainModel(self.chat(server, temperature=0.5))
             reply = await model.reply(CALL)
             assert (reply.text, reply.usage.input_tokens, reply.model) == ("yes", 12, "served-model")
-            assert model.identity()["endpoint"] == server.url
+            assert model.address == server.url
             assert model.identity()["parameters"]["temperature"] == 0.5
             assert "sk-secret" not in json.dumps(model.identity())
 

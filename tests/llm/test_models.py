@@ -12,6 +12,7 @@ import pytest
 
 from agent.errors import ConfigError, InputError
 from agent.llm.base import Call
+from agent.llm.endpoints import endpoint, thinking_body
 from agent.llm.models import ROLES, Models, parse_model
 from agent.llm.openai import OpenAIModel
 from agent.llm.replay import ReplayModel
@@ -55,11 +56,11 @@ class TestNames:
     def test_any_other_name_is_a_model_of_a_server(self) -> None:
         model = parse_model("llama3:8b", base_url=LOCAL)
         assert isinstance(model, OpenAIModel)
-        assert (model.identity()["model"], model.identity()["endpoint"]) == ("llama3:8b", LOCAL)
+        assert (model.identity()["model"], model.address) == ("llama3:8b", LOCAL)
 
     def test_the_server_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
-        assert parse_model("m").identity()["endpoint"] == LOCAL
+        assert parse_model("m").address == LOCAL
 
     async def test_objects_with_the_two_methods_are_taken_as_they_are(self) -> None:
         model = ScriptedLLM(["x"])
@@ -104,7 +105,7 @@ class TestKeys:
         ],
     )
     def test_a_local_server_needs_none(self, url: str) -> None:
-        assert parse_model("m", base_url=url).identity()["endpoint"] == url
+        assert parse_model("m", base_url=url).address == url
 
     def test_a_remote_one_does_unless_a_header_or_the_url_carries_it(self) -> None:
         with pytest.raises(ConfigError, match=r"llm\.example\.org"):
@@ -173,8 +174,7 @@ class TestOptions:
         ],
     )
     def test_thinking_is_switched_as_the_family_takes_it(self, name: str, url: str, body: Any) -> None:
-        model = parse_model(name, base_url=url, api_key="k", thinking="off")
-        assert model.identity()["extra_body"] == body
+        assert thinking_body("off", name, endpoint(url)) == body
 
 
 class TestRoles:

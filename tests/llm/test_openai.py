@@ -257,7 +257,7 @@ class TestRequests:
             model = stage.model(server.url.replace("http://", "http://me:p%40ss@"), api_key=None)
             await model.reply(call())
             assert server.requests[0].headers["authorization"] == "Basic bWU6cEBzcw=="
-            assert model.identity()["endpoint"] == server.url
+            assert model.address == server.url
             assert "p@ss" not in repr(model)
 
 
@@ -630,3 +630,9 @@ class TestIdentity:
         url = "http://127.0.0.1:9/v1"
         patient = stage.model(url, attempts=9, deadline=99, headers={"X-Trace": "1"}, api_key="another")
         assert patient.identity() == stage.model(url).identity()
+
+    def test_where_the_server_is_is_not_even_where_servers_are_sent_a_setting_differently(self, stage: Stage) -> None:
+        addresses = ("http://127.0.0.1:11434/v1", "https://openrouter.ai/api/v1", "https://api.openai.com/v1")
+        models = [stage.model(url, thinking="off", max_tokens=9) for url in addresses]
+        assert [model.address for model in models] == list(addresses)
+        assert all(model.identity() == models[0].identity() for model in models)

@@ -51,7 +51,7 @@ def full_annotation() -> Annotation:
     )
 
 
-def make_evidence(pair_id: str = "a", **fields: Any) -> Evidence:
+def make_evidence(pair_id: str = "a", usage: Usage = Usage(), **fields: Any) -> Evidence:
     exchange = Exchange(
         role="screen",
         key="k" * 64,
@@ -60,7 +60,7 @@ def make_evidence(pair_id: str = "a", **fields: Any) -> Evidence:
             {"role": "user", "content": f"pair {pair_id}"},
         ),
         reply='{"verdict": "unclear"}\ud800',
-        usage=Usage(calls=1),
+        usage=usage,
         raw={"choices": [{"message": {"content": "x"}}]},
     )
     execution = Execution(source="assert True\n", report=REPORT, installed=("numpy==1.0",), stdout="\x1b[31m\x00")
@@ -90,4 +90,5 @@ def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> 
 
 
 def commit(folder: RunFolder, pair_id: str, **fields: Any) -> None:
-    folder.commit(make_annotation(pair_id, **fields), make_evidence(pair_id))
+    annotation = make_annotation(pair_id, **fields)
+    folder.commit(annotation, make_evidence(pair_id, annotation.usage))

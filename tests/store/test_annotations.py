@@ -130,9 +130,6 @@ def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
         (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":"x"}\n', "neither a number from 0 to 1"),
         (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":7}\n', "neither a number from 0 to 1"),
         (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"confidence":true}\n', "neither a number from 0 to 1"),
-        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"usage":[]}\n', "usage: not an object"),
-        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"usage":{"cost_usd":"1"}}\n', "neither dollars nor"),
-        (b'{"schema":1,"id":"a","round":0,"error":null,"label":1,"usage":{"cost_usd":-1}}\n', "neither dollars nor"),
         (b'{"schema":2,"id":"a","round":0,"error":null}\n', "has schema 2"),
     ],
 )

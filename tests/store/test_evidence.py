@@ -86,15 +86,14 @@ def test_of_shared_answers_the_first_one_stays(path: Path) -> None:
     assert found.text == "first"
 
 
-def test_a_file_of_before_there_were_shared_answers_is_gone_on_with(path: Path) -> None:
-    EvidenceStore(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE answers")
-    connection.close()
+@pytest.mark.parametrize("values", ["('', '', 1, -1, 0, 0, 0)", "('', '', 1, 0, 0, 0, 'much')"])
+def test_damaged_costs_are_an_error(path: Path, values: str) -> None:
     store = EvidenceStore(path)
-    assert store.answer("one") is None
-    store.put(make_evidence("a", exchanges=(shared("one", "first"),)))
-    assert store.answer("one") is not None
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"INSERT INTO paid VALUES {values}")
+    connection.close()
+    with pytest.raises(RunFolderError, match="is damaged"):
+        store.spent_usd()
 
 
 @pytest.mark.parametrize(

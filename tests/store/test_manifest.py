@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.store.documents import replacing
-from agent.store.manifest import Manifest, read_manifest
+from agent.store.manifest import Manifest, read_manifest, replies_elsewhere
 
 
 class Clock:
@@ -27,7 +27,7 @@ class Clock:
         self.time += timedelta(seconds=seconds)
 
 
-SEGMENT = {"started": "2026-01-01T00:00:00+00:00", "ended": None, "environment": {}, "served": []}
+SEGMENT = {"started": "2026-01-01T00:00:00+00:00", "ended": None, "environment": {}, "served": [], "replies": {}}
 
 
 @pytest.fixture
@@ -122,21 +122,26 @@ def test_different_models_of_different_roles_are_no_change(path: Path, clock: Cl
 
 def test_equal_identities_pass_whatever_their_python_types(path: Path, clock: Clock) -> None:
     manifest = Manifest.new(path, {"roles": ("a", "b"), 1: 2.0}, clock)  # type: ignore[dict-item]
-    manifest.check_identity({"1": 2.0, "roles": ["a", "b"]})
+    assert manifest.other_identity({"1": 2.0, "roles": ["a", "b"]}) == ""
 
 
 def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Clock) -> None:
     manifest = Manifest.new(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
     now = {"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "input_sha256": "y", "same": [1]}
-    with pytest.raises(RunFolderError) as caught:
-        manifest.check_identity(now)
-    lines = str(caught.value).splitlines()
-    assert lines[1] == "  input: the pairs are others, or in another order"
-    assert lines[2].startswith("  model.name: 'a' in the folder, 'bbbb")
-    assert len(lines[2]) < 150
-    assert lines[3] == "  old: 1 in the folder, not set now"
-    assert lines[4] == "  new: not set in the folder, 2 now"
-    assert "Choose another folder (-o)" in lines[5]
+    lines = manifest.other_identity(now).splitlines()
+    assert lines[0] == "  input: the pairs are others, or in another order"
+    assert lines[1].startswith("  model.name: 'a' in the folder, 'bbbb")
+    assert len(lines[1]) < 150
+    assert lines[2:] == ["  old: 1 in the folder, not set now", "  new: not set in the folder, 2 now"]
+
+
+def test_replies_from_servers_that_the_last_start_does_not_ask_are_counted(path: Path, clock: Clock) -> None:
+    for servers, replies in ((["a"], "aa"), (["a", "b"], "abc"), (["b"], "b")):
+        manifest = begin(path, clock, servers=servers)
+        for address in replies:
+            manifest.replied(address)
+        manifest.close()
+    assert replies_elsewhere(read_manifest(path)) == {"a": 3, "c": 1}
 
 
 @pytest.mark.parametrize(
@@ -151,8 +156,8 @@ def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Cloc
             for part, cause in (
                 ({"segments": [1, None]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [{**SEGMENT, "environment": 5}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "unfinished_usd": "1"}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "unfinished_usd": -1}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "replies": []}]}, r"is damaged \(segments, element 1\)"),
+                ({"segments": [{**SEGMENT, "replies": {"a": "1"}}]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [SEGMENT, {**SEGMENT, "served": 7}]}, r"is damaged \(segments, element 2\)"),
                 ({"segments": [{**SEGMENT, "served": [1]}]}, r"is damaged \(segments, element 1\)"),
                 ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, r"is damaged \(segments, element 1\)"),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.datasets import iter_normalised
-from agent.errors import InputError, RunFolderError
-from agent.evidence import Evidence
+from agent.errors import InputError, ModelOutage, RunFolderError, StorageError
+from agent.evidence import Evidence, Exchange
 from agent.store import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
@@ -24,31 +27,53 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "r"
 
 
+def exchange(cost_usd: float | None, **fields: Any) -> Exchange:
+    usage = Usage(calls=1, input_tokens=1000, output_tokens=10, cost_usd=cost_usd)
+    return Exchange(role="screen", key="k", messages=(), reply="", model="m", usage=usage, **fields)
+
+
 class TestCost:
-    def test_a_run_cost_what_all_its_lines_cost_and_what_was_left_unfinished(self, path: Path) -> None:
+    def test_a_run_cost_what_all_tries_cost_and_what_was_left_unfinished(self, path: Path) -> None:
         with open_folder(path) as folder:
-            assert folder.spent_usd == 0
+            assert folder.spent_usd() == 0
             commit(folder, "0", usage=Usage(cost_usd=1.0), error=ErrorInfo(type="ModelError", message=""))
             commit(folder, "0", usage=Usage(cost_usd=0.5))
-            folder.abandoned(Usage(cost_usd=0.25))
-            folder.abandoned(Usage(cost_usd=0.125))
+            folder.abandoned([exchange(0.25)])
+            folder.abandoned([exchange(0.125)])
         with open_folder(path) as folder:
-            assert folder.spent_usd == 1.875
-            folder.abandoned(Usage(cost_usd=2))
+            assert folder.spent_usd() == 1.875
+            folder.abandoned([exchange(2)])
         with load_run(path) as view:
-            assert view.spent_usd == 3.875
+            assert view.spent_usd() == 3.875
 
-    @pytest.mark.parametrize("where", ["annotations", "unfinished"])
-    def test_it_is_unknown_when_one_of_them_is(self, path: Path, where: str) -> None:
-        unknown = Usage(calls=1, cost_usd=None)
+    @pytest.mark.parametrize("unfinished", [False, True])
+    def test_it_is_unknown_when_one_of_them_is_until_there_is_a_price(self, path: Path, unfinished: bool) -> None:
+        def price(role: str, model: str, usage: Usage) -> float | None:
+            assert (role, model) == ("screen", "m" if unfinished else "")
+            return usage.input_tokens / 500
+
         with open_folder(path) as folder:
             commit(folder, "0", usage=Usage(cost_usd=1.0))
-            if where == "annotations":
-                commit(folder, "1", usage=unknown)
-            else:
-                folder.abandoned(unknown)
+            for _ in range(2):
+                if unfinished:
+                    folder.abandoned([exchange(None)])
+                else:
+                    commit(folder, "1", usage=Usage(calls=1, input_tokens=1000, cost_usd=None))
         with load_run(path) as view:
-            assert view.spent_usd is None
+            assert view.spent_usd() is None
+            assert view.spent_usd(lambda *_: None) is None
+            assert view.spent_usd(price) == 5.0
+
+    def test_it_is_not_known_of_a_run_whose_evidence_was_moved_away(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "0", usage=Usage(cost_usd=1.0))
+        (path / "evidence.sqlite").unlink()
+        with load_run(path) as view:
+            assert view.spent_usd() is None
+        with open_folder(path) as folder:
+            assert folder.spent_usd() is None
+            commit(folder, "1", usage=Usage(cost_usd=1.0))
+            assert folder.spent_usd() is None
 
 
 class TestMaking:
@@ -108,7 +133,8 @@ class TestResuming:
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
     def test_another_identity_is_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
-        open_folder(path).close()
+        with open_folder(path) as folder:
+            commit(folder, "0")
         before = (path / "manifest.json").read_bytes()
         with pytest.raises(RunFolderError) as caught:
             open_folder(path, identity={"model": "n", "prompts": {"screen": "abc"}})
@@ -117,9 +143,22 @@ class TestResuming:
         open_folder(path).close()
 
     def test_other_pairs_are_refused(self, path: Path) -> None:
-        open_folder(path, pairs="012").close()
+        with open_folder(path, pairs="012") as folder:
+            commit(folder, "0")
         with pytest.raises(RunFolderError, match="the pairs are others"):
             open_folder(path, pairs="01")
+
+    def test_a_run_without_annotations_takes_another_identity_and_other_pairs_but_forgets_no_cost(
+        self, path: Path
+    ) -> None:
+        with open_folder(path) as folder:
+            folder.abandoned([exchange(0.5)])
+        (path / "annotations.jsonl").write_bytes(b'{"torn": ')
+        with open_folder(path, identity={"model": "n"}, pairs="z") as folder:
+            assert folder.manifest["identity"]["model"] == "n"
+            assert folder.spent_usd() == 0.5
+        with load_run(path) as view:
+            assert [pair.id for pair in view.pairs()] == ["z"]
 
     def test_a_changed_environment_is_noted_and_the_run_goes_on(self, path: Path) -> None:
         open_folder(path).close()
@@ -238,6 +277,113 @@ class TestCommitting:
             assert isinstance(found, Evidence)
             assert found.reading == "second"
             assert folder.done() == {("0", 0), ("0", 1)}
+
+
+FAILED = make_annotation("failed", error=ErrorInfo(type="ModelUnavailable", message="HTTP 503"))
+
+
+class TestErrorsOfTheServer:
+    """A pair that the model's server failed is finished once it answers again, or when all others are through."""
+
+    def test_it_waits_for_the_next_answer(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            folder.commit(FAILED, make_evidence("failed"))
+            commit(folder, "other", label=1)
+            assert folder.done() == {("other", 0)}
+            folder.answered()
+            assert folder.done() == {("other", 0), ("failed", 0)}
+
+    def test_an_error_of_the_pair_itself_does_not_wait(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            folder.commit(make_error("unreadable"), make_evidence("unreadable"))
+            assert folder.done() == {("unreadable", 0)}
+
+    def test_it_is_an_error_when_all_others_are_through(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            folder.commit(FAILED, make_evidence("failed", Usage(cost_usd=0.25)))
+        with load_run(path) as view:
+            assert (list(view.annotations()), view.spent_usd()) == ([FAILED], 0.25)
+
+    @pytest.mark.parametrize(
+        "end", [ModelOutage("gone"), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()]
+    )
+    def test_it_is_taken_again_when_the_run_ends_before_and_what_it_cost_is_kept(
+        self, path: Path, end: BaseException
+    ) -> None:
+        def run() -> None:
+            with open_folder(path) as folder:
+                folder.commit(FAILED, make_evidence("failed", Usage(cost_usd=0.25)))
+                raise end
+
+        with pytest.raises(type(end)):
+            run()
+        with load_run(path) as view:
+            assert (list(view.annotations()), view.spent_usd()) == ([], 0.25)
+
+
+class TestRetrying:
+    def asked(self, *problems: str | None) -> Evidence:
+        """A question that was asked once more after each problem."""
+        messages = [{"role": "user", "content": "question"}]
+        exchanges = []
+        for number, problem in enumerate(problems):
+            exchanges.append(exchange(0.0, problem=problem).model_copy(update={"key": f"{number}"}))
+            exchanges[-1] = exchanges[-1].model_copy(update={"messages": tuple(messages)})
+            messages = [*messages, {"role": "assistant", "content": "?"}, {"role": "user", "content": "again"}]
+        return make_evidence("0", exchanges=tuple(exchanges))
+
+    @pytest.mark.parametrize(
+        ("problems", "unusable"),
+        [(["no", "no"], {"0", "1"}), (["no", None], set()), ([None], set()), (["no"], {"0"})],
+    )
+    def test_replies_are_unusable_where_their_question_had_no_usable_one(
+        self, path: Path, problems: list[str | None], unusable: set[str]
+    ) -> None:
+        with open_folder(path) as folder:
+            folder.commit(make_error("0"), self.asked(*problems))
+            commit(folder, "1")
+            assert set(folder.unusable_keys()) == unusable
+
+    def test_when_the_run_closes_each_pair_and_round_stands_there_once(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            for pair_id in "012":
+                folder.commit(make_error(pair_id), make_evidence(pair_id))
+            folder.commit(make_annotation("1", round=1), make_evidence("1"))
+        with load_run(path) as reader, open_folder(path) as folder:
+            assert reader.annotation("0") == make_error("0")
+            commit(folder, "0", label=1)
+            commit(folder, "2", label=0)
+            folder.close()
+            expected = [
+                make_error("1"),
+                make_annotation("1", round=1),
+                make_annotation("0", label=1),
+                make_annotation("2", label=0),
+            ]
+            assert list(reader.annotations()) == expected
+            assert reader.annotation("2") == expected[3]
+        lines = (path / "annotations.jsonl").read_bytes().splitlines()
+        assert [json.loads(line)["id"] for line in lines] == ["1", "1", "0", "2"]
+        labels = (path / "labels.jsonl").read_bytes().splitlines()
+        assert [json.loads(line)["label"] for line in labels] == [1, None, 0]
+        with open_folder(path) as folder:
+            assert list(folder.annotations()) == expected
+
+    def test_where_that_fails_nothing_is_lost(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(_self: Path, _target: Path) -> None:
+            raise OSError(errno.EIO, "broken")
+
+        folder = open_folder(path)
+        commit(folder, "0", error=ErrorInfo(type="ModelError", message=""))
+        commit(folder, "0", label=1)
+        before = (path / "annotations.jsonl").read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", fail)
+            with pytest.raises(StorageError, match="input/output error"):
+                folder.close()
+        assert (path / "annotations.jsonl").read_bytes() == before
+        open_folder(path).close()
+        assert len((path / "annotations.jsonl").read_bytes().splitlines()) == 1
 
 
 class TestViewing:
