@@ -25,8 +25,8 @@ from agent.prompts import Prompts
 from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.executions import ExecutionMemo
 from agent.sandbox.select import choose
+from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
@@ -83,7 +83,7 @@ class Annotator:
         concurrency: int | None = None,
         pair_timeout: float | None = None,
         config: Config | None = None,
-        executions: ExecutionMemo | None = None,
+        executions: SharedExecutions | None = None,
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,

@@ -19,8 +19,7 @@ from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import RunResult, SandboxBackend
 from agent.sandbox.eras import Eras
-from agent.sandbox.executions import ExecutionMemo
-from agent.sandbox.session import SandboxGates, SandboxSession
+from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 from agent.state import State, Step, Tools
 from agent.types import Annotation, ErrorInfo, Pair, Usage
 
@@ -51,7 +50,7 @@ class PairRunner:
         backend: SandboxBackend | None,
         config: Config,
         fallback: Pipeline | None = None,
-        executions: ExecutionMemo | None = None,
+        executions: SharedExecutions | None = None,
         listener: Listener,
         on_abandoned: Callable[[Sequence[Exchange]], None] | None = None,
     ) -> None:

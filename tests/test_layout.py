@@ -40,7 +40,7 @@ SANDBOX_ORDER = (
     ("dependencies",),
     ("commands", "interpreter"),
     ("mounts",),
-    ("bwrap", "docker", "executions", "scripted", "session"),
+    ("bwrap", "docker", "scripted", "session"),
     ("eras", "selfcheck"),
     ("select",),
 )

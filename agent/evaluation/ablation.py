@@ -17,8 +17,8 @@ from agent.graph import Pipeline, Variant, build, load_variant, variant_names
 from agent.llm.budget import Budget
 from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.executions import SharedExecutions
 from agent.sandbox.select import choose
+from agent.sandbox.session import SharedExecutions
 from agent.store import files
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN

@@ -131,6 +131,11 @@ class Environment:
 class Sandbox(ABC):
     """One pair's sandbox: nothing in it outlives it."""
 
+    @property
+    def usable(self) -> bool:
+        """Whether nothing speaks against asking it something, as far as is known without asking."""
+        return True
+
     @abstractmethod
     async def run(self, job: Job) -> RunResult:
         """Run a program; its processes are gone when this returns, its files stay until `release`.

@@ -195,7 +195,7 @@ class Channel:
         if self._unusable:
             exchange.close()
             raise SandboxError(f"the sandbox cannot be used any more: {self._unusable}")
-        self._unusable = "an earlier request did not end as it should"
+        self._unusable = "it is running something, or was stopped while it did"
         answer = await self._within(timeout, exchange)
         self._unusable = ""
         return answer

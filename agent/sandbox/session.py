@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
-from agent.sandbox.executions import Circumstances, ExecutionMemo
 
 T = TypeVar("T")
 _MOST_OWN = 100
@@ -24,6 +23,52 @@ class SandboxGates:
     running: asyncio.Semaphore
 
 
+class SharedExecutions:
+    """Results of programs that were run before, for whoever runs the same ones again; for one event loop.
+
+    What decides a result: the backend (its limits, image and interpreter are its own), the job, and the commands that
+    succeeded in the pair's sandbox before. Files that earlier programs left there are not counted: a sandbox that takes
+    the place of a broken one lacks them too. A run that hit its time limit is a result like any other: variants are
+    compared on the same evidence, and what hangs would hang again, at the full price. Errors are never shared.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[Hashable, RunResult] = {}
+        self._running: dict[Hashable, asyncio.Event] = {}
+        self._backends: dict[int, SandboxBackend] = {}
+
+    async def run(
+        self,
+        backend: SandboxBackend,
+        job: Job,
+        commands: Sequence[tuple[str, ...]],
+        work: Callable[[], Awaitable[RunResult]],
+    ) -> RunResult:
+        """Return the known result, with `shared` set, that of the same run in progress, or that of `work`.
+
+        The work is done in the caller's own task and sandbox: when it fails or is cancelled, the next one who waits
+        does its own.
+        """
+        self._backends[id(backend)] = backend  # an id is another backend's once its owner is gone
+        decisive = job.harness, job.program, job.cases, tuple(sorted(job.options.items())), job.environment, job.timeout
+        key = id(backend), decisive, tuple(commands)
+        while (known := self._results.get(key)) is None:
+            running = self._running.get(key)
+            if running is None:
+                return await self._lead(key, work)
+            await running.wait()
+        return replace(known, shared=True)
+
+    async def _lead(self, key: Hashable, work: Callable[[], Awaitable[RunResult]]) -> RunResult:
+        ended = self._running[key] = asyncio.Event()
+        try:
+            self._results[key] = result = await work()
+            return result
+        finally:
+            del self._running[key]
+            ended.set()
+
+
 class SandboxSession:
     """Gives a pair one sandbox until it is renewed; a broken one is replaced, `attempts` sandboxes in all per request.
 
@@ -32,7 +77,7 @@ class SandboxSession:
     part of all its environments. From a request to `renew` or `close` a session has one place at the gate `running`,
     whichever sandbox it has. It takes it before it waits for the same run of another session: whoever is waited for has
     one then as well, and those who wait cannot keep it out. `executions` knows the results of programs that were run
-    before; without it every program is run. `on_run` is told each result that is handed out.
+    before; without it every program is run. `on_run` is called with each result that is handed out.
     """
 
     def __init__(
@@ -42,7 +87,7 @@ class SandboxSession:
         *,
         attempts: int = 3,
         requirements: Sequence[str] = (),
-        executions: ExecutionMemo | None = None,
+        executions: SharedExecutions | None = None,
         on_run: Callable[[RunResult], None] | None = None,
     ) -> None:
         self._backend = backend
@@ -59,7 +104,7 @@ class SandboxSession:
     async def run(self, job: Job, *, fresh: bool = False) -> RunResult:
         """Run a program, or return what came of the same run before (`shared`); `fresh` runs it in any case.
 
-        A fresh run is for who looks whether a program ends the same way again; others are not told of its result.
+        A fresh run is for who looks whether a program ends the same way again; its result is not shared.
 
         Raises:
             SandboxError: every sandbox tried broke.
@@ -74,7 +119,7 @@ class SandboxSession:
         if self._executions is None or fresh:
             return await self._run(job)
         commands = [argv for argv, _ in self._replay]
-        return await self._executions.run(Circumstances.of(self._backend, job, commands), lambda: self._run(job))
+        return await self._executions.run(self._backend, job, commands, lambda: self._run(job))
 
     async def _run(self, job: Job) -> RunResult:
         try:

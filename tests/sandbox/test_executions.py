@@ -9,9 +9,8 @@ import pytest
 
 from agent.errors import SandboxError
 from agent.sandbox.base import CommandResult, Job, RunResult
-from agent.sandbox.executions import SharedExecutions
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.session import SandboxSession
+from agent.sandbox.session import SandboxSession, SharedExecutions
 
 JOB = Job("harness", "program", ("test_a",), {"mode": "pytest"})
 

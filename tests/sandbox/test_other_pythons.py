@@ -23,7 +23,7 @@ from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.pip_trouble import explain
 from agent.sandbox.docker.backend import DockerBackend
-from agent.sandbox.docker.image_choice import image_with
+from agent.sandbox.docker.images import image_with
 from tests.pythons import build_image, copied, remove_image
 from tests.sandbox.conftest import BACKENDS, LIMITS, VOLUME, job, need, passes
 from tests.sandbox.wheelhouse import make_wheel, project_page, use_folder, use_index

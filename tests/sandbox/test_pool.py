@@ -10,6 +10,23 @@ import pytest
 from agent.errors import SandboxError
 from agent.sandbox import pool as pool_module
 from agent.sandbox.pool import Pool
+from agent.sandbox.scripted import _ScriptedSandbox
+
+
+class Numbered(_ScriptedSandbox):
+    """A sandbox that is its number."""
+
+    def __init__(self, stand: Stand, number: int) -> None:
+        self.stand = stand
+        self.number = number
+
+    @property
+    def usable(self) -> bool:
+        return self.number not in self.stand.broken
+
+    async def release(self) -> None:
+        await asyncio.sleep(0)
+        self.stand.ended.append(self.number)
 
 
 class Stand:
@@ -25,7 +42,7 @@ class Stand:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def start(self) -> int:
+    async def start(self) -> Numbered:
         self.begun += 1
         number = self.begun
         self.at_once += 1
@@ -35,16 +52,9 @@ class Stand:
             await self.gate.wait()
             if self.failures:
                 raise self.failures.pop(0)
-            return number
+            return Numbered(self, number)
         finally:
             self.at_once -= 1
-
-    async def end(self, sandbox: int) -> None:
-        await asyncio.sleep(0)
-        self.ended.append(sandbox)
-
-    def usable(self, sandbox: int) -> bool:
-        return sandbox not in self.broken
 
 
 @pytest.fixture
@@ -54,11 +64,15 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 
 @pytest.fixture
-async def pool(stand: Stand) -> AsyncIterator[Pool[int]]:
-    made = Pool(stand.start, stand.end, stand.usable, size=3, starts=2)
+async def pool(stand: Stand) -> AsyncIterator[Pool[Numbered]]:
+    made = Pool(stand.start, size=3, starts=2)
     yield made
     stand.gate.set()
     await made.close()
+
+
+async def take(pool: Pool[Numbered]) -> int:
+    return (await pool.take()).number
 
 
 async def settle() -> None:
@@ -66,86 +80,86 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_fills_up_to_its_size(pool: Pool[int], stand: Stand) -> None:
+async def test_it_fills_up_to_its_size(pool: Pool[Numbered], stand: Stand) -> None:
     assert stand.begun == 0
     pool.fill()
     await settle()
     assert (pool.ready, stand.begun, stand.most_at_once) == (3, 3, 2)
 
 
-async def test_each_sandbox_is_given_once(pool: Pool[int], stand: Stand) -> None:
-    taken = await asyncio.gather(*(pool.take() for _ in range(20)))
+async def test_each_sandbox_is_given_once(pool: Pool[Numbered], stand: Stand) -> None:
+    taken = await asyncio.gather(*(take(pool) for _ in range(20)))
     assert sorted(taken) == sorted(set(taken))
     assert stand.most_at_once == 2
     await settle()
     assert pool.ready == 3
 
 
-async def test_who_takes_one_makes_room_for_the_next(pool: Pool[int]) -> None:
+async def test_who_takes_one_makes_room_for_the_next(pool: Pool[Numbered]) -> None:
     pool.fill()
     await settle()
-    assert await pool.take() == 1
+    assert await take(pool) == 1
     assert pool.ready == 2
     await asyncio.sleep(0.01)
     await settle()
     assert pool.ready == 3
 
 
-async def test_one_that_broke_while_it_waited_is_not_given(pool: Pool[int], stand: Stand) -> None:
+async def test_one_that_broke_while_it_waited_is_not_given(pool: Pool[Numbered], stand: Stand) -> None:
     pool.fill()
     await settle()
     stand.broken = {1, 2}
-    assert await pool.take() == 3
+    assert await take(pool) == 3
     await settle()
     assert stand.ended == [1, 2]
 
 
-async def test_a_failure_goes_to_who_waits(pool: Pool[int], stand: Stand) -> None:
+async def test_a_failure_goes_to_who_waits(pool: Pool[Numbered], stand: Stand) -> None:
     stand.failures = [SandboxError("no room"), SandboxError("no room")]
-    taken = await asyncio.gather(*(pool.take() for _ in range(4)), return_exceptions=True)
+    taken = await asyncio.gather(*(take(pool) for _ in range(4)), return_exceptions=True)
     assert [str(each) for each in taken] == ["no room", "no room", "3", "4"]
 
 
-async def test_a_failure_nobody_waits_for_is_not_repeated(pool: Pool[int], stand: Stand) -> None:
-    stand.failures = [SandboxError("no room")] * 2
+async def test_a_failure_nobody_waits_for_is_not_repeated(pool: Pool[Numbered], stand: Stand) -> None:
+    stand.failures = [SandboxError("no room")] * 3
     pool.fill()
     await settle()
-    assert (pool.ready, stand.begun) == (0, 2)
-    assert await pool.take() == 3
+    assert (pool.ready, stand.begun) == (0, 3)
+    assert await take(pool) == 4
     await settle()
     assert pool.ready == 3
 
 
-async def test_who_stops_waiting_leaves_the_sandbox_to_others(pool: Pool[int], stand: Stand) -> None:
+async def test_who_stops_waiting_leaves_the_sandbox_to_others(pool: Pool[Numbered], stand: Stand) -> None:
     stand.gate.clear()
-    waiting = [asyncio.ensure_future(pool.take()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(take(pool)) for _ in range(3)]
     await settle()
     waiting[0].cancel()
     stand.gate.set()
-    assert sorted(await asyncio.gather(*waiting[1:])) == [1, 2]
+    assert sorted(await asyncio.gather(*waiting[1:])) == [2, 3]
     await settle()
     assert pool.ready == 3
     assert stand.ended == []
 
 
-async def test_one_given_to_somebody_who_just_stopped_waiting_is_kept(pool: Pool[int], stand: Stand) -> None:
+async def test_a_start_that_ended_just_as_its_taker_stopped_waiting_is_kept(pool: Pool[Numbered], stand: Stand) -> None:
     stand.gate.clear()
-    waiting = asyncio.ensure_future(pool.take())
+    waiting = asyncio.ensure_future(take(pool))
     await settle()
-    pool._waiting.popleft().set_result(99)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert await pool.take() == 99
-    assert stand.ended == []
+    [start] = pool._taken
+    start.add_done_callback(lambda _start: waiting.cancel())
+    stand.gate.set()
+    await asyncio.wait({waiting})
+    await pool.close()
+    assert stand.begun == len(stand.ended) + (not waiting.cancelled())
 
 
-async def test_closing_ends_what_waits_and_what_starts(pool: Pool[int], stand: Stand) -> None:
+async def test_closing_ends_what_waits_and_what_starts(pool: Pool[Numbered], stand: Stand) -> None:
     pool.fill()
     await settle()
     stand.gate.clear()
-    assert await pool.take() == 1
-    waiting = [asyncio.ensure_future(pool.take()) for _ in range(4)]
+    assert await take(pool) == 1
+    waiting = [asyncio.ensure_future(take(pool)) for _ in range(4)]
     await settle()
     await pool.close()
     ended = await asyncio.gather(*waiting, return_exceptions=True)
@@ -157,24 +171,23 @@ async def test_closing_ends_what_waits_and_what_starts(pool: Pool[int], stand: S
 
 
 async def test_what_nobody_waits_for_any_more_is_ended(stand: Stand) -> None:
-    pool = Pool(stand.start, stand.end, stand.usable, size=0, starts=2)
+    pool = Pool(stand.start, size=0, starts=2)
     stand.gate.clear()
-    waiting = [asyncio.ensure_future(pool.take()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(take(pool)) for _ in range(2)]
     await settle()
     for each in waiting:
         each.cancel()
-    stand.gate.set()
     await settle()
-    assert (pool.ready, sorted(stand.ended)) == (0, [1, 2])
+    assert (pool.ready, stand.at_once) == (0, 0)
     await pool.close()
 
 
 async def test_without_a_size_sandboxes_start_when_asked_for(stand: Stand) -> None:
-    pool = Pool(stand.start, stand.end, stand.usable, size=0, starts=2)
+    pool = Pool(stand.start, size=0, starts=2)
     pool.fill()
     await settle()
     assert stand.begun == 0
-    assert await pool.take() == 1
+    assert await take(pool) == 1
     await settle()
     assert stand.begun == 1
     await pool.close()

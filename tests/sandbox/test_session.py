@@ -8,9 +8,8 @@ import pytest
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult
-from agent.sandbox.executions import SharedExecutions
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.session import SandboxGates, SandboxSession
+from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 
 JOB = Job("", "")
 

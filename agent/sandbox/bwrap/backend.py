@@ -81,7 +81,7 @@ class BwrapBackend(SandboxBackend):
         self._compiled: dict[str, str] = {}
         self._groups = ControlGroups(None, {})
         self._alive: set[BwrapSandbox] = set()
-        self._pool = Pool(self._fresh, BwrapSandbox.release, _usable, size=pool, starts=starts)
+        self._pool = Pool(self._fresh, size=pool, starts=starts)
         self.installer = BwrapInstaller(self._running)
         self.supply = supply
         self.environments: EnvironmentBuilder = self.environments_with(supply)
@@ -296,10 +296,6 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 async def _closed(groups: ControlGroups) -> None:
     await asyncio.to_thread(groups.close)
-
-
-def _usable(sandbox: BwrapSandbox) -> bool:
-    return sandbox.usable
 
 
 async def _crash(process: BwrapProcess) -> RunnerCrashed:

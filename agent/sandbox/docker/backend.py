@@ -5,34 +5,81 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.resources import data_folder
-from agent.sandbox.base import EnvironmentBuilder, Limits, Progress, SandboxBackend
+from agent.sandbox.base import (
+    CommandResult,
+    EnvironmentBuilder,
+    Job,
+    Limits,
+    Progress,
+    RunResult,
+    Sandbox,
+    SandboxBackend,
+)
+from agent.sandbox.channel import Channel
 from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.pip_options import read_sources
 from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
 from agent.sandbox.dependencies.wheels import WheelFetcher
-from agent.sandbox.docker.concessions import CONCESSIONS
-from agent.sandbox.docker.containers import WORK, ContainerCrew, Setting, sandbox_config
+from agent.sandbox.docker.attach import AttachedStream
+from agent.sandbox.docker.containers import WORK, ContainerCrew, Launched, Setting, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.environments import DockerInstaller, Site
 from agent.sandbox.docker.fetch import DockerBuilders
-from agent.sandbox.docker.image_choice import image_with
-from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present
-from agent.sandbox.docker.sandbox import DockerSandbox
-from agent.sandbox.inside import supervisor_argv
+from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
+from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
 from agent.sandbox.pool import Pool
-from agent.sandbox.seccomp import engine_profile
+from agent.sandbox.seccomp import PROFILE, engine_profile
 
 VOLUME = f"{PREFIX}-environments"
+START_DEADLINE = 30.0
 _ID = 24
+
+
+@dataclass(frozen=True)
+class _Concession:
+    """What is asked in another way, or given up, where an engine refuses a container with `word` in its message.
+
+    `loss` says what is not enforced then; nothing, if it is empty.
+    """
+
+    what: str
+    word: str
+    loss: str
+    made: Callable[[Setting], Setting]
+
+
+_CONCESSIONS = (
+    # Podman reads the name of a file where Docker reads the profile itself; a remote one has no such file
+    _Concession(
+        "seccomp",
+        "seccomp",
+        "",
+        lambda setting: replace(setting, security=(f"seccomp={PROFILE}",)),
+    ),
+    _Concession(
+        "seccomp",
+        "seccomp",
+        "the engine keeps its own profile, for it does not take ours",
+        lambda setting: replace(setting, security=()),
+    ),
+    # Podman, as of version 4.3
+    _Concession(
+        "inodes",
+        "nr_inodes",
+        "the engine limits the size of temporary folders and not the number of files",
+        lambda setting: replace(setting, limits=replace(setting.limits, inodes=0)),
+    ),
+)
+"""In the order in which they are tried."""
 
 
 class DockerBackend(SandboxBackend):
@@ -83,8 +130,8 @@ class DockerBackend(SandboxBackend):
         self.supply = supply
         self.environments: EnvironmentBuilder = self.environments_with(supply)
         self._site: Site | None = None
-        self._pool = Pool(self._fresh, DockerSandbox.release, _usable, size=pool, starts=starts)
-        self._progress: Progress = _silent
+        self._pool = Pool(self._fresh, size=pool, starts=starts)
+        self._progress: Progress = lambda _line: None
         self._description: Mapping[str, str] = {"backend": self.name}
         self._unenforced: Mapping[str, str] = {}
         self._alive: set[DockerSandbox] = set()
@@ -170,7 +217,7 @@ class DockerBackend(SandboxBackend):
 
     async def _probe(self, site: Site, progress: Progress) -> None:
         """Start a container; what the engine refuses is asked in another way or given up, and what is lost is told."""
-        left = list(CONCESSIONS)
+        left = list(_CONCESSIONS)
         losses: dict[str, str] = {}
         while True:
             try:
@@ -268,6 +315,76 @@ class DockerBackend(SandboxBackend):
         }
 
 
+class DockerSandbox(Sandbox):
+    """A container, `name`d to the engine, and the channel to the supervisor in it. `alive` holds the unreleased."""
+
+    def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
+        self.name = launched.name
+        self._site = site
+        self._launched = launched
+        self._alive = alive
+        self._stream: AttachedStream | None = None
+        self._channel: Channel | None = None
+        alive.add(self)
+
+    async def open(self) -> None:
+        """Wait for the supervisor.
+
+        Raises:
+            SandboxError: it did not come up.
+        """
+        stream = self._stream = await AttachedStream.open(self._launched.connection)
+        channel = Channel(stream.reader, stream.writer, self._site.setting.limits, site=True, why=self._why)
+        await channel.greet(START_DEADLINE)
+        await channel.prepare(source("python_harness"))
+        self._channel = channel
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was opened, and its stream has not ended."""
+        return self._channel is not None and self._stream is not None and not self._stream.ended
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program.
+
+        Raises:
+            SandboxError: supervisor, container or engine broke, now or before.
+        """
+        return await self._open_channel().run(job)
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command as the unprivileged user.
+
+        Raises:
+            SandboxError: as for `run`.
+        """
+        return await self._open_channel().command(argv, timeout)
+
+    async def release(self) -> None:
+        """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
+        if self not in self._alive:
+            return
+        self._alive.remove(self)
+        if self._stream is None:
+            self._launched.connection.close()
+        else:
+            self._stream.close()
+        self._site.crew.discard(self.name)
+
+    def _open_channel(self) -> Channel:
+        if self._channel is None or self not in self._alive:
+            raise SandboxError("the sandbox cannot be used any more: it was not opened, or was released")
+        return self._channel
+
+    async def _why(self) -> SandboxError:
+        if self not in self._alive:
+            return SandboxError("the sandbox cannot be used any more: it was released")
+        site = self._site
+        return await postmortem(
+            lambda: site.crew.call(site.engine.state, self.name), self.name, self._stream.stderr if self._stream else ""
+        )
+
+
 def _own_image() -> ImageSource:
     return ImageSource(data_folder("sandbox_images") / "python")
 
@@ -282,11 +399,3 @@ def sweep(engine: DockerEngine, here: Owner) -> None:
         owner = Owner.from_labels(labels)
         if owner is not None and owner.is_gone(here):
             engine.remove(container)
-
-
-def _usable(sandbox: DockerSandbox) -> bool:
-    return sandbox.usable
-
-
-def _silent(line: str) -> None:
-    """Tell nobody."""

@@ -1,7 +1,7 @@
-"""The life of containers: what they are given, and how none is left behind.
+"""The life of containers: what they are given, how none is left behind, and what became of one that broke.
 
-Engine calls block, so they run in threads. A launch cancelled half-way is finished and undone by its own thread:
-nothing depends on the event loop still being there.
+Engine calls block, so they run in threads. A launch cancelled half-way is undone by its own thread: nothing depends on
+the event loop still being there.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from agent.errors import EngineLost, SandboxError
+from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
 from agent.sandbox.base import Limits
+from agent.sandbox.docker.engine import ContainerState, DockerEngine
 from agent.sandbox.inside import ENVIRONMENT
-from agent.sandbox.mounts import Mount, bound
+from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import KIND, PREFIX
 
 T = TypeVar("T")
@@ -29,35 +30,10 @@ WORK = "/work"
 LAUNCH_DEADLINE = 120.0
 _OWN_PROCESSES = 8
 _PERIOD = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class ContainerState:
-    """How the engine says a container is: `exit_code` counts only when it is not running."""
-
-    running: bool
-    exit_code: int
-    oom_killed: bool
-
-
-class ContainerEngine(Protocol):
-    """The blocking calls of an engine that a container's life needs; each raises `SandboxError`."""
-
-    def create(self, config: Mapping[str, Any], name: str) -> None:
-        """Create a container."""
-        ...
-
-    def attach(self, name: str) -> socket.socket:
-        """Connect to a created container's standard streams, before it starts."""
-        ...
-
-    def start(self, name: str) -> None:
-        """Start a created container."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Kill and remove a container; one that is gone already is fine."""
-        ...
+_LOOKS = 10
+_PAUSE = 0.1
+_KILLED = (137, 143)
+"""Exit codes of a process that SIGKILL or SIGTERM ended; no program inside can signal the first one."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +41,7 @@ class Setting:
     """What all containers of a backend have in common.
 
     `store` is the name of the volume with environments, `security` what the engine is asked to confine them with;
-    `mounts` are what sandboxes, not builders, are shown of the host.
+    `mounts` are what sandboxes, not builders, see of the host.
     """
 
     image: str
@@ -84,7 +60,7 @@ def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
     """
     config = _config(setting, command, "sandbox")
     config["HostConfig"]["CapAdd"] = ["SETUID", "SETGID", "KILL"]
-    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(bound, setting.mounts)]
+    config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=True), *map(_bind, setting.mounts)]
     return config
 
 
@@ -142,6 +118,12 @@ def _mount(store: str, *, read_only: bool) -> dict[str, Any]:
     return {"Type": "volume", "Source": store, "Target": STORE, "ReadOnly": read_only, "VolumeOptions": options}
 
 
+def _bind(mount: Mount) -> dict[str, Any]:
+    # what is mounted below it would not become read-only on older engines, so it is left out
+    options = {"Propagation": "private", "NonRecursive": True}
+    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
+
+
 def fresh_name() -> str:
     """Return a name that no container has."""
     return f"{PREFIX}-{secrets.token_hex(6)}"
@@ -155,75 +137,16 @@ class Launched:
     connection: socket.socket
 
 
-class _Launch:
-    """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
-
-    def __init__(
-        self,
-        engine: ContainerEngine,
-        config: Mapping[str, Any],
-        prepare: Prepare | None,
-        left: Callable[[str, SandboxError], None],
-    ) -> None:
-        self.name = fresh_name()
-        self._engine = engine
-        self._left = left
-        self._config = config
-        self._prepare = prepare
-        self._lock = threading.Lock()
-        self._given_up = False
-        self._done: Launched | None = None
-
-    def __call__(self) -> Launched:
-        connection: socket.socket | None = None
-        try:
-            self._go_on()
-            self._engine.create(self._config, self.name)
-            if self._prepare is not None:
-                self._prepare(self.name)
-            connection = self._engine.attach(self.name)
-            self._go_on()
-            self._engine.start(self.name)
-            with self._lock:
-                self._go_on()
-                self._done = Launched(self.name, connection)
-                return self._done
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            self._undo(error)
-            raise
-
-    def _go_on(self) -> None:
-        if self._given_up:
-            raise SandboxError(f"the start of container {self.name} was given up")
-
-    def _undo(self, reason: BaseException) -> None:
-        try:
-            self._engine.remove(self.name)
-            if isinstance(reason, EngineLost):  # the engine may be creating it still
-                self._left(self.name, reason)
-        except SandboxError as error:
-            self._left(self.name, error)
-
-    def give_up(self) -> Launched | None:
-        """Have the thread undo the launch; return the container when it is too late for that."""
-        with self._lock:
-            self._given_up = True
-            return self._done
-
-
 class ContainerCrew:
     """Launches and removes the containers of one backend in threads of its own."""
 
-    def __init__(self, engine: ContainerEngine, *, threads: int = 16) -> None:
+    def __init__(self, engine: DockerEngine, *, threads: int = 16) -> None:
         self._engine = engine
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
-        self._launches: set[_Launch] = set()
+        self._work: set[Future[Any]] = set()
         self._running: set[str] = set()
-        self._removals: set[Future[None]] = set()
         self._left: dict[str, BaseException] = {}
-        self._closing = self._ended = False
+        self._closing = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a blocking engine call in a thread."""
@@ -241,69 +164,117 @@ class ContainerCrew:
         """
         if self._closing:
             raise SandboxError("the sandbox backend is closed")
-        launch = _Launch(self._engine, config, prepare, self._left.__setitem__)
-        self._launches.add(launch)
+        given_up = threading.Event()
+        launch = self._submit(self._launch, config, prepare, given_up)
+        work = asyncio.wrap_future(launch)
+        # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            work = asyncio.wrap_future(self._pool.submit(launch))
-            # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
-            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             async with asyncio.timeout(deadline):
                 launched = await asyncio.shield(work)
             if self._closing:
                 raise SandboxError("the sandbox backend was closed while a container started")
-            self._running.add(launched.name)
-            self._try_again()
             return launched
-        except TimeoutError:
-            self._abandon(launch)
-            raise SandboxError(f"the Docker engine did not start a container within {deadline:g} s") from None
-        except asyncio.CancelledError:
-            self._abandon(launch)
+        except BaseException as error:
+            given_up.set()
+            launch.add_done_callback(self._drop)
+            if isinstance(error, TimeoutError):
+                raise SandboxError(f"the Docker engine did not start a container within {deadline:g} s") from None
             raise
-        finally:
-            self._launches.discard(launch)
 
     def discard(self, name: str) -> None:
         """Have a container removed by force, without waiting for it; after `close` it is gone already."""
-        if self._ended:
-            return
-        self._running.discard(name)
-        removal = self._pool.submit(self._engine.remove, name)
-        self._removals.add(removal)
-        removal.add_done_callback(lambda done: self._removed(name, done))
+        if name in self._running:
+            self._running.discard(name)
+            self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, BaseException]:
         """Wait until every container is gone; return those that could not be removed, with the reasons."""
         self._closing = True
-        for launch in self._launches:
-            self._abandon(launch)
-        for name in tuple(self._running):  # of builders, whose work is still being cancelled
-            self.discard(name)
-        await self._removed_all()
-        self._try_again()
-        await self._removed_all()
-        self._ended = True
+        await self._finished()
+        # containers whose users are still being cancelled, and what the engine could not remove while it was away
+        rest = {*self._running, *self._left}
+        self._running.clear()
+        self._left.clear()
+        for name in rest:
+            self._submit(self._remove, name)
+        await self._finished()
         await asyncio.to_thread(self._pool.shutdown)
         return self._left
 
-    async def _removed_all(self) -> None:
-        while self._removals:
-            await asyncio.gather(*map(asyncio.wrap_future, list(self._removals)), return_exceptions=True)
+    def _submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        future = self._pool.submit(function, *arguments)
+        self._work.add(future)
+        future.add_done_callback(self._work.discard)
+        return future
 
-    def _try_again(self) -> None:
-        """Remove what could not be removed before: the engine may have been away."""
-        for name in list(self._left):
-            del self._left[name]
-            self.discard(name)
+    async def _finished(self) -> None:
+        while self._work:
+            await asyncio.gather(*map(asyncio.wrap_future, list(self._work)), return_exceptions=True)
 
-    def _abandon(self, launch: _Launch) -> None:
-        launched = launch.give_up()
-        if launched is not None:
-            launched.connection.close()
-            self.discard(launched.name)
+    def _launch(self, config: Mapping[str, Any], prepare: Prepare | None, given_up: threading.Event) -> Launched:
+        """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
 
-    def _removed(self, name: str, removal: Future[None]) -> None:
-        self._removals.discard(removal)
-        error = removal.exception()
-        if error is not None:
+        def go_on() -> None:
+            if given_up.is_set() or self._closing:
+                raise SandboxError(f"the start of container {name} was given up")
+
+        name, connection = fresh_name(), None
+        try:
+            go_on()
+            self._engine.create(config, name)
+            if prepare is not None:
+                prepare(name)
+            connection = self._engine.attach(name)
+            go_on()
+            self._engine.start(name)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            self._remove(name)
+            if isinstance(error, EngineLost):  # the engine may be creating it still
+                self._left[name] = error
+            raise
+        self._running.add(name)
+        return Launched(name, connection)
+
+    def _drop(self, launch: Future[Launched]) -> None:
+        """Remove a container that nobody waits for any more."""
+        if not launch.cancelled() and launch.exception() is None:
+            launch.result().connection.close()
+            self.discard(launch.result().name)
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._engine.remove(name)
+        except SandboxError as error:
             self._left[name] = error
+
+
+async def postmortem(look: Callable[[], Awaitable[ContainerState | None]], name: str, stderr: str) -> SandboxError:
+    """Return the error that says who failed; `look` asks the engine how the container is.
+
+    `stderr` is what its first process wrote, to be quoted.
+    """
+    try:
+        state = await look()
+        for _ in range(_LOOKS):
+            # the stream ends a little before the engine knows of it
+            if state is None or not state.running:
+                break
+            await asyncio.sleep(_PAUSE)
+            state = await look()
+    except SandboxError as error:
+        return error if isinstance(error, EngineLost) else ContainerLost(f"container {name} broke: {error}")
+    words = f"; its last words: {stderr[-1000:]}" if stderr else ""
+    if state is None:
+        return ContainerLost(f"container {name} was removed by somebody else{words}")
+    if state.running:
+        return ContainerLost(f"container {name} runs, but the connection to it broke{words}")
+    if state.oom_killed:
+        return ContainerLost(f"container {name} ran out of memory as a whole{words}")
+    if state.exit_code in _KILLED:
+        return ContainerLost(f"container {name} was killed from outside (exit code {state.exit_code}){words}")
+    if state.exit_code == 0:  # it ends so only when its input does
+        return ContainerLost(f"container {name} has ended, for the connection to it broke{words}")
+    return RunnerCrashed(f"the first process of container {name} ended with exit code {state.exit_code}{words}")

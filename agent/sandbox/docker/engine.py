@@ -8,6 +8,7 @@ import socket
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -21,7 +22,6 @@ from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.pip_process import clean
 from agent.sandbox.docker.attach import plain_socket
-from agent.sandbox.docker.containers import ContainerState
 from agent.sandbox.owner import KIND
 
 MINIMUM_API = "1.40"
@@ -33,6 +33,15 @@ CONNECTIONS = 64
 _FAILURES = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 _NO_ANSWER = (requests.ConnectionError, requests.Timeout, urllib3.exceptions.HTTPError, OSError)
 _GONE, _CONFLICT = 404, 409
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """How the engine says a container is: `exit_code` counts only when it is not running."""
+
+    running: bool
+    exit_code: int
+    oom_killed: bool
 
 
 class DockerEngine:

@@ -30,10 +30,10 @@ from agent.sandbox.docker.containers import (
     Setting,
     builder_config,
     fresh_name,
+    postmortem,
     sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.docker.postmortem import postmortem
 from agent.sandbox.inside import installer, source
 from agent.sandbox.places import user_cache
 

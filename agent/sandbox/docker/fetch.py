@@ -19,9 +19,8 @@ from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.pip_process import too_large
 from agent.sandbox.dependencies.sandboxed_pip import FETCH, RELAY, WHEELS
 from agent.sandbox.docker.attach import AttachedStream
-from agent.sandbox.docker.containers import builder_config
+from agent.sandbox.docker.containers import builder_config, postmortem
 from agent.sandbox.docker.environments import Site, for_builders
-from agent.sandbox.docker.postmortem import postmortem
 
 _COPY = 1 << 20
 _PIP = "pip-home"

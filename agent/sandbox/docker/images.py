@@ -1,4 +1,4 @@
-"""Sandbox images: built on first use from a folder, under a tag that changes with the folder's content."""
+"""Sandbox images: built on first use from a folder, under a tag that changes with its content, or chosen by Python."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import io
 import re
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable
+from agent.errors import DependencyUnavailable, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
 from agent.sandbox.dependencies.wheels import InterpreterTag, WheelFetcher
+from agent.sandbox.docker.engine import DockerEngine
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
@@ -26,32 +27,7 @@ OLDEST_GLIBC = "2.28"
 
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
 _PYTHON = re.compile(r"python[^:/]*:(\d+\.\d+)")
-
-
-class ImageEngine(Protocol):
-    """What building an image needs of a container engine. The calls block."""
-
-    machine: str
-
-    def image_id(self, name: str) -> str | None:
-        """Return the id of a local image, or None."""
-        ...
-
-    def pull(self, name: str) -> None:
-        """Fetch an image from its registry.
-
-        Raises:
-            SandboxUnavailable: the registry cannot be reached or lacks it.
-        """
-        ...
-
-    def build(self, context: BinaryIO, tag: str, progress: Progress) -> None:
-        """Build an image from a tar stream, without network; `progress` is called in the calling thread.
-
-        Raises:
-            SandboxUnavailable: a step failed.
-        """
-        ...
+_OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
 
 
 @dataclass(frozen=True)
@@ -150,7 +126,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def ensure_built(
-    engine: ImageEngine,
+    engine: DockerEngine,
     source: ImageSource,
     progress: Progress,
     *,
@@ -191,7 +167,7 @@ def _from_thread(progress: Progress) -> Progress:
 
 
 async def ensure_present(
-    engine: ImageEngine, image: str, progress: Progress, *, call: Call = asyncio.to_thread
+    engine: DockerEngine, image: str, progress: Progress, *, call: Call = asyncio.to_thread
 ) -> None:
     """Pull an image unless the engine has it.
 
@@ -201,3 +177,39 @@ async def ensure_present(
     if await call(engine.image_id, image) is None:
         progress(f"Pulling {image}")
         await call(engine.pull, image)
+
+
+def image_with(engine: DockerEngine, python: str, images: Mapping[str, str]) -> str:
+    """Return the image that `images` names for a minor version, else an official one of that version. Blocks.
+
+    Raises:
+        InterpreterUnavailable: there is none; names the versions that are there.
+        SandboxError: the engine does not say what it has.
+    """
+    if python in images:
+        if engine.image_id(images[python]) is None:
+            raise InterpreterUnavailable(
+                f"sandbox.images names {images[python]} for Python {python}, and the engine does not have it: "
+                f"docker pull {images[python]}, or build it"
+            )
+        return images[python]
+    official = _official(engine.image_names())
+    if python in official:
+        return official[python]
+    there = sorted({*images, *official}, key=lambda version: int(version.rpartition(".")[2]))
+    raise InterpreterUnavailable(
+        f"the Docker engine has no image with Python {python}; it has: {', '.join(there) or 'none'}. Nothing is pulled "
+        f"for this: docker pull python:{python}-slim, or name an image of yours: "
+        f"-c 'sandbox.images={{\"{python}\": NAME}}'"
+    )
+
+
+def _official(names: Iterable[str]) -> dict[str, str]:
+    """Return the best official image of each version: a slim one, else the plain one, else any."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        match = _OFFICIAL.fullmatch(name)
+        if match is not None:
+            kind = 0 if match[2].startswith("-slim") else 1 if not match[2] else 2
+            found.setdefault(match[1], []).append((kind, name))
+    return {version: min(candidates)[1] for version, candidates in found.items()}

@@ -225,7 +225,7 @@ async def test_what_could_not_be_removed_is_removed_when_the_engine_is_back() ->
     first = await crew.launch(CONFIG)
     engine.broken.add("remove")
     crew.discard(first.name)
-    await crew._removed_all()
+    await crew._finished()
     engine.broken.clear()
     second = await crew.launch(CONFIG)
     crew.discard(second.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
-from agent.sandbox.docker.containers import ContainerState
-from agent.sandbox.docker.postmortem import postmortem
+from agent.sandbox.docker.containers import postmortem
+from agent.sandbox.docker.engine import ContainerState
 
 
 def ended(exit_code: int, *, oom_killed: bool = False) -> ContainerState:
