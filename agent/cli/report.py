@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent.cli.console import Console
 from agent.cli.text import print_json, say
-from agent.datasets.regular import open_regular
+from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.store import files
 from agent.store.run_view import load_run

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from agent.datasets.fields import parse_mapping
-from agent.datasets.normalised import group_by_query, iter_normalised, normalised_sha256, write_normalised
-from agent.datasets.reading import Dataset, read_pairs
+from agent.datasets.reading import (
+    Dataset,
+    group_by_query,
+    iter_normalised,
+    normalised_sha256,
+    read_pairs,
+    write_normalised,
+)
 from agent.datasets.sources import BadLine
 
 __all__ = [

@@ -1,11 +1,14 @@
-"""The records of a file, one after the other, each with its line: JSON lines (also gzipped) and JSON arrays."""
+"""The records of a file, each with its line: JSON lines (also gzipped) and JSON arrays; and how files are opened."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.datasets.encoding import bad_byte, finite_float, loads, refuse_constant
-from agent.datasets.regular import open_regular
 from agent.errors import InputError
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -23,6 +25,7 @@ _BUFFER = 1 << 18
 LONGEST_LINE = 256 << 20
 _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(r"[ \t\r\n]*")
+_NO_FILE = "it is a pipe, a socket or a device"
 
 
 @dataclass(frozen=True)
@@ -169,3 +172,44 @@ def _elements(text: str, path: Path) -> Iterator[Record]:
 def _skip_blank(text: str, position: int) -> int:
     match = _BLANK.match(text, position)
     return position if match is None else match.end()
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open an ordinary file, or a link to one, for reading bytes; a pipe of a stranger's would be waited for for ever.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        raise (OSError(error.errno, _NO_FILE) if error.errno == errno.ENXIO else error) from None
+    try:
+        check_regular(descriptor)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what an ordinary file, or a link to one, holds.
+
+    Raises:
+        OSError: it cannot be read, or is something else.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+def check_regular(descriptor: int) -> None:
+    """Refuse what is no ordinary file.
+
+    Raises:
+        OSError: it is something else.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _NO_FILE)

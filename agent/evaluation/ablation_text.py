@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.regular import read_regular
+from agent.datasets.sources import read_regular
 from agent.errors import RunFolderError
 from agent.evaluation.ablation import REFERENCE
 from agent.evaluation.ablation_table import SCHEMA, AblationTable, McNemar, Row
 from agent.invalid import what_is_wrong
-from agent.store.documents import flatten, replacing
-from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, replacing
+from agent.store.manifest import flatten
 from agent.wording import counted
 
 _NOTHING = "–"

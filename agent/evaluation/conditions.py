@@ -16,7 +16,7 @@ from agent.evaluation.recorded import Key
 from agent.invalid import what_is_wrong
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.registry import REGISTRY
-from agent.store.documents import shown
+from agent.store.manifest import shown
 from agent.store.run_view import RunView
 from agent.wording import counted
 

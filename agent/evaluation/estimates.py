@@ -12,8 +12,7 @@ from typing import Any, Literal
 from agent.evaluation.labels import Annotator, Labels, majority_of
 from agent.evaluation.statistics import Interval, check_level, numpy, ratio
 from agent.store import files
-from agent.store.review_sample import ReviewSample, Value, keys_of, read_sample, stale
-from agent.store.reviews import Review, iter_reviews, read_reviews
+from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
 from agent.store.run_view import load_run
 from agent.types import Frozen
 

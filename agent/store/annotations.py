@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.regular import open_regular
+from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.invalid import what_is_wrong
-from agent.store.documents import replacing
-from agent.store.failures import write_failure, writing
-from agent.store.opening import open_own
+from agent.store.files import open_own, replacing, write_failure, writing
 from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
 
 Key = tuple[str, int]

@@ -10,8 +10,7 @@ from typing import Self
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.store.database import open_database
-from agent.store.failures import using_database
+from agent.store.database import open_database, using_database
 from agent.types import Usage
 
 _APPLICATION_ID = 0x74646163  # "tdac"

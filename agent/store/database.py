@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from agent.errors import RunFolderError
-from agent.store.failures import using_database, writing
+from agent.errors import RunFolderError, StorageError
+from agent.store.files import GO_ON, writing
 
 BUSY_SECONDS = 15.0
+_SQLITE_CAUSES = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk is full or reports an error",
+    sqlite3.SQLITE_READONLY: "the file is read-only",
+    sqlite3.SQLITE_CANTOPEN: "the file or its folder cannot be opened for writing",
+    sqlite3.SQLITE_PERM: "this user may not write there",
+    sqlite3.SQLITE_BUSY: "another process keeps it locked",
+    sqlite3.SQLITE_LOCKED: "another process keeps it locked",
+}
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def open_database(path: Path, *, application_id: int, version: int, tables: str, remedy: str) -> sqlite3.Connection:
@@ -106,3 +118,22 @@ def _check(connection: sqlite3.Connection, path: Path, application_id: int, vers
         raise RunFolderError(
             f"{path}: has format {found}, this version reads format {version}; use the one that made it"
         )
+
+
+@contextmanager
+def using_database(path: Path, remedy: str) -> Iterator[None]:
+    """Turn errors of SQLite into `StorageError` (cannot be written) or `RunFolderError` (damaged).
+
+    `remedy` says what to do with a damaged file. Other errors are mistakes of ours and pass.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The low byte is the error's kind, the rest its detail.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGED:
+            raise RunFolderError(f"{path}: is damaged or not a database ({error}). {remedy}") from error
+        if code in _SQLITE_CAUSES:
+            cause = f"{_SQLITE_CAUSES[code]} ({error})"
+            raise StorageError(f"{path}: cannot be written: {cause}. {GO_ON}") from error
+        raise

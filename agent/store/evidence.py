@@ -16,9 +16,8 @@ from agent.evidence import Evidence, Exchange
 from agent.invalid import what_is_wrong
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
-from agent.store.database import open_database, open_read_only
-from agent.store.failures import using_database
-from agent.store.opening import check_own
+from agent.store.database import open_database, open_read_only, using_database
+from agent.store.files import check_own
 from agent.types import Usage, added
 
 _APPLICATION_ID = 0x74646165  # "tdae"

@@ -1,6 +1,22 @@
-"""The names of what a run's folder holds."""
+"""What a run's folder holds, and how its files are written: whole or not at all, and never through a link."""
 
 from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import socket
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent.datasets.encoding import dumps, loads
+from agent.datasets.sources import check_regular
+from agent.errors import RunFolderError, StorageError
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -22,3 +38,174 @@ OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, REVIEWS, 
 UNFINISHED = frozenset(
     {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
 )
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file has reached the size limit of this process (ulimit -f)",
+    errno.EIO: "the disk reports an input/output error",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "this user may not write there",
+    errno.EPERM: "this user may not write there",
+}
+GO_ON = "Nothing that was finished is lost: mend that and give the same command again."
+_NOT_OURS = (errno.ELOOP, errno.ENXIO, errno.EINVAL)
+_REFUSED = (
+    "is a link, or no ordinary file, and nothing is written through it; move it away, or put the file itself there"
+)
+_SHOWN = 40
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
+
+
+def write_failure(path: Path, error: OSError) -> StorageError:
+    """Return the error for a failed write: what, where, and how to go on."""
+    cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
+    return StorageError(f"{path}: cannot be written: {cause}. {GO_ON}")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn system errors into `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failure(path, error) from error
+
+
+def open_own(path: Path, flags: int = 0) -> int:
+    """Open a file for reading and writing, made where there is none, and return its descriptor.
+
+    Raises:
+        RunFolderError: it is a link, or something else than a file.
+        StorageError: it cannot be opened for writing.
+    """
+    own = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with writing(path):
+        try:
+            descriptor = os.open(path, own | flags, 0o644)
+        except OSError as error:
+            raise _refused(path, error) from None
+        try:
+            check_regular(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            raise _refused(path, error) from None
+    return descriptor
+
+
+def check_own(path: Path) -> None:
+    """Refuse what SQLite is about to open, unless it is a file or not there.
+
+    Raises:
+        RunFolderError: it is a link, or something else than a file.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise RunFolderError(f"{path}: {_REFUSED}")
+
+
+def _refused(path: Path, error: OSError) -> Exception:
+    return RunFolderError(f"{path}: {_REFUSED}") if error.errno in _NOT_OURS else error
+
+
+class FolderLock:
+    """Holds a folder's lock until it is released; the system releases it when the process dies.
+
+    Raises:
+        RunFolderError: another process holds it (the message says which), the file system has no locks, or the lock
+            file is a link.
+        StorageError: the lock file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self._descriptor: int | None = open_own(self.path)
+        try:
+            self._take(folder, self._descriptor)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the folder free; releasing twice does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _take(self, folder: Path, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(os.pread(descriptor, 4096, 0))
+            message = f"{folder}: is in use by {holder}; wait for it or choose another folder (-o)"
+            raise RunFolderError(message) from None
+        except OSError as error:
+            message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
+            raise RunFolderError(message) from error
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        with writing(self.path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}), 0)
+
+
+def _holder(content: bytes) -> str:
+    try:
+        record = loads(content)
+        return f"process {record['pid']} on {record['host']} since {record['since']}"
+    except (ValueError, TypeError, KeyError):
+        # Read between its taking and its writing.
+        return "another process"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path beside `path` to write to; it takes the place of `path` once it is whole and on the disk.
+
+    Raises:
+        StorageError: it cannot be written; `path` is as before.
+    """
+    with writing(path):
+        draft = _new_draft(path)
+        try:
+            yield draft
+            _to_disk(draft, os.O_RDWR)
+            draft.replace(path)
+            _to_disk(path.parent, os.O_RDONLY)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def remove_drafts(folder: Path, names: Collection[str]) -> None:
+    """Remove what killed writers of these files left; the caller is their only writer.
+
+    Raises:
+        StorageError: one cannot be removed.
+    """
+    with writing(folder):
+        for entry in folder.iterdir():
+            found = _DRAFT.fullmatch(entry.name)
+            if found is not None and found[1] in names:
+                entry.unlink(missing_ok=True)
+
+
+def _new_draft(path: Path) -> Path:
+    """Make an empty file under a name that nobody knows before, with the mode that `path` has or would get."""
+    # hidden, and cut so that it is a name wherever that of `path` is one
+    draft = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(FileNotFoundError):
+            earlier = path.lstat().st_mode
+            if stat.S_ISREG(earlier):
+                os.fchmod(descriptor, earlier & 0o777)
+    finally:
+        os.close(descriptor)
+    return draft
+
+
+def _to_disk(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

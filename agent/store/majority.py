@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from agent.datasets.encoding import dumps
-from agent.store.documents import replacing
+from agent.store.files import replacing
 from agent.types import Annotation
 
 Label = Literal[0, 1] | None

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.regular import read_regular
+from agent.datasets.sources import read_regular
 from agent.errors import RunFolderError
-from agent.store.documents import as_json, differences, flatten, merge, replacing, shown
+from agent.store.files import replacing
 
 VERSION = 1
 # Differ from start to start without saying anything about the labels.
@@ -21,6 +21,7 @@ SERVERS = "servers"
 _NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
+_NOT_SET = object()
 
 Clock = Callable[[], datetime]
 
@@ -203,3 +204,51 @@ def _is_segment(found: object) -> bool:
 
 def _served_as(model: str, fingerprint: str | None) -> str:
     return model if fingerprint is None else f"{model} ({fingerprint})"
+
+
+def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping as it will be when read again: tuples are lists, keys are text.
+
+    Raises:
+        TypeError: a value that JSON has no form for.
+    """
+    result: dict[str, Any] = loads(dumps(dict(value)))
+    return result
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by dotted name."""
+    leaves: dict[str, Any] = {}
+    for name, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            leaves.update(flatten(inner, f"{prefix}{name}."))
+        else:
+            leaves[f"{prefix}{name}"] = inner
+    return leaves
+
+
+def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Add what is new to nested mappings, in place."""
+    for name, value in new.items():
+        inner = into.get(name)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            merge(inner, value)
+        else:
+            into[name] = value
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line for each leaf that differs, as in `model: 'a' in the folder, 'b' now`."""
+    old, new = flatten(before), flatten(now)
+    lines = []
+    for name in dict.fromkeys((*old, *new)):
+        was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
+        if was != is_now:
+            lines.append(f"{name}: {shown(was)} in the folder, {shown(is_now)} now")
+    return lines
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message: escaped, and short."""
+    text = "not set" if value is _NOT_SET else repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"

@@ -1,28 +1,48 @@
-"""`reviews.jsonl`: what people say of a run's pairs, one line per committed review, only ever appended to."""
+"""`reviews.jsonl`, what people say of a run's pairs, and `review_sample.json`, the pairs drawn at random for that.
+
+A line is a committed review; lines are only ever appended. The sample is a probability sample of the run's pairs.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import heapq
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.regular import open_regular
-from agent.errors import RunFolderError
+from agent.datasets.sources import open_regular, read_regular
+from agent.errors import RunFolderError, UsageError
 from agent.invalid import what_is_wrong
-from agent.store.failures import writing
-from agent.store.opening import open_own
-from agent.types import SCHEMA_VERSION, Frozen, Round
+from agent.store.files import open_own, replacing, writing
+from agent.store.majority import Ended, ended, standing_for
+from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
 _CHUNK = 1 << 16
 
 Source = Literal["sample", "queue"]
 """What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run says."""
+Value = str | int | None
+
+FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
+    "decided_by": lambda annotation: annotation.decided_by,
+    "label": lambda annotation: annotation.label,
+    "status": lambda annotation: annotation.test.outcome if annotation.test else None,
+    "cause": lambda annotation: annotation.test.cause.value if annotation.test and annotation.test.cause else None,
+    "screen_verdict": lambda annotation: annotation.screen_verdict.value if annotation.screen_verdict else None,
+    "stand_ins": lambda annotation: "some" if annotation.stand_ins else "none",
+    "error": lambda annotation: annotation.error.type if annotation.error else None,
+}
+"""What pairs can be stratified by."""
+
+_DECIDED = frozenset({"label", "decided_by", "error"})
 
 
 class Review(Frozen):
@@ -192,3 +212,195 @@ def _folder_to_disk(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Stratum(Frozen):
+    """The pairs that have the values `key`: `size` of them in the run, `sampled` are the ids drawn."""
+
+    key: dict[str, Value]
+    size: Annotated[Count, Field(ge=1)]
+    sampled: tuple[str, ...]
+
+
+class ReviewSample(Frozen):
+    """A stratified random sample without replacement of a run's pairs.
+
+    A pair of a stratum was drawn with probability `len(sampled) / size`. The strata together are the whole run, pairs
+    without a label included.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema", serialization_alias="schema")
+    seed: int
+    by: tuple[str, ...]
+    strata: tuple[Stratum, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of pairs drawn."""
+        return sum(len(stratum.sampled) for stratum in self.strata)
+
+    @property
+    def population(self) -> int:
+        """Number of pairs drawn from."""
+        return sum(stratum.size for stratum in self.strata)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell samples apart that differ in their pairs or their order."""
+        return hashlib.sha256(dumps([self.seed, self.ids()])).hexdigest()[:16]
+
+    def ids(self) -> list[str]:
+        """Return the pairs drawn, in a random order that is the same each time.
+
+        The order says nothing of the strata; the pairs reviewed so far are themselves a random sample of each.
+        """
+        every = (pair_id for stratum in self.strata for pair_id in stratum.sampled)
+        return sorted(every, key=lambda pair_id: _number(self.seed, "order", pair_id))
+
+
+def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
+    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: as `keys_of` says).
+
+    Allocation: two pairs from each stratum, so that its variance can be estimated (one where the stratum or `n` is too
+    small), and every further one where it lowers the variance of an estimated total most when strata vary equally:
+    where N_h / sqrt(n_h (n_h + 1)) is largest (Wright 2012, The American Statistician 66(4), Algorithm III). That is
+    proportional to the sizes but for rounding and the minimum.
+
+    Selection: each pair has a number from a hash of seed and id, and those with the smallest numbers of their stratum
+    are drawn (permanent random numbers: Ohlsson 1995). The order of the file does not matter, and a sample that is
+    drawn again, larger or from more pairs, keeps what it can of the earlier one.
+
+    Raises:
+        UsageError: an unknown field, no annotations, or fewer pairs asked for than there are strata.
+    """
+    for name in by:
+        if name not in FIELDS:
+            raise UsageError(f"pairs cannot be stratified by {name!r}; there is {', '.join(FIELDS)}")
+    strata: dict[tuple[Value, ...], list[str]] = {}
+    for pair_id, key in keys_of(annotations, by).items():
+        strata.setdefault(key, []).append(pair_id)
+    ordered = sorted(strata, key=_sortable)
+    if not ordered:
+        raise UsageError("the run has no annotations yet: there is nothing to draw a sample from")
+    numbers = allocate([len(strata[key]) for key in ordered], n)
+    return ReviewSample(
+        seed=seed,
+        by=tuple(by),
+        strata=tuple(
+            Stratum(
+                key=dict(zip(by, key, strict=True)),
+                size=len(strata[key]),
+                sampled=tuple(heapq.nsmallest(number, strata[key], key=lambda pair_id: _number(seed, "draw", pair_id))),
+            )
+            for key, number in zip(ordered, numbers, strict=True)
+        ),
+    )
+
+
+def allocate(sizes: Sequence[int], n: int) -> list[int]:
+    """Return how many pairs to draw from each stratum, at least one of each and `min(n, sum(sizes))` in all.
+
+    Raises:
+        UsageError: `n` is smaller than the number of strata: pairs of some could not be drawn at all.
+    """
+    n = min(n, sum(sizes))
+    if n < len(sizes):
+        raise UsageError(
+            f"a sample of {n} cannot hold a pair of each of the {len(sizes)} strata: "
+            f"ask for {len(sizes)} or more (better {2 * len(sizes)}), or stratify by fewer fields"
+        )
+    least = [min(2, size) for size in sizes]
+    given = least if sum(least) <= n else [1] * len(sizes)
+    queue = [_claim(sizes, given, stratum) for stratum in range(len(sizes)) if given[stratum] < sizes[stratum]]
+    heapq.heapify(queue)
+    for _ in range(n - sum(given)):
+        _, stratum = heapq.heappop(queue)
+        given[stratum] += 1
+        if given[stratum] < sizes[stratum]:
+            heapq.heappush(queue, _claim(sizes, given, stratum))
+    return given
+
+
+def read_sample(path: Path) -> ReviewSample | None:
+    """Return the sample of a run, None when none was drawn.
+
+    Raises:
+        RunFolderError: the file cannot be read or is not a sample.
+    """
+    try:
+        record = loads(read_regular(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as problem:
+        raise RunFolderError(f"{path}: is damaged ({problem}); draw another sample (--new-sample)") from None
+    if isinstance(record, dict) and record.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION:
+        raise RunFolderError(f"{path}: has schema {record['schema']}, this version reads {SCHEMA_VERSION}")
+    try:
+        return ReviewSample.model_validate(record)
+    except ValueError as problem:
+        raise RunFolderError(f"{path}: is not a sample ({problem}); draw another (--new-sample)") from None
+
+
+def write_sample(path: Path, sample: ReviewSample) -> None:
+    """Write a sample in place of an earlier one, whole or not at all.
+
+    Raises:
+        StorageError: it cannot be written; an earlier one is as before.
+    """
+    with replacing(path) as draft:
+        draft.write_bytes(dumps(sample.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
+
+
+def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
+    """Say whether the run is not any more what the sample was drawn from: pairs were added or labelled again."""
+    keys = keys_of(annotations, sample.by)
+    sizes: dict[tuple[Value, ...], int] = {}
+    for key in keys.values():
+        sizes[key] = sizes.get(key, 0) + 1
+    drawn_from = {_key_of(stratum, sample.by): stratum for stratum in sample.strata}
+    if sizes != {key: stratum.size for key, stratum in drawn_from.items()}:
+        return True
+    return any(keys.get(pair_id) != key for key, stratum in drawn_from.items() for pair_id in stratum.sampled)
+
+
+def keys_of(annotations: Iterable[Annotation], by: Sequence[str]) -> dict[str, tuple[Value, ...]]:
+    """Return each pair's values of the fields `by`; of several rounds those of the first that ended as their majority.
+
+    Of a tie those of the first one, without its label and who decided.
+    """
+    rounds: dict[str, dict[int, tuple[Ended, tuple[Value, ...]]]] = {}
+    for annotation in annotations:
+        how = ended(annotation.label, failed=annotation.error is not None)
+        key = tuple(FIELDS[name](annotation) for name in by)
+        rounds.setdefault(annotation.id, {})[annotation.round] = how, key
+    return {pair_id: _key_over(found, by) for pair_id, found in rounds.items()}
+
+
+def _key_over(rounds: Mapping[int, tuple[Ended, tuple[Value, ...]]], by: Sequence[str]) -> tuple[Value, ...]:
+    ordered = [rounds[number] for number in sorted(rounds)]
+    place = standing_for([how for how, _ in ordered])
+    if place is not None:
+        return ordered[place][1]
+    return tuple(None if name in _DECIDED else value for name, value in zip(by, ordered[0][1], strict=True))
+
+
+def _key_of(stratum: Stratum, by: Sequence[str]) -> tuple[Value, ...]:
+    return tuple(stratum.key.get(name) for name in by)
+
+
+def _sortable(key: tuple[Value, ...]) -> tuple[tuple[bool, str], ...]:
+    return tuple((value is None, str(value)) for value in key)
+
+
+def _claim(sizes: Sequence[int], given: Sequence[int], stratum: int) -> tuple[float, int]:
+    """Return what puts the stratum with the best claim on another pair first; equal claims by position."""
+    return -sizes[stratum] / math.sqrt(given[stratum] * (given[stratum] + 1)), stratum
+
+
+def _number(seed: int, use: str, pair_id: str) -> bytes:
+    text = f"{seed}\0{use}\0{pair_id}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).digest()

@@ -14,10 +14,8 @@ from agent.evidence import Evidence, Exchange
 from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog
-from agent.store.documents import remove_drafts, replacing
 from agent.store.evidence import EvidenceStore, Price, unusable_keys
-from agent.store.failures import writing
-from agent.store.lock import FolderLock
+from agent.store.files import FolderLock, remove_drafts, replacing, writing
 from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
 from agent.types import Annotation, Pair, Usage

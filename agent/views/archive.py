@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from agent.store.failures import writing
+from agent.store.files import writing
 
 _PIECE_BYTES = 200_000
 _TAG_BYTES = 80

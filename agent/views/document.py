@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.evaluation.ablation_table import AblationTable
-from agent.store.documents import flatten
+from agent.store.manifest import flatten
 from agent.views.ablation import blocks as ablation_blocks
 from agent.views.charts import Block, block, table
 from agent.views.figures.base import Figure, duration, money, share

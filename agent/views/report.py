@@ -12,7 +12,7 @@ from agent.datasets.encoding import dumps
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.calibration import BINS, bin_name
 from agent.store import files
-from agent.store.documents import replacing
+from agent.store.files import replacing
 from agent.store.run_view import RunView
 from agent.views.archive import Shelf, Spool, fitting, spool_beside
 from agent.views.charts import Block

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from agent.errors import UsageError
 from agent.store import files
-from agent.store.review_sample import ReviewSample, draw, read_sample, stale, write_sample
-from agent.store.reviews import locked
+from agent.store.reviews import ReviewSample, draw, locked, read_sample, stale, write_sample
 from agent.store.run_view import RunView
 from agent.types import Annotation
 from agent.views.queues import Entry, Queue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store.lock import FolderLock
+from agent.store.files import FolderLock
 from tests.cli.commands import Commands, annotations, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, unauthorized
 from tests.scripts import label, screen

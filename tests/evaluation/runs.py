@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.store import RunFolder
-from agent.store.review_sample import draw, write_sample
-from agent.store.reviews import Review, ReviewLog
+from agent.store.reviews import Review, ReviewLog, draw, write_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.store.samples import make_annotation, make_error, make_evidence
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.evaluation.estimates import RunEstimates, Words, estimate_run, read_reviewed
 from agent.evaluation.sources import read_run_labels
-from agent.store.review_sample import read_sample
+from agent.store.reviews import read_sample
 from tests.evaluation.runs import annotated, review, sample_of, write_run
 
 # Three quarters of what a queue holds are labelled wrong, and of the rest nothing is.

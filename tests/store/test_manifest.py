@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError
-from agent.store.documents import replacing
+from agent.store.files import replacing
 from agent.store.manifest import Manifest, read_manifest, replies_elsewhere
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import RunFolderError, UsageError
-from agent.store.review_sample import FIELDS, ReviewSample, allocate, draw, read_sample, stale, write_sample
+from agent.store.reviews import FIELDS, ReviewSample, allocate, draw, read_sample, stale, write_sample
 from agent.types import Annotation
 from tests.store.samples import full_annotation, make_annotation, make_error
 

@@ -15,12 +15,10 @@ from agent.datasets import iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.store import files, load_run
 from agent.store.annotations import AnnotationIndex, AnnotationLog
-from agent.store.documents import replacing
 from agent.store.evidence import EvidenceStore
-from agent.store.lock import FolderLock
+from agent.store.files import FolderLock, replacing
 from agent.store.manifest import read_manifest
-from agent.store.review_sample import read_sample
-from agent.store.reviews import ReviewLog, read_reviews
+from agent.store.reviews import ReviewLog, read_reviews, read_sample
 from tests.store.samples import commit, make_evidence, open_folder
 from tests.store.test_reviews import make_review
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import UsageError
 from agent.store import load_run
-from agent.store.review_sample import ReviewSample, read_sample
+from agent.store.reviews import ReviewSample, read_sample
 from agent.views.sampling import Wanted, lone_strata, queue_from, sample_of
 from tests.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_evidence, make_run
