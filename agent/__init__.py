@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from agent.evidence import Evidence
     from agent.graph import Variant
     from agent.languages.base import Language
-    from agent.llm.base import LLM
-    from agent.llm.scripted import ScriptedLLM
+    from agent.llm.base import LLM, ScriptedLLM
     from agent.sandbox.base import SandboxBackend
     from agent.sandbox.scripted import ScriptedSandbox
     from agent.state import Node
@@ -40,7 +39,7 @@ _HOMES = {
     "Node": "agent.state",
     "Pair": "agent.types",
     "SandboxBackend": "agent.sandbox.base",
-    "ScriptedLLM": "agent.llm.scripted",
+    "ScriptedLLM": "agent.llm.base",
     "ScriptedSandbox": "agent.sandbox.scripted",
     "TestReport": "agent.types",
     "Usage": "agent.types",

@@ -11,16 +11,14 @@ from typing import Any, Literal, Self
 from agent.config import Config
 from agent.datasets import group_by_query
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
-from agent.events import Event, Note, ReplyReceived, RunStarted
-from agent.graph import Variant, build
+from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
+from agent.graph import Variant, build, known_roles
 from agent.identity import environment, identity
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
-from agent.llm.budget import Budget, BudgetedModels
-from agent.llm.gateway import Gateway, ReplyCache
-from agent.llm.models import Models, ModelSource
-from agent.llm.nature import independence
-from agent.llm.outage import SteadyModels
+from agent.llm.gateway import Budget, CircuitBreaker, Gateway, ReplyCache
+from agent.llm.models import Models, ModelSource, independence
+from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
 from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
@@ -93,6 +91,7 @@ class Annotator:
         changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
         self._config = _with(config or Config(), changes)
         self._models = Models.of(model, **model_options)
+        self._models.check(known_roles({**BUILT_IN, **(nodes or {})}))
         self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
         self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
         for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
@@ -207,7 +206,7 @@ class Annotator:
                     yield annotation
 
     def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
-        runner = self._runner(folder)
+        runner, breaker = self._runner(folder), CircuitBreaker()
 
         async def work(turn: Turn) -> Annotation:
             if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
@@ -216,32 +215,29 @@ class Annotator:
             result = await runner.annotate(turn.pair, turn.round)
             if folder is not None:
                 folder.commit(result.annotation, result.evidence)
+            breaker.finished(result.annotation, result.evidence)
             return result.annotation
 
         return work
 
     def _runner(self, folder: RunFolder | None) -> PairRunner:
-        models = SteadyModels(self._models, calls_at_once=self._config.runner.llm_calls)
-
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 if reply.address:
                     folder.replied(reply.address)
                 if not reply.cached:
                     folder.served(reply.model, reply.fingerprint, role=call.role)
-                    if not models.failing:
-                        folder.answered()
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         before = 0.0 if folder is None else folder.spent_usd(self._models.price)
-        budget = self._budget or Budget(self._config.runner.budget_usd, before_usd=before)
         gateway = Gateway(
-            BudgetedModels(models, budget),
+            self._models,
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
-            limit=asyncio.Semaphore(self._config.runner.llm_calls),
+            limit=self._config.runner.llm_calls,
+            budget=self._budget or Budget(self._config.runner.budget_usd, before_usd=before),
             on_reply=on_reply,
-            tell=self._note,
+            on_wait=lambda what, seconds: self._tell(Waiting(what, seconds)),
         )
         return PairRunner(
             self._pipeline,

@@ -15,7 +15,7 @@
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
     │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
-    │   ├── ModelOutage            the model's server failed too many calls in a row
+    │   ├── Outage                 nearly every pair ends in the same error of a model or a sandbox
     │   ├── BudgetExceeded         the cost limit was reached
     │   └── StorageError           evidence or annotations could not be written (disk full)
     └── PairError                  ends one pair; becomes `annotation.error`         exit 1
@@ -120,8 +120,8 @@ class OptionRefused(RunStopped):
     """The model's server does not take an option, such as the format of replies; the message says what to use."""
 
 
-class ModelOutage(RunStopped):
-    """The model's server failed so many calls in a row, with none answered between, that more are not worth a try."""
+class Outage(RunStopped):
+    """Nearly every pair ends in the same error of a model or a sandbox, so that more are not worth a try."""
 
 
 class BudgetExceeded(RunStopped):

@@ -57,6 +57,17 @@ class ReplyReceived:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Work waits for something outside: a model's server to be asked again, packages being installed.
+
+    `seconds` is how long at least, 0 where nobody knows.
+    """
+
+    what: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class PairFinished:
     """A pair has its annotation. `generated` tells whether a program was written, `rerun` is how often it was run."""
 
@@ -65,4 +76,4 @@ class PairFinished:
     executions: int = 0
 
 
-Event = Note | RunStarted | PairStarted | StepDone | ReplyReceived | PairFinished
+Event = Note | RunStarted | PairStarted | StepDone | ReplyReceived | Waiting | PairFinished

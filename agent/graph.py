@@ -206,6 +206,11 @@ def roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, 
     return tuple(dict.fromkeys(role for name in variant.nodes for role in _roles(nodes[name])))
 
 
+def known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
+    """Return the roles of all nodes."""
+    return tuple(dict.fromkeys(role for node in nodes.values() for role in _roles(node)))
+
+
 def _roles(node: Node) -> tuple[str, ...]:
     named = getattr(node, "role", None) or ()
     return (named,) if isinstance(named, str) else tuple(named)

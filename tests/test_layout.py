@@ -49,7 +49,8 @@ OWNERS = {
     "langgraph": {"graph.py"},
     "langchain_openai": {"llm/openai.py"},
     "openai": {"llm/openai.py"},
-    "tenacity": {"llm/retries.py"},
+    "tenacity": {"llm/openai.py"},
+    "httpx2": {"llm/openai.py"},
     "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
     "jinja2": {"prompts.py"},
     "docker": {"sandbox/docker/engine.py"},
@@ -145,7 +146,7 @@ CONCRETE = (
 )
 
 
-@pytest.mark.parametrize("line", [*CONCRETE, "from agent import store", "from agent.llm.keys import KeyRing"])
+@pytest.mark.parametrize("line", [*CONCRETE, "from agent import store", "from agent.llm.gateway import Gateway"])
 def test_a_node_that_imports_an_implementation_is_found(line: str) -> None:
     assert _behind_protocols(line)
 

@@ -12,8 +12,7 @@ import pytest
 from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.events import Event, Note, PairStarted, RunStarted
 from agent.llm.base import Call
-from agent.llm.models import Models
-from agent.llm.nature import independence, scripted
+from agent.llm.models import Models, independence, scripted
 from tests.scripts import PAIR, label, screen
 
 PAIRS = [PAIR.model_copy(update={"id": str(n), "query": f"query {n}"}) for n in range(3)]

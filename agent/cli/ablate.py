@@ -40,8 +40,7 @@ from agent.evaluation.ablation_text import (
 from agent.evaluation.labels import read_gold
 from agent.evaluation.measures import Confusion, measures
 from agent.graph import Variant
-from agent.llm.models import Models
-from agent.llm.nature import scripted
+from agent.llm.models import Models, scripted
 from agent.store import files
 from agent.types import Pair
 from agent.wording import counted

@@ -8,8 +8,7 @@ from agent.cli.console import Console
 from agent.cli.run_options import RunOptions
 from agent.cli.text import say
 from agent.graph import Variant, load_variant, readers, roles
-from agent.llm.models import Models
-from agent.llm.nature import unreached
+from agent.llm.models import Models, unreached
 
 
 def tell_without_effect(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:

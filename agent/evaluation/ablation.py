@@ -14,7 +14,7 @@ from agent.config import Config
 from agent.errors import ConfigError
 from agent.events import Event, Note
 from agent.graph import Pipeline, Variant, build, load_variant, variant_names
-from agent.llm.budget import Budget
+from agent.llm.gateway import Budget
 from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import choose

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from agent.errors import ModelError
 from agent.types import Message as Message
 from agent.types import Usage
 
 ReplyKind = Literal["json", "text"]
 
 
-def _to_nobody(_line: str) -> None:
+def _to_nobody(_why: str, _seconds: float) -> None:
     return
 
 
@@ -24,8 +26,8 @@ class Call:
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
     Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same and are to have the same reply, whatever the model and even where no cache is. `tell` takes a line for the
-    user, such as on a long wait.
+    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called with a
+    reason and seconds when the model waits before it tries again.
     """
 
     role: str
@@ -37,7 +39,7 @@ class Call:
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     shared: bool = False
-    tell: Callable[[str], None] = field(default=_to_nobody, compare=False, repr=False)
+    on_wait: Callable[[str, float], None] = field(default=_to_nobody, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,61 @@ async def close(model: LLM) -> None:
     closer = getattr(model, "aclose", None)
     if closer is not None:
         await closer()
+
+
+Answer = str | Reply | BaseException
+Answering = Callable[[Call], Answer | Awaitable[Answer]]
+Script = Sequence[Answer] | Mapping[str, Sequence[Answer]] | Answering
+
+
+class ScriptedLLM:
+    """Answers from a script and keeps the `calls` it got.
+
+    Args:
+        replies: answers in the order of the calls, such lists by role, or a function of the call (it may be async). An
+            answer is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
+        name: tells two scripts apart, in `identity()` and as the replies' model.
+    """
+
+    def __init__(self, replies: Script, *, name: str = "scripted") -> None:
+        if isinstance(replies, str):
+            raise TypeError("replies are a list of texts, such lists by role, or a function; not a text")
+        self._name = name
+        self._answering: Answering | None = replies if callable(replies) else None
+        self._by_role: dict[str, list[Answer]] | None = None
+        self._answers: list[Answer] = []
+        if isinstance(replies, Mapping):
+            self._by_role = {role: list(answers) for role, answers in replies.items()}
+        elif not callable(replies):
+            self._answers = list(replies)
+        self.calls: list[Call] = []
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the script's name."""
+        return {"kind": "scripted", "model": self._name}
+
+    async def reply(self, call: Call) -> Reply:
+        """Give the next answer.
+
+        Raises:
+            ModelError: the script has no answer left for this call.
+        """
+        self.calls.append(call)
+        answer = await self._answer(call)
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, str):
+            return Reply(answer, usage=Usage(calls=1), model=self._name)
+        return answer
+
+    async def _answer(self, call: Call) -> Answer:
+        if self._answering is not None:
+            given = self._answering(call)
+            return await given if inspect.isawaitable(given) else given
+        answers = self._answers if self._by_role is None else self._by_role.get(call.role, [])
+        if not answers:
+            raise ModelError(
+                f"the script {self._name!r} has no answer left for role {call.role!r}, pair {call.pair_id!r}, "
+                f"turn {call.turn} (call {len(self.calls)})"
+            )
+        return answers.pop(0)

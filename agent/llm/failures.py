@@ -20,6 +20,8 @@ _NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
 _ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
+# A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
+_LONGEST_WAIT = 600.0
 _LONGEST_MESSAGE = 300
 _SHORTEST_SECRET = 4
 
@@ -29,7 +31,7 @@ class Failure(Exception):
     """One attempt that gave no reply.
 
     `why` completes "the model server at URL ...". `wait` is what the server asked to wait, in seconds. `usage` is what
-    the attempt cost. `timeout` and `unreachable` tell the two kinds apart that the last attempt is judged by.
+    the attempt cost: one call where the server may have billed it.
     """
 
     why: str
@@ -100,7 +102,25 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     return max(0.0, (date - now).total_seconds())
 
 
-def shown(text: str, secrets: Iterable[str]) -> str:
+def judged(
+    status: int,
+    error: Mapping[str, Any],
+    secrets: Iterable[str],
+    *,
+    wait: float | None = None,
+    usage: Usage | None = None,
+) -> Failure:
+    """Return what an error status with its error object amounts to, without the secrets."""
+    message = for_message(str(error.get("message") or error.get("code") or ""), secrets)
+    why = f"answered HTTP {status}{': ' + message if message else ''}"
+    action, meaning = remedy(status, error), meaning_of(status, error)
+    if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
+        meaning = "run"
+        action = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
+    return Failure(f"{why.rstrip('.')}. {action}" if action else why, meaning, wait=wait, usage=usage or Usage())
+
+
+def for_message(text: str, secrets: Iterable[str]) -> str:
     """Return a server's text fit for a message: short, on one line, without control characters and secrets."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:

@@ -1,4 +1,7 @@
-"""Where calls go out: cache, merging of equal requests, and the limit on calls in flight."""
+"""Where calls go out, in this order: run memory, cache, merging of equal calls, limit in flight, budget, model.
+
+The circuit breaker watches from outside what became of the pairs.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,28 @@ import copy
 import hashlib
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from agent.errors import AgentError, ModelError
+from agent.errors import AgentError, BudgetExceeded, ModelError, Outage, PairError, PairTimeout, SandboxError
+from agent.evidence import Evidence
 from agent.llm.base import LLM, Call, Reply, by_pair
-from agent.types import Usage
+from agent.llm.models import Models
+from agent.types import Annotation, Usage
+
+_WITHOUT = "without a budget"
+_SANDBOX = "sandbox"
+
+
+def _names(*kinds: type[PairError]) -> frozenset[str]:
+    return frozenset(each.__name__ for kind in kinds for each in (kind, *kind.__subclasses__()))
+
+
+_OF_SANDBOXES = _names(SandboxError)
+_OF_MODELS = _names(ModelError, PairTimeout)
 
 
 class ReplyCache(Protocol):
@@ -62,12 +78,101 @@ class MemoryReplyCache:
         self._replies.pop(key, None)
 
 
-class RoleModels(Protocol):
-    """Anything that knows the model of each role."""
+class Budget:
+    """Counts what all models of a run cost; `limit_usd` None counts only.
 
-    def for_role(self, role: str) -> LLM:
-        """Return the model that answers this role's calls."""
-        ...
+    `before_usd` is what earlier starts of the run cost, None where that is not known: the limit is for all of them.
+    """
+
+    def __init__(self, limit_usd: float | None = None, *, before_usd: float | None = 0.0) -> None:
+        self.limit_usd = limit_usd
+        self.before_usd = before_usd
+        self.spent = Usage()
+        self._first_call = asyncio.Lock()
+        self._untried = limit_usd is not None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Let a call be made. Until one was answered, there is one at a time: without a price the first is the last.
+
+        Raises:
+            BudgetExceeded: the limit is reached, or what the replies so far cost is unknown.
+        """
+        if self._untried:
+            async with self._first_call:
+                if self._untried:
+                    self.check()
+                    yield
+                    self._untried = False
+                    return
+        self.check()
+        yield
+
+    def check(self) -> None:
+        """Refuse another call once the limit is reached.
+
+        Raises:
+            BudgetExceeded: the limit is reached, or what the replies so far cost is unknown.
+        """
+        if self.limit_usd is None:
+            return
+        cost, before = self.spent.cost_usd, self.before_usd
+        if cost is None:
+            raise BudgetExceeded(
+                "the budget cannot be held: no price is known for the model; give one with --prices", _WITHOUT
+            )
+        if before is None:
+            raise BudgetExceeded(
+                "the budget cannot be held: what the run cost before is not known, as no price was; give one with "
+                "--prices, or begin a new folder, in which replies from the cache cost nothing",
+                _WITHOUT,
+            )
+        if cost + before >= self.limit_usd:
+            earlier = f", ${before:.4f} of it before this start" if before else ""
+            raise BudgetExceeded(f"the budget of ${self.limit_usd:g} is used up (${cost + before:.4f} spent{earlier})")
+
+    def add(self, usage: Usage | None) -> None:
+        """Count what a call cost."""
+        if usage is not None:
+            self.spent = self.spent + usage
+
+
+class CircuitBreaker:
+    """Ends a run in which nearly every pair ends in the same error of a model or a sandbox.
+
+    Of the last `window` pairs that came to a role (or of all, from `fewest` on), less than a `share` may end in one
+    type of error there. Sandboxes count as one role. Errors that a pair brings about itself do not matter.
+    """
+
+    def __init__(self, *, window: int = 100, fewest: int = 20, share: float = 0.8) -> None:
+        self._fewest = fewest
+        self._share = share
+        self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=window))
+
+    def finished(self, annotation: Annotation, evidence: Evidence) -> None:
+        """Count a pair.
+
+        Raises:
+            Outage: too many ended in the error that this one ended in.
+        """
+        asked = [exchange.role for exchange in evidence.exchanges]
+        roles = {*asked, *([_SANDBOX] if evidence.executions else [])}
+        error, failed = annotation.error, ""
+        if error is not None and error.type in _OF_SANDBOXES:
+            failed = _SANDBOX
+        elif error is not None and error.type in _OF_MODELS:
+            failed = asked[-1] if asked else "model"
+        for role in {*roles, failed} - {""}:
+            self._ends[role].append(error.type if error is not None and role == failed else "")
+        if error is None or not failed:
+            return
+        ends = self._ends[failed]
+        same = ends.count(error.type)
+        if len(ends) >= self._fewest and same >= self._share * len(ends):
+            raise Outage(
+                f"{error.message.rstrip('.')}. So ended {same} of the last {len(ends)} pairs that came to {failed!r} "
+                f"({error.type})."
+            )
 
 
 class Gateway:
@@ -75,28 +180,30 @@ class Gateway:
 
     A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
     Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
-    those that earlier pairs of the run went by, which come before the cache's. `on_reply` is told every reply handed
-    out, once the cache holds it; what it raises reaches the caller. `tell` takes the lines that models have for the
-    user. One gateway serves one event loop.
+    those that earlier pairs of the run went by, which come before the cache's. At most `limit` calls are in flight.
+    `on_reply` is called with every reply handed out, once the cache holds it; what it raises reaches the caller.
+    `on_wait` is called when a model waits before it tries again. One gateway serves one event loop.
     """
 
     def __init__(
         self,
-        models: RoleModels,
+        models: Models,
         *,
         cache: ReplyCache | None = None,
         recall: Callable[[str], Reply | None] | None = None,
-        limit: asyncio.Semaphore | None = None,
+        limit: int | None = None,
+        budget: Budget | None = None,
         on_reply: Callable[[Call, Reply], None] | None = None,
-        tell: Callable[[str], None] | None = None,
+        on_wait: Callable[[str, float], None] | None = None,
     ) -> None:
         self._models = models
         self._cache = cache
         self._shared = MemoryReplyCache() if cache is None else cache
         self._recall = recall
-        self._limit = limit
+        self._limit = asyncio.Semaphore(limit or 1 << 30)
+        self._budget = budget or Budget()
         self._on_reply = on_reply
-        self._tell = tell
+        self._on_wait = on_wait
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def key(self, call: Call) -> str:
@@ -108,42 +215,41 @@ class Gateway:
 
         Raises:
             ModelError: the model gave no usable reply.
-            RunStopped: no call can succeed, or the reply could not be stored.
+            RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
         """
-        reply = await self._answer(call)
+        model = self._models.for_role(call.role)
+        key = _key(model, call)
+        cache = self._shared if call.shared else self._cache
+        reply = None
+        while reply is None:
+            if call.shared and self._recall is not None:
+                reply = self._recall(key)
+            if reply is None and cache is not None:
+                reply = cache.get(key)
+            if reply is not None:
+                reply = _unpaid(reply)
+            elif key in self._flights:
+                reply = await self._followed(key)
+            else:
+                reply = await self._led(model, call, key, cache)
         if self._on_reply is not None:
             self._on_reply(call, reply)
         return reply
 
-    async def _answer(self, call: Call) -> Reply:
-        model = self._models.for_role(call.role)
-        key = _key(model, call)
-        cache = self._shared if call.shared else self._cache
-        while True:
-            stored = self._recall(key) if call.shared and self._recall is not None else None
-            if stored is None and cache is not None:
-                stored = cache.get(key)
-            if stored is not None:
-                return _unpaid(stored)
-            flight = self._flights.get(key)
-            if flight is None:
-                return await self._lead(model, call, key, cache)
-            # The shield keeps a cancelled follower from cancelling the future that others wait for.
-            outcome = await asyncio.shield(flight)
-            if isinstance(outcome, AgentError):
-                raise _unpaid_error(outcome) from outcome
-            if outcome is not None:
-                return _unpaid(outcome)
+    async def _followed(self, key: str) -> Reply | None:
+        """Return what an equal call in flight is answered; None when it was given up."""
+        # The shield keeps a cancelled follower from cancelling the future that others wait for.
+        outcome = await asyncio.shield(self._flights[key])
+        if isinstance(outcome, AgentError):
+            raise _unpaid_error(outcome) from outcome
+        return None if outcome is None else _unpaid(outcome)
 
-    async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
+    async def _led(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
         """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            limit: AbstractAsyncContextManager[Any] = nullcontext() if self._limit is None else self._limit
-            async with limit:
-                started = time.monotonic()
-                reply = await model.reply(call if self._tell is None else replace(call, tell=self._tell))
-                reply = replace(reply, seconds=round(time.monotonic() - started, 3))
+            async with self._limit, self._budget.turn():
+                reply = await self._paid(model, call)
             if cache is not None:
                 cache.put(key, reply)
             flight.set_result(reply)
@@ -155,6 +261,16 @@ class Gateway:
             del self._flights[key]
             if not flight.done():
                 flight.set_result(None)
+
+    async def _paid(self, model: LLM, call: Call) -> Reply:
+        started = time.monotonic()
+        try:
+            reply = await model.reply(call if self._on_wait is None else replace(call, on_wait=self._on_wait))
+        except ModelError as error:
+            self._budget.add(error.usage)
+            raise
+        self._budget.add(reply.usage)
+        return replace(reply, seconds=round(time.monotonic() - started, 3))
 
 
 def _key(model: LLM, call: Call) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable
 from agent.llm.base import Call, Reply
-from agent.llm.completions import count
 from agent.llm.endpoints import without_credentials
-from agent.llm.failures import meaning_of, shown
+from agent.llm.failures import for_message, meaning_of
 from agent.llm.prices import Prices
 from agent.prompt_text import sound
 from agent.types import Usage
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _NAMES = ("model_name", "model", "model_id", "deployment_name")
 _ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "azure_endpoint", "endpoint_url")
 _FINISHES = ("finish_reason", "stop_reason", "done_reason")
-_DEEPEST = 50
+_DEEPEST = 100
+_LARGEST_INTEGER = 1 << 63
+_MOST_TOKENS = 10**12
 
 
 def is_chat_model(value: object) -> bool:
@@ -62,7 +64,7 @@ class LangChainModel:
             "kind": "langchain",
             "class": f"{kind.__module__}.{kind.__qualname__}",
             "model": self._name,
-            "parameters": self._plain(parameters),
+            "parameters": storable(parameters, self._secrets),
         }
 
     @property
@@ -92,7 +94,7 @@ class LangChainModel:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ModelTimeout(f"{self!r} gave no reply within {self._deadline:g} s", usage=Usage()) from error
             raise self._error(error) from error
-        return self._reply(message)
+        return replace(reply_from(message, self._name, self._prices, self._secrets), address=self.address)
 
     @property
     def _name(self) -> str:
@@ -100,54 +102,70 @@ class LangChainModel:
         return next((name for name in names if isinstance(name, str) and name), type(self._model).__name__)
 
     def _error(self, error: Exception) -> ModelError | AccountError:
-        said = f"{self!r} raised {type(error).__name__}: {shown(str(error), self._secrets)}"
+        message = f"{self!r} raised {type(error).__name__}: {for_message(str(error), self._secrets)}"
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
         details = {"message": str(error), "code": getattr(error, "code", None), "type": getattr(error, "type", None)}
         if isinstance(status, int) and meaning_of(status, details) == "run":
-            return AccountError(said)
+            return AccountError(message)
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
-            return ModelTimeout(said, usage=Usage())
+            return ModelTimeout(message, usage=Usage())
         passing = isinstance(error, ConnectionError) or "Connection" in type(error).__name__
         if passing or (isinstance(status, int) and meaning_of(status, details) == "retry"):
-            return ModelUnavailable(said, usage=Usage())
-        return ModelError(said, usage=Usage())
+            return ModelUnavailable(message, usage=Usage())
+        return ModelError(message, usage=Usage())
 
-    def _reply(self, message: AIMessage) -> Reply:
-        metadata = message.response_metadata or {}
-        served = str(metadata.get("model_name") or metadata.get("model") or self._name)
-        cached = _from_cache(message)
-        fingerprint = metadata.get("system_fingerprint")
-        finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
-        return Reply(
-            text=sound(str(message.text)),
-            usage=Usage() if cached else self._prices.priced(_usage(message), self._name, served),
-            model=served,
-            fingerprint=str(fingerprint) if fingerprint else None,
-            finish_reason=str(finish) if finish else None,
-            reasoning=_reasoning(message),
-            raw=self._plain(message.model_dump(exclude={"example", "name"})),
-            cached=cached,
-            address=self.address,
-        )
 
-    def _plain(self, value: Any, depth: int = 0) -> Any:
-        """Return the value as JSON takes it; an object becomes its class's name, a secret is hidden."""
-        if depth > _DEEPEST:
-            return "..."
-        if isinstance(value, str):
-            return "***" if value in self._secrets else sound(value)
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float):
-            return value if abs(value) < float("inf") else None
-        if isinstance(value, Mapping):
-            return {sound(str(key)): self._plain(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._plain(item, depth + 1) for item in value]
-        if isinstance(value, set | frozenset):
-            return sorted((self._plain(item, depth + 1) for item in value), key=json.dumps)
-        return type(value).__name__
+def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] = frozenset()) -> Reply:
+    """Return what a message of the model `name` says, without the texts that are `hidden`."""
+    metadata = message.response_metadata or {}
+    served = str(metadata.get("model_name") or metadata.get("model") or name)
+    cached = _from_cache(message)
+    fingerprint = metadata.get("system_fingerprint")
+    finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
+    body = metadata.get("body")
+    return Reply(
+        text=sound(str(message.text)),
+        usage=Usage() if cached else prices.priced(_usage(message), name, served),
+        model=served,
+        fingerprint=str(fingerprint) if fingerprint else None,
+        finish_reason=str(finish) if finish else None,
+        reasoning=_reasoning(message),
+        raw=storable(message.model_dump(exclude={"example", "name"}), hidden) if body is None else body,
+        cached=cached,
+    )
+
+
+def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
+    """Return the value as every JSON writer takes it; an object becomes its class's name, a hidden text is masked.
+
+    Raises:
+        ValueError: it is nested without end.
+    """
+    if isinstance(value, str):
+        return "***" if value in hidden else sound(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _LARGEST_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, Mapping):
+        return {sound(str(key)): storable(item, hidden, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item, hidden, depth + 1) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((storable(item, hidden, depth + 1) for item in value), key=json.dumps)
+    return type(value).__name__
+
+
+def count(found: Any) -> int:
+    """Return a number of tokens as a server gave it; what cannot be one is 0."""
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MOST_TOKENS:
+        return 0
+    return int(found)
 
 
 def _usage(message: AIMessage) -> Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -20,13 +20,9 @@ from agent.llm.prices import Prices
 from agent.types import Usage
 
 if TYPE_CHECKING:
-    from agent.llm.keys import ApiKey
     from agent.llm.langchain import BaseChatModel
+    from agent.llm.openai import ApiKey
 
-ROLES = (
-    *("screen", "generate_test", "repair", "simulate", "arbitrate", "judge"),
-    *("specify_query", "scaffold", "generate_blind"),
-)
 DEFAULT = "default"
 
 ModelSpec: TypeAlias = Union[str, LLM, "BaseChatModel"]
@@ -37,6 +33,7 @@ _WAYS = """choose a model in one of these ways:
   --model NAME --base-url http://localhost:11434/v1  a local server; no key needed
   --model heuristic                                  rules built in: no network, and a floor to compare with
   --model replay:FILE                                replies from a file"""
+_SCRIPTED = frozenset({"replay", "scripted"})
 _AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
 _ROLE_CHOICE = re.compile(r"(?P<role>[A-Za-z_]+)=(?P<name>.*)", re.DOTALL)
 
@@ -90,15 +87,12 @@ class Models:
     """The models of a run by role; roles without one of their own get the default.
 
     Raises:
-        ConfigError: a role is unknown, or there is no model at all.
+        ConfigError: there is no model at all.
     """
 
     def __init__(self, default: LLM | None, by_role: Mapping[str, LLM] | None = None) -> None:
         self._default = default
         self._by_role = dict(by_role or {})
-        for role in self._by_role:
-            if role not in ROLES:
-                raise ConfigError(f"unknown role {role!r}; there are {', '.join(ROLES)}")
         if default is None and not self._by_role:
             raise ConfigError(f"no model was chosen; {_WAYS}")
 
@@ -149,13 +143,21 @@ class Models:
         by_name: dict[str, LLM] = {}
         models: dict[str, LLM] = {}
         for role, spec in choices:
-            if role != DEFAULT and role not in ROLES:
-                raise ConfigError(f"unknown role {role!r} for model {spec!r}; there are {', '.join(ROLES)}")
             model = by_name.get(spec) if isinstance(spec, str) else None
             models[role] = model or parse_model(spec, **options)
             if isinstance(spec, str):
                 by_name[spec] = models[role]
         return cls(models.pop(DEFAULT, None), models)
+
+    def check(self, roles: Collection[str]) -> None:
+        """Refuse models for roles that no node asks in.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        for role in self._by_role:
+            if role not in roles:
+                raise ConfigError(f"unknown role {role!r}; there are {', '.join(roles)}")
 
     def for_role(self, role: str) -> LLM:
         """Return the model that answers a role's calls.
@@ -236,3 +238,55 @@ def _check_key(config: ModelConfig, key: Any) -> None:
     headers = {name.lower() for name in (*server.headers, *config.headers)}
     if key is None and not server.local and not headers & _AUTHORIZING:
         raise ConfigError(f"there is no key for the model {config.name!r} at {server.url}; {_WAYS}")
+
+
+def scripted(models: Iterable[LLM]) -> str | None:
+    """Return a sentence on models that are no language models, None when all may be.
+
+    A server that answers from a script cannot be told from one that does not.
+    """
+    found = [_name(each.identity()) for each in models if _is_scripted(each.identity())]
+    if not found:
+        return None
+    listed = ", ".join(dict.fromkeys(found))
+    return (
+        f"The replies are no language model's ({listed}): accuracy, agreement and differences between variants "
+        "mean nothing for a real model."
+    )
+
+
+def unreached(models: Iterable[LLM]) -> bool:
+    """Say whether none of the models is reached in a way that can be set."""
+    return all(_is_scripted(each.identity()) for each in models)
+
+
+def independence(models: Iterable[LLM]) -> str | None:
+    """Return why rounds of these models are hardly independent samples, None when nothing speaks against it."""
+    for model in models:
+        identity = model.identity()
+        if _is_scripted(identity):
+            return f"{_name(identity)} answers the same in every round: the rounds agree by themselves"
+        if identity.get("kind") != "openai":
+            continue
+        temperature = _temperature(identity)
+        if temperature is None:
+            return (
+                f"no temperature is set for {_name(identity)}: its server decides how independent the rounds are "
+                "(--temperature)"
+            )
+        if temperature == 0:
+            return f"at temperature 0 rounds of {_name(identity)} are hardly independent: their agreement says little"
+    return None
+
+
+def _is_scripted(identity: Mapping[str, Any]) -> bool:
+    return identity.get("kind") in _SCRIPTED or ("kind" not in identity and identity.get("model") == "heuristic")
+
+
+def _temperature(identity: Mapping[str, Any]) -> Any:
+    body, parameters = identity.get("extra_body") or {}, identity.get("parameters") or {}
+    return body.get("temperature", parameters.get("temperature"))
+
+
+def _name(identity: Mapping[str, Any]) -> str:
+    return str(identity.get("model") or "the model")

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import cycle
+from typing import Any
 from weakref import WeakKeyDictionary
+
+import httpx2
+import openai
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_openai import ChatOpenAI
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+    wait_random,
+)
 
 from agent.config import ModelConfig
 from agent.errors import (
@@ -22,34 +36,199 @@ from agent.errors import (
     PromptTruncated,
     RunStopped,
 )
-from agent.llm.base import Call, Reply
-from agent.llm.completions import Completion, UnusableBody, read_completion, truncated
+from agent.llm.base import Call, Message, Reply
 from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
-from agent.llm.failures import Failure, error_object, meaning_of, remedy, retry_after
-from agent.llm.keys import ApiKey, KeyRing
+from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.llm.langchain import count, reply_from, storable
 from agent.llm.prices import Prices
-from agent.llm.retries import persist
-from agent.llm.tap import Heard, listening, tap
 from agent.prompt_text import sound
 from agent.types import Usage
 
-if TYPE_CHECKING:
-    import openai
-    from langchain_openai import ChatOpenAI
+ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
+_NO_KEY = "none"
+_POOLS = 16
+_CONNECTIONS = 128
 _CONNECT_TIMEOUT = 10.0
-# A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
-_LONGEST_WAIT = 600.0
-_TOLD_WAIT = 20.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 # What langchain-openai and openai raise on bodies that they did not expect, besides openai.OpenAIError.
-_BODY_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+_BODY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+_CHARACTERS_PER_TOKEN = 8
+_WORD = re.compile(r"\w+")
+
+
+class UnusableBody(ValueError):
+    """A body that holds no completion; `usage` is what it says it cost, `error` the error object it carries."""
+
+    def __init__(self, message: str, *, usage: Usage | None = None, error: Mapping[str, Any] | None = None) -> None:
+        self.usage = usage or Usage(calls=1)
+        self.error = error
+        super().__init__(message)
+
+
+class Chat(ChatOpenAI):
+    """`ChatOpenAI` that takes bodies as servers send them.
+
+    langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
+    message's `response_metadata` keeps the whole body (`body`).
+    """
+
+    def _create_chat_result(self, response: Any, generation_info: Any = None) -> ChatResult:  # noqa: ARG002
+        return ChatResult(generations=[ChatGeneration(message=_message(_body(response)))])
+
+
+def _body(response: Any) -> dict[str, Any]:
+    if not isinstance(response, openai.BaseModel):
+        what = f"no JSON ({sound(response[:60])!r}...)" if isinstance(response, str) else "JSON that is no object"
+        raise UnusableBody(what if response != "" else "an empty body")
+    try:
+        body: dict[str, Any] = storable(response.to_dict(warnings=False))
+    except _BODY_ERRORS as error:
+        raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
+    if body.get("error"):
+        details = body["error"] if isinstance(body["error"], Mapping) else {"message": str(body["error"])}
+        usage = _usage(body.get("usage"))
+        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
+    return body
+
+
+def _message(body: Mapping[str, Any]) -> AIMessage:
+    choices, usage = body.get("choices"), _usage(body.get("usage"))
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise UnusableBody("a body without a reply in it", usage=usage)
+    reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
+    return AIMessage(
+        content=_text(message.get("content")) or _text(message.get("refusal")),
+        additional_kwargs={"reasoning_content": reasoning} if reasoning else {},
+        response_metadata={
+            "model_name": _name(body.get("model")),
+            "system_fingerprint": _name(body.get("system_fingerprint")),
+            "finish_reason": _name(choice.get("finish_reason")),
+            "body": body,
+        },
+        usage_metadata={
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "input_token_details": {"cache_read": usage.cached_input_tokens},
+            "output_token_details": {"reasoning": usage.reasoning_tokens},
+        },
+    )
+
+
+def _usage(found: Any) -> Usage:
+    """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
+    usage = found if isinstance(found, Mapping) else {}
+    read, cached = _input(usage)
+    return Usage(
+        calls=1,
+        input_tokens=read,
+        cached_input_tokens=min(cached, read),
+        output_tokens=count(usage.get("completion_tokens")),
+        reasoning_tokens=count(_part(usage, "completion_tokens_details").get("reasoning_tokens")),
+    )
+
+
+def _input(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the tokens of a prompt and those of them that were cached, as a server counts them."""
+    cached = count(_part(usage, "prompt_tokens_details").get("cached_tokens"))
+    return count(usage.get("prompt_tokens")), cached or count(usage.get("prompt_cache_hit_tokens"))
+
+
+def _prompt_tokens(found: Any) -> int:
+    """Return all tokens that were read, those of the cache, too, where the server counts them apart."""
+    read, cached = _input(found if isinstance(found, Mapping) else {})
+    return read + cached if cached > read else read
+
+
+def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = usage.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _text(found: Any) -> str:
+    if isinstance(found, list):
+        return "".join(_text(part.get("text")) for part in found if isinstance(part, dict))
+    return found if isinstance(found, str) else ""
+
+
+def _name(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
+
+
+def fewest_tokens(messages: Iterable[Message]) -> int:
+    """Return a number of tokens that no tokenizer goes below for these messages, with a wide margin.
+
+    Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
+    blanks do not count, and there are never more than words.
+    """
+    words = characters = 0
+    for message in messages:
+        words += sum(1 for _ in _WORD.finditer(message.content))
+        characters += sum(len(part) for part in message.content.split())
+    return min(words, characters // _CHARACTERS_PER_TOKEN)
+
+
+class _Pools(openai.DefaultAsyncHttpxClient):
+    """Spreads requests over several clients, since a client's pool goes through all its connections at each request."""
+
+    def __init__(self) -> None:
+        options: dict[str, Any] = {
+            "verify": httpx2.create_ssl_context(),
+            "limits": httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+        }
+        super().__init__(**options)
+        self._clients = [openai.DefaultAsyncHttpxClient(**options) for _ in range(_POOLS)]
+        self._turns = cycle(self._clients)
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        return await next(self._turns).send(request, **options)
+
+    async def aclose(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+        await super().aclose()
+
+
+class KeyRing:
+    """Gives the key for each call, and keeps it and the secret headers' values out of messages.
+
+    Args:
+        source: the key, a function (it may be async) that is asked for it each time, or None where none is needed.
+        hidden: values of headers, such as `Bearer ...`.
+    """
+
+    def __init__(self, source: ApiKey | None, hidden: Iterable[str] = ()) -> None:
+        self._source = source
+        self.secrets = {secret for value in hidden for secret in (value, value.rpartition(" ")[2])}
+
+    async def key(self) -> str:
+        """Return the key, or a dummy for servers that ask for none.
+
+        Raises:
+            AccountError: the function raised, or gave no text.
+        """
+        key: Any = self._source
+        if callable(key):
+            try:
+                key = await key() if inspect.iscoroutinefunction(key) else await asyncio.to_thread(key)
+            except Exception as error:  # the user's function may raise anything
+                raise AccountError(f"the function given as api_key failed: {type(error).__name__}") from error
+            if not isinstance(key, str) or not key:
+                raise AccountError(f"the function given as api_key returned no key but {type(key).__name__}")
+        if not key:
+            return _NO_KEY
+        self.secrets.add(key)
+        return str(key)
 
 
 @dataclass(frozen=True)
 class _Client:
-    chat: ChatOpenAI
+    chat: Chat
     http: Any
 
 
@@ -60,7 +239,7 @@ class OpenAIModel:
         config: name, server, parameters, deadline and attempts.
         api_key: the key, or a function (it may be async) that is asked for it at every attempt.
         http_client: an `httpx2.AsyncClient` (or `httpx.AsyncClient`) to use. You close it yourself, and use it in one
-            event loop. It gets a response hook that only listens.
+            event loop.
         prices: what tokens cost.
         sleep: waits, in seconds, between attempts.
         now: the time that dates in `Retry-After` are compared with.
@@ -84,9 +263,16 @@ class OpenAIModel:
         self._now = now
         self._headers = {**self._server.headers, **config.headers}
         self._keys = KeyRing(api_key, self._headers.values())
-        self._succeeded = False
+        self._extra_body = self._extended()
+        self._identity = {
+            "kind": "openai",
+            "model": config.name,
+            "parameters": config.model_dump(include={"temperature", "max_tokens", "thinking"}, exclude_none=True),
+            "extra_body": config.extra_body,
+            "reply_format": config.reply_format,
+        }
+        self._reached = False
         self._formats = False
-        self._waiting_until = datetime.min.replace(tzinfo=UTC)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -94,15 +280,7 @@ class OpenAIModel:
 
     def identity(self) -> Mapping[str, Any]:
         """Return model, parameters, extra body and reply format as requested, however the server is sent them."""
-        config = self._config
-        requested = config.model_dump(include={"temperature", "max_tokens", "thinking"}, exclude_none=True)
-        return {
-            "kind": "openai",
-            "model": config.name,
-            "parameters": requested,
-            "extra_body": config.extra_body,
-            "reply_format": config.reply_format,
-        }
+        return self._identity
 
     @property
     def address(self) -> str:
@@ -125,42 +303,28 @@ class OpenAIModel:
                 wait for more than ten minutes.
             OptionRefused: the server does not take the format that replies are asked for in.
         """
-        spent = Usage()
-        formatted = "response_format" in self._body(call)
-
-        async def attempt() -> Completion:
-            nonlocal spent
-            try:
-                return await self._attempt(call)
-            except Failure as failure:
-                spent += failure.usage
-                raise
-
+        wasted = Usage()
         try:
-            completion = await persist(
-                attempt, attempts=self._config.attempts, sleep=self._sleep, on_wait=partial(self._tell_of_wait, call)
-            )
+            async for attempt in self._attempts(call):
+                with attempt:
+                    try:
+                        message = await self._ask(call)
+                    except Failure as failure:
+                        wasted += self._prices.priced(failure.usage, self._config.name)
+                        raise
         except Failure as failure:
-            raise self._error(failure, spent, formatted) from failure.__cause__
-        self._succeeded = True
-        self._formats = self._formats or formatted
-        spent += self._priced(completion.usage, completion.model)
-        if truncated(call.messages, completion.prompt_tokens):
+            raise self._error(failure, wasted, "response_format" in self._body(call)) from failure.__cause__
+        self._reached = True
+        self._formats = self._formats or "response_format" in self._body(call)
+        reply = reply_from(message, self._config.name, self._prices)
+        reply = replace(reply, usage=wasted + reply.usage, address=self.address)
+        if 0 < _prompt_tokens(reply.raw.get("usage")) < fewest_tokens(call.messages):
             raise PromptTruncated(
-                f"the model server at {self._server.url} read only {completion.usage.input_tokens:,} tokens of a "
+                f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
-                usage=spent,
+                usage=reply.usage,
             )
-        return Reply(
-            text=completion.text,
-            usage=spent,
-            model=completion.model or self._config.name,
-            fingerprint=completion.fingerprint,
-            finish_reason=completion.finish_reason,
-            reasoning=completion.reasoning,
-            raw=completion.raw,
-            address=self.address,
-        )
+        return reply
 
     async def aclose(self) -> None:
         """Close the connections made in this event loop; a later call makes new ones."""
@@ -168,72 +332,84 @@ class OpenAIModel:
         if client is not None and client.http is not self._http_client:
             await client.http.aclose()
 
-    async def _attempt(self, call: Call) -> Completion:
-        import openai
+    def _attempts(self, call: Call) -> AsyncRetrying:
+        """Try again after failures that may pass; wait as long as the server asks, else longer each time.
 
-        chat = self._client().chat.bind(**self._parameters(call))
+        Up to a second is added, so that calls refused together do not come back together.
+        """
+        backoff = wait_exponential_jitter(initial=_FIRST_BACKOFF, max=_LONGEST_BACKOFF, jitter=1)
+        spread = wait_random(0, 1)
+
+        def failure(state: RetryCallState) -> Failure:
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert isinstance(error, Failure)
+            return error
+
+        def wait(state: RetryCallState) -> float:
+            asked = failure(state).wait
+            return backoff(state) if asked is None else asked + spread(state)
+
+        def report(state: RetryCallState) -> None:
+            why = failure(state).why.rstrip(".")
+            number, seconds = state.attempt_number + 1, state.upcoming_sleep
+            call.on_wait(
+                f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}", seconds
+            )
+
+        return AsyncRetrying(
+            stop=stop_after_attempt(self._config.attempts),
+            wait=wait,
+            sleep=self._sleep,
+            before_sleep=report,
+            retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
+            reraise=True,
+        )
+
+    async def _ask(self, call: Call) -> AIMessage:
+        """Ask once.
+
+        Raises:
+            Failure: no reply came.
+        """
         messages = [(message.role, sound(message.content)) for message in call.messages]
-        with listening() as heard:
-            try:
-                async with asyncio.timeout(self._config.deadline) as deadline:
-                    await chat.ainvoke(messages)
-            except TimeoutError as error:
-                if not deadline.expired():
-                    raise
-                why = f"gave no complete reply within {self._config.deadline:g} s"
-                raise Failure(why, usage=self._wasted(heard), timeout=True) from error
-            except openai.APIConnectionError as error:
-                raise self._disconnected(error, heard) from error
-            except (openai.OpenAIError, *_BODY_ERRORS):
-                if heard.body is None:
-                    raise
-        return self._read(heard.response)
-
-    def _read(self, response: Any) -> Completion:
-        if not response.is_success:
-            wait = retry_after(response.headers, self._now())
-            raise self._judged(response.status_code, _error_in(response.content), wait=wait)
         try:
-            return read_completion(response.content)
+            async with asyncio.timeout(self._config.deadline) as deadline:
+                return await self._client().chat.ainvoke(messages, **self._parameters(call))
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            why = f"gave no complete reply within {self._config.deadline:g} s"
+            raise Failure(why, usage=Usage(calls=1), timeout=True) from error
+        except openai.APIStatusError as error:
+            wait = retry_after(error.response.headers, self._now())
+            raise judged(error.status_code, error_object(error.body), self._keys.secrets, wait=wait) from None
+        except openai.APIConnectionError as error:
+            raise self._disconnected(error) from error
         except UnusableBody as error:
-            usage, details = self._priced(error.usage), error.error
-            if details is None:
-                raise Failure(f"answered with {self._keys.shown(str(error))}", usage=usage) from None
-            code = details.get("code")
-            raise self._judged(code if isinstance(code, int) else 500, details, usage=usage) from None
+            if error.error is None:
+                raise Failure(
+                    f"answered with {for_message(str(error), self._keys.secrets)}", usage=error.usage
+                ) from None
+            code = error.error.get("code")
+            status = code if isinstance(code, int) else 500
+            raise judged(status, error.error, self._keys.secrets, usage=error.usage) from None
+        except _BODY_ERRORS as error:
+            if getattr(error, "response", None) is None:
+                raise
+            raise Failure("answered with a body that is no JSON", usage=Usage(calls=1)) from error
 
-    def _judged(
-        self, status: int, error: Mapping[str, Any], *, wait: float | None = None, usage: Usage | None = None
-    ) -> Failure:
-        said = self._keys.shown(str(error.get("message") or error.get("code") or ""))
-        why = f"answered HTTP {status}{': ' + said if said else ''}"
-        todo, meaning = remedy(status, error), meaning_of(status, error)
-        if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
-            meaning = "run"
-            todo = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
-        why = f"{why.rstrip('.')}. {todo}" if todo else why
-        return Failure(why, meaning, wait=wait, usage=usage or Usage())
-
-    def _tell_of_wait(self, call: Call, failure: Failure) -> None:
-        """Tell of a long wait, once for all calls that it holds up."""
-        now, wait = self._now(), failure.wait or 0.0
-        if wait >= _TOLD_WAIT and now >= self._waiting_until:
-            self._waiting_until = now + timedelta(seconds=wait)
-            call.tell(f"the model server at {self._server.url} {failure.why.rstrip('.')}; it asks to wait {wait:.0f} s")
-
-    def _disconnected(self, error: openai.APIConnectionError, heard: Heard) -> Failure:
-        import openai
-
+    def _disconnected(self, error: openai.APIConnectionError) -> Failure:
         cause: BaseException = error
         while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
             cause = cause.__cause__
         # By name: the user's client decides whether the error is httpx's or httpx2's.
         kind = type(cause).__name__
-        if heard.response is None and kind in _NOT_CONNECTED:
-            return Failure(f"cannot be reached ({kind}: {self._keys.shown(str(cause))})", unreachable=True)
+        if kind in _NOT_CONNECTED:
+            why = f"cannot be reached ({kind}: {for_message(str(cause), self._keys.secrets)})"
+            return Failure(why, unreachable=True)
         timeout = isinstance(error, openai.APITimeoutError)
         what = "gave no complete reply in time" if timeout else "cut the connection"
-        return Failure(f"{what} ({kind})", usage=self._wasted(heard), timeout=timeout)
+        return Failure(f"{what} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
     def _error(self, failure: Failure, usage: Usage, formatted: bool) -> RunStopped | ModelError:
         message = f"the model server at {self._server.url} {failure.why}"
@@ -244,17 +420,11 @@ class OpenAIModel:
             return OptionRefused(message)
         if failure.meaning == "retry":
             message += f"; given up after {self._config.attempts} attempts"
-        if failure.unreachable and not self._succeeded:
+        if failure.unreachable and not self._reached:
             return AccountError(f"{message}. Check --base-url, and that the server runs.")
         if failure.timeout:
             return ModelTimeout(message, usage=usage)
         return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
-
-    def _wasted(self, heard: Heard) -> Usage:
-        return self._priced(Usage(calls=1)) if heard.succeeded else Usage()
-
-    def _priced(self, usage: Usage, served: str = "") -> Usage:
-        return self._prices.priced(usage, self._config.name, served)
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters: dict[str, Any] = {}
@@ -265,13 +435,12 @@ class OpenAIModel:
         return parameters
 
     def _body(self, call: Call) -> dict[str, Any]:
-        body = self._extra_body()
         if call.reply == "json" and self._config.reply_format != "text":
             # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
-            return {"response_format": _response_format(call, self._config.reply_format), **body}
-        return body
+            return {"response_format": _response_format(call, self._config.reply_format), **self._extra_body}
+        return self._extra_body
 
-    def _extra_body(self) -> dict[str, Any]:
+    def _extended(self) -> dict[str, Any]:
         config = self._config
         body: dict[str, Any] = {}
         if config.max_tokens is not None:
@@ -287,13 +456,8 @@ class OpenAIModel:
         return self._clients[loop]
 
     def _connect(self) -> _Client:
-        import openai
-        from langchain_openai import ChatOpenAI
-
-        # langchain-openai's own default client is shared by all event loops of the process.
-        http = self._http_client or openai.DefaultAsyncHttpxClient()
-        tap(http)
-        chat = ChatOpenAI(
+        http = self._http_client or _Pools()  # langchain-openai's own client is shared by all event loops of a process
+        chat = Chat(
             model=self._config.name,
             base_url=self._server.url,
             api_key=self._keys.key,
@@ -316,10 +480,3 @@ def _response_format(call: Call, reply_format: str) -> dict[str, Any]:
         name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
         return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(call.schema)}}
     return {"type": "json_object"}
-
-
-def _error_in(body: bytes) -> Mapping[str, Any]:
-    try:
-        return error_object(json.loads(body))
-    except (ValueError, RecursionError):
-        return {"message": body.decode("utf-8", "replace")}

@@ -21,6 +21,7 @@ from agent.store.manifest import Clock, Manifest, utc_now
 from agent.types import Annotation, Pair, Usage
 
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
+_MOST_HELD = 100
 
 _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
@@ -28,8 +29,8 @@ _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd
 class RunFolder:
     """The folder of a run that this process writes to; made by `create_or_resume`, closed by `close` or `with`.
 
-    Errors of a model's server are held until all servers answer or all pairs are through. Where the run ends before,
-    as by an outage, they are dropped, and only what they cost is kept: the run that goes on takes those pairs again.
+    The latest errors of a model's server are held until all pairs are through. Where the run ends before, as by an
+    outage, they are dropped, and only what they cost is kept: the run that goes on takes those pairs again.
     """
 
     def __init__(
@@ -154,18 +155,10 @@ class RunFolder:
         """
         if annotation.error is not None and annotation.error.type in _OF_THE_SERVER:
             self._held.append((annotation, evidence))
+            if len(self._held) > _MOST_HELD:
+                self._write(*self._held.pop(0))
         else:
             self._write(annotation, evidence)
-
-    def answered(self) -> None:
-        """Write what is held: the servers are there, so that these are errors of their pairs.
-
-        Raises:
-            StorageError: as `commit`.
-            RunFolderError: as `commit`.
-        """
-        while self._held:
-            self._write(*self._held.pop(0))
 
     def _write(self, annotation: Annotation, evidence: Evidence) -> None:
         if evidence.segment is None:
@@ -211,7 +204,8 @@ class RunFolder:
             StorageError: the disk is full or fails; the lock is released all the same.
         """
         with self._stack:
-            self.answered()
+            while self._held:
+                self._write(*self._held.pop(0))
             if self._abandoned:
                 exchanges, self._abandoned = self._abandoned, []
                 self._evidence.pay(exchanges)

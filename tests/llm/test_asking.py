@@ -13,10 +13,9 @@ from agent.errors import ModelError, ReplyError
 from agent.evidence import Evidence
 from agent.llm import parsing
 from agent.llm.asking import Asker, sample_of
-from agent.llm.base import Reply
+from agent.llm.base import Reply, ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
-from agent.llm.scripted import ScriptedLLM
 from agent.prompts import Prompts
 from agent.types import Pair, Usage
 

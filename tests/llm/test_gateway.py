@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from agent.errors import ModelError
-from agent.llm.base import Call, Message, Reply
-from agent.llm.budget import Budget, BudgetedModels
-from agent.llm.gateway import Gateway, RoleModels
+from agent.errors import BudgetExceeded, ModelError, Outage
+from agent.evidence import Evidence, Exchange, Execution
+from agent.llm.base import Call, Message, Reply, ScriptedLLM
+from agent.llm.gateway import Budget, CircuitBreaker, Gateway
 from agent.llm.models import Models
-from agent.llm.scripted import ScriptedLLM
-from agent.types import Usage
+from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
 
 CALL = Call("judge", (Message("user", "hello"),), "json")
 
@@ -111,15 +111,15 @@ async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alon
     assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
 
 
-async def test_what_a_model_tells_comes_to_the_gateways_listener() -> None:
+async def test_when_a_model_waits_the_gateways_listener_is_called() -> None:
     def slow(call: Call) -> str:
-        call.tell("it takes a while")
+        call.on_wait("HTTP 429", 7.0)
         return "at last"
 
-    told: list[str] = []
-    await Gateway(Models.of(ScriptedLLM(slow)), tell=told.append).ask(CALL)
+    waits: list[tuple[str, float]] = []
+    await Gateway(Models.of(ScriptedLLM(slow)), on_wait=lambda *wait: waits.append(wait)).ask(CALL)
     await Gateway(Models.of(ScriptedLLM(slow))).ask(CALL)
-    assert told == ["it takes a while"]
+    assert waits == [("HTTP 429", 7.0)]
 
 
 async def test_errors_are_not_stored() -> None:
@@ -163,11 +163,10 @@ class ByPair(ScriptedLLM):
 OTHERS = [replace(CALL, pair_id="7"), replace(CALL, role="screen"), replace(CALL, turn=1)]
 
 
-@pytest.mark.parametrize("models", [Models.of(ByPair()), BudgetedModels(Models.of(ByPair()), Budget())])
-async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call(models: RoleModels) -> None:
+async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call() -> None:
     cache = Memory()
     for paid in (1, 0):
-        gateway = Gateway(models, cache=cache)
+        gateway = Gateway(Models.of(ByPair()), cache=cache)
         replies = await asyncio.gather(*(gateway.ask(call) for call in (CALL, *OTHERS)))
         assert [reply.text for reply in replies] == [" judge 0", "7 judge 0", " screen 0", " judge 1"]
         assert [reply.usage.calls for reply in replies] == [paid] * 4
@@ -182,3 +181,135 @@ async def test_what_pairs_share_has_one_answer_whatever_the_model() -> None:
 def test_another_model_has_other_keys() -> None:
     one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
     assert one.key(CALL) != other.key(CALL)
+
+
+def cost(dollars: float | None) -> Reply:
+    return Reply("x", usage=Usage(calls=1, cost_usd=dollars))
+
+
+def budgeted(replies: Any, budget: Budget) -> Gateway:
+    return Gateway(Models.of(ScriptedLLM(replies)), budget=budget)
+
+
+class TestBudget:
+    """Counts what calls cost, failed ones too, and refuses the next one when it is used up."""
+
+    async def test_calls_are_answered_until_the_limit_is_reached(self) -> None:
+        gateway = budgeted([cost(0.6)] * 3, Budget(1.0))
+        await gateway.ask(CALL)
+        await gateway.ask(CALL)
+        with pytest.raises(BudgetExceeded, match=r"\$1 is used up \(\$1\.2000 spent\)"):
+            await gateway.ask(CALL)
+
+    async def test_what_earlier_starts_of_the_run_cost_is_part_of_it(self) -> None:
+        gateway = budgeted([cost(0.3)], Budget(1.0, before_usd=0.9))
+        await gateway.ask(CALL)
+        with pytest.raises(BudgetExceeded, match=r"is used up \(\$1\.2000 spent, \$0\.9000 of it before this start\)"):
+            await gateway.ask(CALL)
+
+    async def test_it_is_refused_where_nobody_knows_what_earlier_starts_cost(self) -> None:
+        with pytest.raises(BudgetExceeded, match="what the run cost before is not known") as refused:
+            await budgeted([cost(0.3)], Budget(1.0, before_usd=None)).ask(CALL)
+        assert refused.value.with_what == "without a budget"
+        assert (await budgeted([cost(0.3)], Budget(before_usd=None)).ask(CALL)).text == "x"
+
+    async def test_failed_calls_count(self) -> None:
+        budget = Budget()
+        with pytest.raises(ModelError):
+            await budgeted([ModelError("half a body", usage=Usage(calls=3, cost_usd=0.25))], budget).ask(CALL)
+        assert (budget.spent.calls, budget.spent.cost_usd) == (3, 0.25)
+
+    async def test_what_is_not_paid_for_does_not(self) -> None:
+        cache, budget = Memory(), Budget(1.0)
+        for _ in range(2):
+            await Gateway(Models.of(ScriptedLLM([cost(1.5)])), cache=cache, budget=budget).ask(CALL)
+        assert budget.spent.cost_usd == 1.5
+
+    async def test_without_a_known_price_it_is_refused(self) -> None:
+        gateway = budgeted([cost(None)] * 2, Budget(1.0))
+        await gateway.ask(CALL)
+        with pytest.raises(BudgetExceeded, match="no price is known"):
+            await gateway.ask(CALL)
+
+    async def test_until_a_price_is_known_one_call_is_made_at_a_time(self) -> None:
+        at_work = most = 0
+
+        async def slow(_: Call) -> Reply:
+            nonlocal at_work, most
+            at_work += 1
+            most = max(most, at_work)
+            await asyncio.sleep(0)
+            at_work -= 1
+            if len(script.calls) == 1:
+                raise ModelError("HTTP 503", usage=Usage())
+            return cost(None)
+
+        script = ScriptedLLM(slow)
+        gateway = Gateway(Models.of(script), budget=Budget(1.0))
+        calls = (gateway.ask(replace(CALL, sample=sample)) for sample in range(8))
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(end) for end in ends] == [ModelError, Reply] + [BudgetExceeded] * 6
+        assert (len(script.calls), most) == (2, 1)
+
+    async def test_after_the_first_reply_calls_are_made_at_once(self) -> None:
+        together = asyncio.Barrier(3)
+
+        async def meet(call: Call) -> Reply:
+            if call.sample:
+                await together.wait()
+            return cost(0.01)
+
+        gateway = budgeted(meet, Budget(1.0))
+        await gateway.ask(CALL)
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(gateway.ask(replace(CALL, sample=sample)) for sample in (1, 2, 3)))
+
+
+def ended(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, Evidence]:
+    """Return a pair that asked in these roles, the last of which an error ended."""
+    pair = Pair(id="1", query="q", code="c")
+    info = None if error is None else ErrorInfo(type=error, message="HTTP 503")
+    annotation = Annotation(id="1", input_sha256="", label=None, error=info)
+    exchanges = tuple(Exchange(role=role, key="", messages=(), reply="") for role in roles)
+    report = Execution(source="", report=TestReport(status=Status.PASSED))
+    return annotation, Evidence(pair=pair, exchanges=exchanges, executions=(report,) if executed else ())
+
+
+class TestCircuitBreaker:
+    @pytest.mark.parametrize("error", ["ModelUnavailable", "ModelTimeout", "ReplyError", "PairTimeout"])
+    def test_a_role_that_always_fails_ends_the_run(self, error: str) -> None:
+        breaker = CircuitBreaker()
+        for _ in range(19):
+            breaker.finished(*ended(error, "screen", "judge"))
+        with pytest.raises(Outage, match=r"HTTP 503. So ended 20 of the last 20 pairs that came to 'judge' \(" + error):
+            breaker.finished(*ended(error, "screen", "judge"))
+
+    def test_so_do_sandboxes_that_always_fail(self) -> None:
+        breaker = CircuitBreaker()
+        for _ in range(19):
+            breaker.finished(*ended("EngineLost", "screen"))
+        with pytest.raises(Outage, match="'sandbox'"):
+            breaker.finished(*ended("EngineLost", "screen"))
+
+    def test_four_of_five_are_too_many_and_three_are_not(self) -> None:
+        breaker = CircuitBreaker()
+        for number in range(200):
+            breaker.finished(*ended("ReplyError" if number % 4 else None, "judge"))
+        for _ in range(16):
+            breaker.finished(*ended("ReplyError", "judge"))
+        with pytest.raises(Outage, match="80 of the last 100"):
+            breaker.finished(*ended("ReplyError", "judge"))
+
+    def test_pairs_that_came_through_in_other_roles_do_not_hide_it(self) -> None:
+        breaker = CircuitBreaker()
+        for _ in range(19):
+            breaker.finished(*ended("ModelUnavailable", "screen", "judge"))
+            breaker.finished(*ended(None, "screen"))
+        with pytest.raises(Outage, match="20 of the last 20 pairs that came to 'judge'"):
+            breaker.finished(*ended("ModelUnavailable", "screen", "judge"))
+
+    def test_different_errors_are_counted_apart_and_those_of_the_pair_itself_not_at_all(self) -> None:
+        breaker = CircuitBreaker()
+        for number in range(300):
+            kinds = ("ReplyError", "ModelUnavailable", "SnippetTooLarge", "UnsupportedLanguage")
+            breaker.finished(*ended(kinds[number % 4], "judge", executed=True))

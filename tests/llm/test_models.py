@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError, InputError
-from agent.llm.base import Call
-from agent.llm.endpoints import endpoint, thinking_body
-from agent.llm.models import ROLES, Models, parse_model
+from agent.llm.base import Call, ScriptedLLM, address_of
+from agent.llm.models import Models, parse_model
 from agent.llm.openai import OpenAIModel
 from agent.llm.replay import ReplayModel
-from agent.llm.scripted import ScriptedLLM
 from agent.types import Message
 from tests.llm.server import ChatServer, says
 
@@ -60,7 +58,7 @@ class TestNames:
 
     def test_the_server_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
-        assert parse_model("m").address == LOCAL
+        assert address_of(parse_model("m")) == LOCAL
 
     async def test_objects_with_the_two_methods_are_taken_as_they_are(self) -> None:
         model = ScriptedLLM(["x"])
@@ -105,7 +103,7 @@ class TestKeys:
         ],
     )
     def test_a_local_server_needs_none(self, url: str) -> None:
-        assert parse_model("m", base_url=url).address == url
+        assert address_of(parse_model("m", base_url=url)) == url
 
     def test_a_remote_one_does_unless_a_header_or_the_url_carries_it(self) -> None:
         with pytest.raises(ConfigError, match=r"llm\.example\.org"):
@@ -162,26 +160,12 @@ class TestOptions:
         with pytest.raises(ConfigError, match="prices"):
             parse_model(f"replay:{replies}", prices="nowhere.yaml")
 
-    @pytest.mark.parametrize(
-        ("name", "url", "body"),
-        [
-            ("deepseek-flash", "https://api.deepseek.com", {"thinking": {"type": "disabled"}}),
-            ("Qwen/Qwen3-8B", "http://vllm:8000/v1", {"chat_template_kwargs": {"enable_thinking": False}}),
-            ("qwen3:8b", LOCAL, {"reasoning_effort": "none"}),
-            ("gpt-5-mini", "https://api.openai.com/v1", {"reasoning_effort": "none"}),
-            ("z-ai/glm-4.7", "https://openrouter.ai/api/v1", {"reasoning": {"enabled": False}}),
-            ("glm-4.7", "https://llm.example.org/v1", {"thinking": {"type": "disabled"}}),
-        ],
-    )
-    def test_thinking_is_switched_as_the_family_takes_it(self, name: str, url: str, body: Any) -> None:
-        assert thinking_body("off", name, endpoint(url)) == body
-
 
 class TestRoles:
     def test_a_role_may_have_a_model_of_its_own(self) -> None:
         models = Models.from_options(["big", "screen=small"], base_url=LOCAL)
-        names = {role: models.for_role(role).identity()["model"] for role in ROLES}
-        assert names == {**dict.fromkeys(ROLES, "big"), "screen": "small"}
+        names = {role: models.for_role(role).identity()["model"] for role in ("screen", "judge", "verify")}
+        assert names == {"screen": "small", "judge": "big", "verify": "big"}
 
     def test_a_name_chosen_twice_is_one_model(self) -> None:
         models = Models.from_options(["big", "screen=small", "judge=small", "repair=big"], base_url=LOCAL)
@@ -194,11 +178,11 @@ class TestRoles:
         with_role = Models.from_options([f"screen=replay:{replies}"])
         assert isinstance(with_role.for_role("screen"), ReplayModel)
 
-    def test_an_unknown_role_is_refused_with_those_there_are(self) -> None:
-        with pytest.raises(ConfigError, match=r"'scren'.*screen, generate_test, repair, simulate, arbitrate, judge"):
-            Models.from_options(["scren=small"], base_url=LOCAL)
-        with pytest.raises(ConfigError, match="unknown role 'x'"):
-            Models(None, {"x": ScriptedLLM([])})
+    def test_a_model_for_a_role_that_nobody_asks_in_is_refused_with_those_there_are(self) -> None:
+        models = Models.from_options(["verify=small", "default=big"], base_url=LOCAL)
+        models.check(["screen", "verify"])
+        with pytest.raises(ConfigError, match=r"unknown role 'verify'; there are screen, judge"):
+            models.check(["screen", "judge"])
 
     @pytest.mark.parametrize("choices", [["a", "b"], ["screen=a", "screen=b"]])
     def test_two_models_for_the_same_role_are_refused(self, choices: list[str]) -> None:

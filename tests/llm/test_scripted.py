@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import AccountError, ModelError
-from agent.llm.base import LLM, Call, Reply
-from agent.llm.scripted import ScriptedLLM
+from agent.llm.base import LLM, Call, Reply, ScriptedLLM
 from agent.types import Message
 
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from agent.config import PipelineConfig
 from agent.languages import PythonLanguage
 from agent.llm.asking import Asker
+from agent.llm.base import ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
-from agent.llm.scripted import ScriptedLLM
 from agent.nodes.execute import Execute
 from agent.prompts import Prompts
 from agent.sandbox.base import Environment, SandboxBackend
