@@ -25,7 +25,7 @@ from agent.errors import (
     SandboxUnavailable,
     UsageError,
 )
-from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted
+from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
 from agent.llm.base import Call, Reply
 from agent.sandbox.base import SandboxBackend
 from agent.types import Usage
@@ -248,14 +248,14 @@ async def test_the_budget_stops_the_run() -> None:
     assert len(model.calls) == 3
 
 
-async def test_what_a_model_tells_is_a_note() -> None:
+async def test_a_models_wait_is_an_event() -> None:
     def slow(call: Call) -> str:
-        call.tell("it takes a while")
+        call.on_wait("HTTP 429", 7.0)
         return screen("match")
 
     events: list[Event] = []
     await collect(Annotator(model=ScriptedLLM(slow), sandbox=ScriptedSandbox(), on_event=events.append), [PAIR])
-    assert Note("it takes a while") in events
+    assert Waiting("HTTP 429", 7.0) in events
 
 
 async def test_one_annotator_serves_one_event_loop() -> None:
