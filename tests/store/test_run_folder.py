@@ -304,9 +304,7 @@ class TestErrorsOfTheServer:
         with load_run(path) as view:
             assert (list(view.annotations()), view.spent_usd()) == ([FAILED], 0.25)
 
-    @pytest.mark.parametrize(
-        "end", [Outage("gone"), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()]
-    )
+    @pytest.mark.parametrize("end", [Outage("gone"), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()])
     def test_it_is_taken_again_when_the_run_ends_before_and_what_it_cost_is_kept(
         self, path: Path, end: BaseException
     ) -> None:
