@@ -35,7 +35,6 @@ ORDER = (
 )
 SANDBOX_ORDER = (
     ("base", "flights", "inside", "moments", "owner", "places", "pool", "pythons", "registry", "seccomp"),
-    ("wire",),
     ("channel",),
     ("dependencies",),
     ("commands", "interpreter"),

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
-from agent.sandbox.channel import Channel
-from agent.sandbox.wire import MAX_FRAME, frame, pack, unpack
+from agent.sandbox.channel import MAX_FRAME, Channel, frame, pack, unpack
 
 JOB = Job("harness", "program", timeout=5.0)
 HELLO = frame(b"h", pack(["1", "3.11.2"]))

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.sandbox.seccomp import bpf, engine_profile, kernel_filter, table
-from agent.sandbox.seccomp.profile import profile
+from agent.sandbox.seccomp import engine_profile, filters, kernel_filter, rules
+from agent.sandbox.seccomp.filters import profile
 from agent.sandbox.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 ARGUMENT = st.integers(0, 2**64 - 1)
 LOWER_HALF = 0xFFFFFFFF
-MACHINES = sorted(table.MACHINES)
+MACHINES = sorted(rules.MACHINES)
 DOCKERS = Path(__file__).with_name("docker_default_calls.txt")
 LATER_THAN_THAT_LIST = {
     *[
@@ -44,9 +44,9 @@ LATER_THAN_THAT_LIST = {
 def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architecture: int | None = None) -> int:
     """Return what the kernel would of a call: an interpreter of classic BPF, run on a `struct seccomp_data`."""
     padded = (*arguments, *[0] * (6 - len(arguments)))
-    called_by = table.MACHINES[machine].architecture if architecture is None else architecture
+    called_by = rules.MACHINES[machine].architecture if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, called_by, 0, *padded)
-    program = list(struct.iter_unpack("<HBBI", bpf.program(machine)))
+    program = list(struct.iter_unpack("<HBBI", filters.program(machine)))
     position = accumulator = 0
     while True:
         operation, when, otherwise, constant = program[position]
@@ -70,14 +70,14 @@ def judge(machine: str, number: int, arguments: tuple[int, ...] = (), architectu
 
 def call(machine: str, name: str, *arguments: int) -> int:
     """Return what becomes of a call by its name."""
-    return judge(machine, table.numbers(machine)[name], arguments)
+    return judge(machine, rules.numbers(machine)[name], arguments)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_filter_says_of_every_number_what_the_rules_say(machine: str) -> None:
-    names = {number: name for name, number in table.numbers(machine).items()}
+    names = {number: name for name, number in rules.numbers(machine).items()}
     for number in range(max(names) + 50):
-        said = table.verdict(names[number], number) if number in names else errno.ENOSYS
+        said = rules.verdict(names[number], number) if number in names else errno.ENOSYS
         if not isinstance(said, Restriction):
             assert judge(machine, number) == (ERRNO | said if said else ALLOW), names.get(number, number)
 
@@ -85,14 +85,14 @@ def test_the_filter_says_of_every_number_what_the_rules_say(machine: str) -> Non
 @pytest.mark.parametrize("machine", MACHINES)
 @given(number=st.integers(0, 2**32 - 1))
 def test_a_number_that_no_call_has_is_refused(machine: str, number: int) -> None:
-    if number not in table.numbers(machine).values():
+    if number not in rules.numbers(machine).values():
         assert judge(machine, number) == ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(architecture=st.integers(0, 2**32 - 1), number=st.integers(0, 500))
 def test_a_call_of_another_architecture_ends_the_process(machine: str, architecture: int, number: int) -> None:
-    if architecture != table.MACHINES[machine].architecture:
+    if architecture != rules.MACHINES[machine].architecture:
         assert judge(machine, number, architecture=architecture) == KILL
 
 
@@ -165,9 +165,9 @@ def test_libraries_take_clone3_for_a_later_kernels(machine: str) -> None:
 
 
 def test_every_name_of_the_rules_is_a_call() -> None:
-    known = {name for machine in MACHINES for name in table.numbers(machine)}
+    known = {name for machine in MACHINES for name in rules.numbers(machine)}
     assert {name for refusal in REFUSALS for name in refusal.names} | set(RESTRICTIONS) <= known
-    assert max(number for machine in MACHINES for number in table.numbers(machine).values()) >= JUDGED
+    assert max(number for machine in MACHINES for number in rules.numbers(machine).values()) >= JUDGED
 
 
 def test_nothing_is_allowed_that_dockers_own_profile_refuses() -> None:
@@ -183,7 +183,7 @@ def test_the_profile_and_the_filter_allow_the_same() -> None:
              if entry["action"] == "SCMP_ACT_ALLOW"}  # fmt: skip
     limited = {name for entry in entries if entry.get("args") for name in entry["names"]}
     for machine in MACHINES:
-        for name, number in table.numbers(machine).items():
+        for name, number in rules.numbers(machine).items():
             if name not in limited:
                 assert (judge(machine, number) == ALLOW) == (name in plain), name
     assert limited == set(RESTRICTIONS)
@@ -197,14 +197,14 @@ def test_the_profile_and_the_filter_ask_the_same_of_arguments(name: str, argumen
 
 
 def test_the_files_are_what_the_rules_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(table.NUMBERS, tmp_path)
-    monkeypatch.setattr(table, "NUMBERS", tmp_path / table.NUMBERS.name)
+    shutil.copy(rules.NUMBERS, tmp_path)
+    monkeypatch.setattr(rules, "NUMBERS", tmp_path / rules.NUMBERS.name)
     monkeypatch.setattr(sys, "argv", ["make-seccomp"])
-    written = {"docker.json": profile().encode(), **{f"{name}.bpf": bpf.program(name) for name in MACHINES}}
+    written = {"docker.json": profile().encode(), **{f"{name}.bpf": filters.program(name) for name in MACHINES}}
     runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "make-seccomp"))
     for name, content in written.items():
         assert (tmp_path / name).read_bytes() == content
-        assert Path(bpf.__file__).with_name(name).read_bytes() == content, "run scripts/make-seccomp"
+        assert Path(filters.__file__).with_name(name).read_bytes() == content, "run scripts/make-seccomp"
 
 
 def test_every_machine_of_the_table_has_a_filter_and_others_have_none() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.sandbox.base import Frame, Record
-from agent.sandbox.wire import MAX_FRAME, FrameReader, MalformedFrame, frame, pack, read_report, unpack
+from agent.sandbox.channel import MAX_FRAME, FrameReader, MalformedFrame, frame, pack, read_report, unpack
 
 NONCE = "0123456789abcdef"
 chunks = st.lists(st.binary(max_size=50), max_size=20)

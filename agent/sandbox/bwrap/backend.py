@@ -23,10 +23,9 @@ from agent.sandbox.base import (
     SandboxBackend,
 )
 from agent.sandbox.bwrap.cgroups import ControlGroups, Group
-from agent.sandbox.bwrap.command import WORK, Bubblewrap, trouble
 from agent.sandbox.bwrap.environments import BwrapInstaller
 from agent.sandbox.bwrap.fetch import BwrapBuilders
-from agent.sandbox.bwrap.process import BwrapProcess, finished
+from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
 from agent.sandbox.channel import Channel
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments

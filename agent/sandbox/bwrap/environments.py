@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox.bwrap.command import Bubblewrap
-from agent.sandbox.bwrap.process import BwrapProcess, finished
+from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.dependencies import builder_words, host_pip
 from agent.sandbox.dependencies.leases import Leases

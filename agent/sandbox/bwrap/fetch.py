@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox.bwrap.command import Bubblewrap
-from agent.sandbox.bwrap.process import BwrapProcess, finished
+from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.pip_process import is_overfull

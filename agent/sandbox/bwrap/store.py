@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.errors import SandboxUnavailable
-from agent.sandbox.bwrap.command import EMPTY
+from agent.sandbox.bwrap.process import EMPTY
 from agent.sandbox.inside import source
 from agent.sandbox.interpreter import UNPRIVILEGED, Interpreter, as_unprivileged
 

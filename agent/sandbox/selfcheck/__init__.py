@@ -16,16 +16,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits, SandboxBackend
-from agent.sandbox.selfcheck import forgery, greed, honest, kernel, neighbours, reach, tricks
-from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict
-from agent.sandbox.selfcheck.host import Disturbed, canaries
+from agent.sandbox.selfcheck import attacks, judgement, neighbours
+from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict, canaries
 from agent.workers import completed
 
 __all__ = ["CHECKS", "Check", "Finding", "Room", "Verdict", "canaries", "examine", "inspect"]
 
-CHECKS: tuple[Check, ...] = tuple(
-    check for module in (honest, greed, reach, kernel, forgery, tricks, neighbours) for check in module.CHECKS
-)
+CHECKS: tuple[Check, ...] = (*judgement.CHECKS, *attacks.CHECKS, *neighbours.CHECKS)
 
 
 async def examine(check: Check, room: Room) -> Finding:
@@ -36,7 +33,7 @@ async def examine(check: Check, room: Room) -> Finding:
     try:
         await check.procedure(room)
         room.host.inspect()
-    except (Broken, Disturbed) as problem:
+    except Broken as problem:
         return Finding(check.name, check.group, Verdict.BROKEN, str(problem))
     except SandboxError as error:
         return Finding(check.name, check.group, Verdict.BROKEN, f"the sandbox itself broke: {error}")

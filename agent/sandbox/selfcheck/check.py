@@ -1,17 +1,26 @@
-"""What a check is, where it runs, and what it may find."""
+"""What a check is, where it runs, what it may find, and what stays whole on the host while programs attack it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from agent.sandbox.base import Job, Limits, Record, RunResult, Sandbox, SandboxBackend
 from agent.sandbox.inside import source
-from agent.sandbox.selfcheck.host import Host
 
+_WHOLE = "whole"
+_SECRET = "AGENT_SELFCHECK_SECRET"
 _STILL_WORKS = """
 import os
 others = [name for name in os.listdir("/proc") if name.isdecimal() and int(name) not in (1, os.getpid())]
@@ -32,6 +41,10 @@ class Broken(Exception):
     """A backend does not do what a check asks; the message says what happened instead."""
 
 
+class Disturbed(Broken):
+    """A canary on the host is not as it was; the message says which."""
+
+
 class Verdict(StrEnum):
     """What became of a check."""
 
@@ -48,6 +61,50 @@ class Finding:
     group: str
     verdict: Verdict
     detail: str = ""
+
+
+@dataclass
+class Host:
+    """Canaries: a file and a folder that anybody may write, a process, a secret, and listeners that nobody calls.
+
+    `known` is what programs are told, so that they need not guess: names and numbers, never the secret as it stands.
+    """
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    secret: str
+    ports: tuple[int, int]
+    heard: list[str] = field(default_factory=list)
+
+    @property
+    def known(self) -> dict[str, object]:
+        """What a program may know."""
+        return {
+            "canary": str(self.folder / "canary"),
+            "socket": str(self.folder / "socket"),
+            "abstract": f"agent-{self.secret[:8]}",
+            "pid": self.process.pid,
+            "tcp": self.ports[0],
+            "udp": self.ports[1],
+            "terces": self.secret[::-1],
+        }
+
+    def inspect(self) -> None:
+        """Look at every canary.
+
+        Raises:
+            Disturbed: one is not as it was.
+        """
+        names = sorted(entry.name for entry in self.folder.iterdir())
+        if names != ["canary", "socket"]:
+            raise Disturbed(f"the host's folder holds {names}")
+        canary = self.folder / "canary"
+        if canary.is_symlink() or canary.read_text(encoding="utf-8") != _WHOLE:
+            raise Disturbed("the host's file was changed")
+        if self.process.poll() is not None:
+            raise Disturbed("the host's process was ended")
+        if self.heard:
+            raise Disturbed(f"the host was called: {', '.join(self.heard)}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +139,7 @@ class Room:
         """
         result = await sandbox.run(self.job(in_a_case(_STILL_WORKS)))
         if not earned(result):
-            raise Broken(f"afterwards a harmless program fails: {told(result)}")
+            raise Broken(f"afterwards a harmless program fails: {outcome(result)}")
         self.host.inspect()
 
 
@@ -122,7 +179,7 @@ def ended(result: RunResult) -> list[Record]:
     return [record for record in result.records if record.kind == "case"]
 
 
-def told(result: RunResult) -> str:
+def outcome(result: RunResult) -> str:
     """Say how a run ended, in one line."""
     said = [f"{record.outcome} {record.error_type} {record.message}".strip() for record in ended(result)]
     hit = "timed out" if result.timed_out else result.limit and f"hit its {result.limit} limit"
@@ -150,7 +207,7 @@ def programs(
                 result = await sandbox.run(room.job(body if whole else in_a_case(body), timeout=timeout))
                 wrong = demand(result)
                 if wrong is not None:
-                    raise Broken(f"{wrong}: {told(result)}")
+                    raise Broken(f"{wrong}: {outcome(result)}")
                 await room.still_works(sandbox)
 
         return Check(name, group, procedure, needs)
@@ -175,3 +232,64 @@ def is_refused(result: RunResult) -> str | None:
 
 
 _REFUSALS = {"OSError", "PermissionError", "FileNotFoundError"}
+
+
+@contextmanager
+def canaries() -> Iterator[Host]:
+    """Set up the canaries, and remove them at the end."""
+    secret = secrets.token_hex(16)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-selfcheck-")))
+        folder.chmod(0o777)
+        (folder / "canary").write_text(_WHOLE, encoding="utf-8")
+        (folder / "canary").chmod(0o666)
+        waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        process = subprocess.Popen(waiting, stdin=subprocess.PIPE, env={_SECRET: secret})
+        stack.callback(_end, process)
+        os.environ[_SECRET] = secret
+        stack.callback(os.environ.pop, _SECRET, None)
+        host = Host(folder, process, secret, (0, 0))
+        tcp = stack.enter_context(_listening(host, socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0), "over TCP"))
+        udp = stack.enter_context(_listening(host, socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0), "over UDP"))
+        host.ports = tcp.getsockname()[1], udp.getsockname()[1]
+        for address in (f"\0{host.known['abstract']}", str(host.known["socket"])):
+            stack.enter_context(_listening(host, socket.AF_UNIX, socket.SOCK_STREAM, address, "over a Unix socket"))
+        (folder / "socket").chmod(0o666)
+        yield host
+
+
+@contextmanager
+def _listening(
+    host: Host, family: int, kind: int, address: tuple[str, int] | str, name: str
+) -> Iterator[socket.socket]:
+    server = socket.socket(family, kind)
+    server.bind(address)
+    if kind == socket.SOCK_STREAM:
+        server.listen()
+    ended = threading.Event()
+
+    def serve() -> None:
+        server.settimeout(0.1)
+        while not ended.is_set():
+            try:
+                if kind == socket.SOCK_STREAM:
+                    server.accept()[0].close()
+                else:
+                    server.recv(1)
+            except TimeoutError:
+                continue
+            host.heard.append(name)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        ended.set()
+        thread.join()
+        server.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()

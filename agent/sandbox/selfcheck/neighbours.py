@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agent.sandbox.base import Sandbox
-from agent.sandbox.selfcheck.check import Broken, Check, Room, ended, in_a_case, is_refused, passes, told
+from agent.sandbox.selfcheck.check import Broken, Check, Room, ended, in_a_case, is_refused, outcome, passes
 
 GROUP = "neighbours"
 _FOLDERS = ("/tmp", "/dev/shm", "/work", "/var/tmp", "/run/lock", "/dev/mqueue")
@@ -74,7 +74,7 @@ _UNITTEST = "import unittest\nclass TestX(unittest.TestCase):\n    def test_x(se
 async def _pass(room: Room, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
     result = await sandbox.run(room.job(in_a_case(body), timeout=timeout))
     if wrong := passes(result):
-        raise Broken(f"{wrong}: {told(result)}")
+        raise Broken(f"{wrong}: {outcome(result)}")
 
 
 async def _no_daemon(room: Room) -> None:
@@ -89,7 +89,7 @@ async def _no_modules(room: Room) -> None:
         await _pass(room, sandbox, _MODULES)
         result = await sandbox.run(room.job(_UNITTEST, ["TestX.test_x"]))
         if not result.clean or [record.outcome for record in ended(result)] != ["failed"]:
-            raise Broken(f"a file of an earlier run stood in for a module: {told(result)}")
+            raise Broken(f"a file of an earlier run stood in for a module: {outcome(result)}")
 
 
 async def _no_files(room: Room) -> None:
@@ -117,7 +117,7 @@ async def _no_way_up(room: Room) -> None:
             raise Broken("a command read the passwords of the system")
         refused = await sandbox.run(room.job(in_a_case("open('/etc/shadow')")))
         if wrong := is_refused(refused):
-            raise Broken(f"{wrong}: {told(refused)}")
+            raise Broken(f"{wrong}: {outcome(refused)}")
 
 
 CHECKS = [

@@ -14,9 +14,9 @@ import pytest
 
 from agent.errors import SandboxUnavailable
 from agent.sandbox import interpreter
-from agent.sandbox.bwrap import command as bwrap_command
+from agent.sandbox.bwrap import process as bwrap_process
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.bwrap.command import Bubblewrap, trouble
+from agent.sandbox.bwrap.process import Bubblewrap, trouble
 from agent.sandbox.bwrap.store import BwrapStore
 from agent.sandbox.interpreter import find_interpreter
 
@@ -63,7 +63,7 @@ async def test_a_forbidden_bubblewrap_is_said_with_the_remedy(tmp_path: Path) ->
 def test_each_trouble_has_its_remedy(
     printed: str, restricted: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bwrap_command, "_restricted_by_apparmor", lambda: restricted)
+    monkeypatch.setattr(bwrap_process, "_restricted_by_apparmor", lambda: restricted)
     assert words in trouble(printed)
 
 

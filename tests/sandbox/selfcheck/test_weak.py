@@ -14,11 +14,11 @@ import pytest
 from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Progress, Record, RunResult, Sandbox
 from agent.sandbox.bwrap import store as bwrap_store
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.bwrap.command import Bubblewrap
+from agent.sandbox.bwrap.process import Bubblewrap
 from agent.sandbox.inside import source
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
-from agent.sandbox.selfcheck.host import Host
+from agent.sandbox.selfcheck.check import Host
 from tests.sandbox.conftest import LIMITS, start
 
 

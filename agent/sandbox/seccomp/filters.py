@@ -1,26 +1,28 @@
-"""Makes the program that the kernel runs on each call: classic BPF, as `bwrap --seccomp` and seccomp(2) take it.
+"""Makes the filters of the rules: the program that the kernel runs on each call, and the profile for engines.
 
-There is a library that does this, libseccomp; its Python bindings are built with it and are not on PyPI, and the
-wrapper that is (pyseccomp) has had no release since 2021 and needs the library on the user's machine. The instructions
-used are six, so the program is made here and checked in; the tests run it, in an interpreter and in the kernel.
+The program is classic BPF, as `bwrap --seccomp` and seccomp(2) take it. There is a library that does this, libseccomp;
+its Python bindings are built with it and are not on PyPI, and the wrapper that is (pyseccomp) has had no release since
+2021 and needs the library on the user's machine. The instructions used are six, so the program is made here and checked
+in; the tests run it, in an interpreter and in the kernel.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
-from agent.sandbox.seccomp.rules import Match, Restriction
-from agent.sandbox.seccomp.table import MACHINES, Verdict, numbers, verdict
+from agent.sandbox.seccomp.rules import MACHINES, Match, Restriction, Verdict, numbers, verdict
 
 Instruction = tuple[int, int, int, int]
 """Operation, how many instructions to skip when it holds and when it does not, and its constant."""
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP, _EQUAL, _AT_LEAST = 0x05, 0x15, 0x35
-_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_PERMIT, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _FARTHEST, _LOW = 0xFF, 0xFFFFFFFF
 
@@ -64,13 +66,13 @@ def _search(ranges: Sequence[tuple[int, Verdict]]) -> list[Instruction]:
 def _leaf(said: Verdict) -> list[Instruction]:
     if isinstance(said, Restriction):
         code = [instruction for matches in said.allowed for instruction in _all(matches)]
-        return [*code, _return(_ERRNO | errno.EPERM)]
-    return [_return(_ERRNO | said if said else _ALLOW)]
+        return [*code, _return(_FAIL | errno.EPERM)]
+    return [_return(_FAIL | said if said else _PERMIT)]
 
 
 def _all(matches: Sequence[Match]) -> list[Instruction]:
     """Return code that allows the call when all matches hold, and else goes on behind itself."""
-    code = [_return(_ALLOW)]
+    code = [_return(_PERMIT)]
     for match in reversed(matches):
         for half in (1, 0):
             mask, value = (part >> 32 * half & _LOW for part in (match.mask, match.value))
@@ -88,3 +90,43 @@ def _load(offset: int) -> Instruction:
 
 def _return(value: int) -> Instruction:
     return _RETURN, 0, 0, value
+
+
+_ALLOW, _ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
+
+
+def profile() -> str:
+    """Return the profile as JSON.
+
+    What is not named gets EPERM, as it does in Docker's own profile: runc gives ENOSYS to what is later than all that
+    is named, and engines before 23 know no other default. Names that a machine or its runc lacks are passed over.
+    """
+    said = {name: verdict(name, number) for machine in MACHINES for name, number in numbers(machine).items()}
+    made = {
+        "defaultAction": _ERRNO,
+        "defaultErrnoRet": errno.EPERM,
+        "archMap": [{"architecture": machine.docker, "subArchitectures": []} for machine in MACHINES.values()],
+        "syscalls": [
+            {"names": _having(said, 0), "action": _ALLOW},
+            {"names": _having(said, errno.ENOSYS), "action": _ERRNO, "errnoRet": errno.ENOSYS},
+            *_restricted(said),
+        ],
+    }
+    return json.dumps(made, indent=1) + "\n"
+
+
+def _having(said: dict[str, Verdict], wanted: int) -> list[str]:
+    return sorted(name for name, found in said.items() if found == wanted)
+
+
+def _restricted(said: dict[str, Verdict]) -> Iterator[dict[str, Any]]:
+    for name, found in sorted(said.items()):
+        if isinstance(found, Restriction):
+            for matches in found.allowed:
+                yield {"names": [name], "action": _ALLOW, "args": [_argument(match) for match in matches]}
+
+
+def _argument(match: Match) -> dict[str, Any]:
+    if match.mask == (1 << 64) - 1:
+        return {"index": match.argument, "value": match.value, "op": "SCMP_CMP_EQ"}
+    return {"index": match.argument, "value": match.mask, "valueTwo": match.value, "op": "SCMP_CMP_MASKED_EQ"}
