@@ -152,7 +152,7 @@ class _Story:
         """Print what the rounds amount to."""
         votes = Votes()
         for annotation in rounds:
-            votes.add_annotation(annotation)
+            votes.add(annotation)
         (label,) = votes.labels()
         listed = " ".join(ended(each.label, failed=each.error is not None) for each in rounds)
         self._section(f"all {len(rounds)} rounds: {_named(label.ended)} by majority", f"rounds: {listed}")

@@ -75,7 +75,7 @@ class Tally:
     def add(self, annotation: Annotation) -> None:
         """Count one annotation."""
         numbers = self._numbers
-        self._votes.add_annotation(annotation)
+        self._votes.add(annotation)
         if annotation.error is not None:
             self._names["errors"][annotation.error.type] += 1
         elif annotation.decided_by is not None:

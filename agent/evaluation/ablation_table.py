@@ -145,7 +145,7 @@ def _work(view: RunView, ids: frozenset[str], rounds: int) -> Work:
     # in one order, whichever pair was finished first: sums of the same numbers are then the same
     for annotation in sorted(wanted, key=lambda each: (each.id, each.round)):
         work.add(annotation, view.evidence(annotation.id, annotation.round))
-        votes.add_annotation(annotation)
+        votes.add(annotation)
     labels = votes.labels()
     work.labels = {each.id: each.label for each in labels}
     work.agreement, work.rounds_alpha = mean_agreement(labels), rounds_alpha(labels)

@@ -83,7 +83,7 @@ def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
     for annotation in view.annotations():
         rounds.setdefault(annotation.round, {})[annotation.id] = Decision.of(annotation)
         if wanted in (None, annotation.round):
-            votes.add_annotation(annotation)
+            votes.add(annotation)
     if not rounds:
         raise UsageError(f"{view.path}: has no annotations yet")
     if wanted is not None:

@@ -1,21 +1,23 @@
-"""`annotations.jsonl`: one line per pair and round, only ever appended to; a line that is there is committed."""
+"""`annotations.jsonl`: one line per pair and round; a line that is there is committed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from agent.datasets.encoding import dumps, loads
+from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
-from agent.invalid import what_is_wrong
-from agent.store.files import open_own, replacing, write_failure, writing
-from agent.types import MOST_ROUNDS, SCHEMA_VERSION, Annotation
+from agent.store.files import append_line, decode_record, open_own, replacing, writing
+from agent.store.majority import RoundLabel
+from agent.types import Annotation
 
 Key = tuple[str, int]
+
+_WHAT = "an annotation"
+_REMEDY = "Delete that line: its pair is annotated again"
 
 
 class AnnotationIndex:
@@ -57,12 +59,9 @@ class AnnotationIndex:
         """Yield the last annotation of each pair and round, in the order of the file."""
         return (decode_annotation(line, f"{self.path}:{number}") for number, line in self.lines())
 
-    def records(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the same as the objects that the lines hold, for going through many quickly.
-
-        Of their fields only those are checked that a label is made from: id, round, label, confidence and error.
-        """
-        return (loads(line) for _, line in self.lines())
+    def labels(self) -> Iterator[RoundLabel]:
+        """Yield of the same what a pair's label is made from, for going through many quickly."""
+        return (_label(line, f"{self.path}:{number}") for number, line in self.lines())
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the last line of each pair and round with its number."""
@@ -83,7 +82,8 @@ class AnnotationIndex:
                 self._inode = os.fstat(file.fileno()).st_ino
                 for number, line in enumerate(file, start=1):
                     if line.endswith(b"\n"):
-                        self._add_line(line, number)
+                        found = _label(line, f"{self.path}:{number}")
+                        self.add((found.id, found.round), error=found.error is not None, size=len(line))
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be read ({error.strerror or error})") from error
 
@@ -96,20 +96,6 @@ class AnnotationIndex:
         file.close()
         self._read()
         return open_regular(self.path)
-
-    def _add_line(self, line: bytes, number: int) -> None:
-        place = f"{self.path}:{number}"
-        try:
-            record = loads(line)
-            schema = record["schema"]
-            if schema == SCHEMA_VERSION:
-                _check_vote(record)
-                key, failed = (record["id"], record["round"]), record["error"] is not None
-                self.add(key, error=failed, size=len(line))
-        except (ValueError, TypeError, KeyError) as problem:
-            raise _no_annotation(place, problem) from None
-        if schema != SCHEMA_VERSION:
-            raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
 
 
 class AnnotationLog:
@@ -142,17 +128,9 @@ class AnnotationLog:
         if self._descriptor is None:
             raise RuntimeError(f"{self.path} is closed")
         line = encode_annotation(annotation) + b"\n"
-        try:
-            _write_all(self._descriptor, line)
-        except BaseException as error:
-            # Should this fail too, the next opening removes the torn line.
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self.index.end)
-            if isinstance(error, OSError):
-                raise write_failure(self.path, error) from error
-            raise
-        key, failed = (annotation.id, annotation.round), annotation.error is not None
-        self.index.add(key, error=failed, size=len(line))
+        with writing(self.path):
+            append_line(self._descriptor, self.index.end, line)
+        self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
 
     def compact(self) -> None:
         """Close the file, and where it has superseded lines put one without them in its place.
@@ -163,8 +141,7 @@ class AnnotationLog:
         self.close()
         if self.index.superseded:
             with replacing(self.path) as draft, draft.open("wb") as file:
-                for _, line in self.index.lines():
-                    file.write(line)
+                file.writelines(line for _, line in self.index.lines())
             self.index = AnnotationIndex(self.path)
 
     def close(self) -> None:
@@ -198,37 +175,8 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
     Raises:
         RunFolderError: the line is not an annotation.
     """
-    try:
-        return Annotation.model_validate(loads(line))
-    except ValueError as error:
-        raise _no_annotation(place, error) from error
+    return decode_record(line, Annotation, place, what=_WHAT, remedy=_REMEDY)
 
 
-def _check_vote(record: Mapping[str, Any]) -> None:
-    """Check what a pair's label is made from.
-
-    Raises:
-        KeyError: a field is missing.
-        ValueError: a field is of the wrong type, or out of bounds.
-    """
-    identifier, number = record["id"], record["round"]
-    if not isinstance(identifier, str) or not isinstance(number, int) or not 0 <= number <= MOST_ROUNDS:
-        raise ValueError("id or round is of the wrong type, or out of bounds")
-    label, share = record["label"], record.get("confidence")
-    if label is not None and (type(label) is not int or label not in (0, 1)):
-        raise ValueError("label: neither 0 nor 1 nor null")
-    if share is not None and (type(share) not in (int, float) or not 0 <= share <= 1):
-        raise ValueError("confidence: neither a number from 0 to 1 nor null")
-
-
-def _no_annotation(place: str, problem: Exception) -> RunFolderError:
-    missing = isinstance(problem, KeyError)
-    cause = f"it lacks {problem}" if missing else what_is_wrong(problem)
-    return RunFolderError(f"{place}: is not an annotation ({cause}). Delete that line: its pair is annotated again")
-
-
-def _write_all(descriptor: int, line: bytes) -> None:
-    # Nearly always one write. A short one comes before a full disk, and the next one tells so.
-    view = memoryview(line)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _label(line: bytes, place: str) -> RoundLabel:
+    return decode_record(line, RoundLabel, place, what=_WHAT, remedy=_REMEDY)

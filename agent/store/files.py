@@ -13,10 +13,15 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import check_regular
+from agent.datasets.sources import check_regular, read_regular
 from agent.errors import RunFolderError, StorageError
+from agent.invalid import what_is_wrong
+from agent.types import SCHEMA_VERSION
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -34,10 +39,8 @@ ABLATION_MARKDOWN = "ablation.md"
 OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, REVIEWS, REVIEW_SAMPLE, ABLATION})
 """What is read again, and nothing else may take the place of."""
 
-# What a run that was killed while it was made may have left (hidden files besides; `.tmp`: by earlier versions).
-UNFINISHED = frozenset(
-    {INPUT, f"{INPUT}.tmp", f"{MANIFEST}.tmp", ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"}
-)
+# What a run that was killed while it was made may have left, besides hidden files.
+UNFINISHED = frozenset({INPUT, ANNOTATIONS, LABELS, EVIDENCE, f"{EVIDENCE}-wal", f"{EVIDENCE}-shm"})
 
 _CAUSES = {
     errno.ENOSPC: "the disk is full",
@@ -57,19 +60,73 @@ _SHOWN = 40
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 
 
-def write_failure(path: Path, error: OSError) -> StorageError:
-    """Return the error for a failed write: what, where, and how to go on."""
-    cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
-    return StorageError(f"{path}: cannot be written: {cause}. {GO_ON}")
+Record = TypeVar("Record", bound=BaseModel)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn system errors into `StorageError`."""
+    """Turn system errors into `StorageError`: what failed, where, and how to go on."""
     try:
         yield
     except OSError as error:
-        raise write_failure(path, error) from error
+        cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
+        raise StorageError(f"{path}: cannot be written: {cause}. {GO_ON}") from error
+
+
+def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -> None:
+    """Write a line at the end of a file, whole or not at all; with `sync` it is on the disk then.
+
+    Raises:
+        OSError: it could not be written; the file ends where it did.
+    """
+    view = memoryview(line)
+    try:
+        while view:  # nearly always one write; a short one comes before a full disk
+            view = view[os.write(descriptor, view) :]
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        # Should this fail too, the next opening removes the torn line.
+        with suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
+def decode_record(data: bytes, kind: type[Record], place: str, *, what: str, remedy: str) -> Record:
+    """Read a record of JSON that we wrote, which `place` names.
+
+    Raises:
+        RunFolderError: it is of another schema, or is not `what` it should be; then the message gives the `remedy`.
+    """
+    try:
+        record = loads(data)
+        schema = record.get("schema", SCHEMA_VERSION) if isinstance(record, dict) else SCHEMA_VERSION
+        if schema != SCHEMA_VERSION:
+            raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
+        return kind.model_validate(record)
+    except ValueError as error:
+        raise RunFolderError(f"{place}: is not {what} ({what_is_wrong(error)}). {remedy}") from None
+
+
+def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> Record:
+    """Read a file that is one record of JSON.
+
+    Raises:
+        FileNotFoundError: there is none.
+        RunFolderError: it cannot be read, or as `decode_record`.
+    """
+    try:
+        data = read_regular(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return decode_record(data, kind, str(path), what=what, remedy=remedy)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's list of names to the disk."""
+    _to_disk(folder, os.O_RDONLY)
 
 
 def open_own(path: Path, flags: int = 0) -> int:
@@ -169,7 +226,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield draft
             _to_disk(draft, os.O_RDWR)
             draft.replace(path)
-            _to_disk(path.parent, os.O_RDONLY)
+            sync_folder(path.parent)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise

@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, NamedTuple
 
+from pydantic import ConfigDict
+
 from agent.datasets.encoding import dumps
 from agent.store.files import replacing
-from agent.types import Annotation
+from agent.types import Annotation, Frozen, Round, Share
 
 Label = Literal[0, 1] | None
 Ended = Literal["1", "0", "undecided", "error"]
@@ -79,8 +81,19 @@ class PairLabel:
         return self.ended == "undecided"
 
 
+class RoundLabel(Frozen):
+    """What a pair's label is made from: these fields of a line of `annotations.jsonl`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    id: str
+    round: Round
+    label: Label
+    confidence: Share | None = None
+    error: dict[str, Any] | None
+
+
 class _Vote(NamedTuple):
-    round: int
     label: Label
     confidence: float | None
     failed: bool
@@ -90,27 +103,19 @@ class Votes:
     """Collects the rounds of all pairs; a later annotation of the same round takes the place of the earlier one."""
 
     def __init__(self) -> None:
-        self._votes: dict[str, list[_Vote]] = {}
+        self._votes: dict[str, dict[int, _Vote]] = {}
         self.rounds = 0
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Take in an annotation as a line of `annotations.jsonl` holds it."""
-        failed = record.get("error") is not None
-        self._add(record["id"], _Vote(record["round"], record["label"], record.get("confidence"), failed))
-
-    def add_annotation(self, annotation: Annotation) -> None:
-        """Take in an annotation."""
-        failed = annotation.error is not None
-        self._add(annotation.id, _Vote(annotation.round, annotation.label, annotation.confidence, failed))
+    def add(self, found: Annotation | RoundLabel) -> None:
+        """Take in the annotation of a pair and round."""
+        vote = _Vote(found.label, found.confidence, found.error is not None)
+        self._votes.setdefault(found.id, {})[found.round] = vote
+        self.rounds = max(self.rounds, found.round + 1)
 
     def labels(self, order: Iterable[str] = ()) -> list[PairLabel]:
         """Return a label for each pair: those named in `order` first and so, the others as they came."""
         ids = dict.fromkeys((*(each for each in order if each in self._votes), *self._votes))
         return [_label(each, self._votes[each]) for each in ids]
-
-    def _add(self, identifier: str, vote: _Vote) -> None:
-        self._votes.setdefault(identifier, []).append(vote)
-        self.rounds = max(self.rounds, vote.round + 1)
 
 
 def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
@@ -120,13 +125,11 @@ def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
         StorageError: it cannot be written; the old one is whole.
     """
     with replacing(path) as draft, draft.open("wb") as file:
-        for label in labels:
-            file.write(dumps(asdict(label)) + b"\n")
+        file.writelines(dumps(asdict(label)) + b"\n" for label in labels)
 
 
-def _label(identifier: str, cast: Iterable[_Vote]) -> PairLabel:
-    latest = {vote.round: vote for vote in cast}
-    votes = [latest[number] for number in sorted(latest)]
+def _label(identifier: str, rounds: Mapping[int, _Vote]) -> PairLabel:
+    votes = [rounds[number] for number in sorted(rounds)]
     label = majority(vote.label for vote in votes)
     return PairLabel(
         id=identifier,

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import read_regular
-from agent.errors import RunFolderError
-from agent.store.files import replacing
+from pydantic import BaseModel, ConfigDict, Field
 
-VERSION = 1
+from agent.datasets.encoding import dumps, loads
+from agent.errors import RunFolderError
+from agent.store.files import read_document, replacing
+from agent.types import SCHEMA_VERSION, Count
+
 # Differ from start to start without saying anything about the labels.
-_SERVED = frozenset({"role", "model", "fingerprint"})
 SERVERS = "servers"
 """Of the environment: the addresses that models are asked at."""
 _NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
@@ -24,6 +24,31 @@ _SAVE_SECONDS = 60.0
 _NOT_SET = object()
 
 Clock = Callable[[], datetime]
+
+
+class _Part(BaseModel):
+    """A part of the document whose further fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _Served(_Part):
+    role: str
+    model: str
+    fingerprint: str | None
+
+
+class _Segment(_Part):
+    environment: dict[str, Any]
+    served: list[_Served]
+    replies: dict[str, Count]
+
+
+class _Document(_Part):
+    schema_version: int = Field(alias="schema")
+    identity: dict[str, Any]
+    segments: list[_Segment]
+    changes: list[dict[str, Any]]
 
 
 def utc_now() -> datetime:
@@ -47,7 +72,7 @@ class Manifest:
     @classmethod
     def new(cls, path: Path, identity: Mapping[str, Any], clock: Clock = utc_now) -> Manifest:
         """Return a manifest without segments, not yet written."""
-        document = {"schema": VERSION, "identity": as_json(identity), "segments": [], "changes": []}
+        document = {"schema": SCHEMA_VERSION, "identity": as_json(identity), "segments": [], "changes": []}
         return cls(path, document, clock)
 
     @classmethod
@@ -161,45 +186,20 @@ def read_manifest(path: Path) -> dict[str, Any]:
         RunFolderError: it is missing, damaged or of a newer version.
     """
     try:
-        document = loads(read_regular(path))
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise RunFolderError(f"{path}: is damaged ({error}); choose another folder (-o)") from error
-    parts = {"schema": int, "identity": dict, "segments": list, "changes": list}
-    if not isinstance(document, dict) or not all(isinstance(document.get(name), kind) for name, kind in parts.items()):
-        raise RunFolderError(f"{path}: is not the manifest of a run; choose another folder (-o)")
-    if document["schema"] != VERSION:
-        raise RunFolderError(f"{path}: has schema {document['schema']}, this version reads {VERSION}")
-    for name, is_sound in (("segments", _is_segment), ("changes", _is_mapping)):
-        for number, each in enumerate(document[name], start=1):
-            if not is_sound(each):
-                raise RunFolderError(f"{path}: is damaged ({name}, element {number}); choose another folder (-o)")
-    return document
+        found = read_document(path, _Document, what="the manifest of a run", remedy="Choose another folder (-o)")
+    except FileNotFoundError:
+        raise RunFolderError(f"{path}: no such file") from None
+    return found.model_dump(by_alias=True)
 
 
 def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     """Return how many replies of all starts came from servers that the last start does not ask, by their address."""
-    *_, last = document["segments"]
-    found: Counter[str] = Counter()
+    found, asked = Counter[str](), None
     for segment in document["segments"]:
         found.update(segment["replies"])
-    return {address: count for address, count in found.items() if address not in last["environment"].get(SERVERS, [])}
-
-
-def _is_mapping(found: object) -> bool:
-    return isinstance(found, dict)
-
-
-def _is_segment(found: object) -> bool:
-    if not isinstance(found, dict) or not isinstance(found.get("environment"), dict):
-        return False
-    served, replies = found.get("served"), found.get("replies")
-    if not isinstance(replies, dict) or not all(type(count) is int for count in replies.values()):
-        return False
-    if not isinstance(found["environment"].get(SERVERS, []), list):
-        return False
-    return isinstance(served, list) and all(isinstance(each, dict) and each.keys() >= _SERVED for each in served)
+        asked = segment["environment"].get(SERVERS)
+    known = asked if isinstance(asked, list) else []
+    return {address: count for address, count in found.items() if address not in known}
 
 
 def _served_as(model: str, fingerprint: str | None) -> str:

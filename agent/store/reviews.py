@@ -11,17 +11,16 @@ import heapq
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import open_regular, read_regular
+from agent.datasets.encoding import dumps
+from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError, UsageError
-from agent.invalid import what_is_wrong
-from agent.store.files import open_own, replacing, writing
+from agent.store.files import append_line, decode_record, open_own, read_document, replacing, sync_folder, writing
 from agent.store.majority import Ended, ended, standing_for
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
@@ -137,13 +136,7 @@ class ReviewLog:
             end = _end(descriptor)
             # Under the lock a torn line can only be a dead writer's.
             os.ftruncate(descriptor, end)
-            try:
-                _write_all(descriptor, line)
-                os.fsync(descriptor)
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(descriptor, end)
-                raise
+            append_line(descriptor, end, line, sync=True)
         self.written += 1
         return review
 
@@ -164,7 +157,7 @@ def locked(path: Path) -> Iterator[int]:
         with writing(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_new:
-                _folder_to_disk(path.parent)
+                sync_folder(path.parent)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -175,17 +168,7 @@ def _has_reviewed(path: Path, reviewer: str, pair_id: str) -> bool:
 
 
 def _decode(line: bytes, place: str) -> Review:
-    try:
-        record = loads(line)
-        schema = record["schema"]
-    except (ValueError, TypeError, KeyError) as problem:
-        raise RunFolderError(f"{place}: is not a review ({problem}). Mend or delete that line") from None
-    if schema != SCHEMA_VERSION:
-        raise RunFolderError(f"{place}: has schema {schema}, this version reads {SCHEMA_VERSION}")
-    try:
-        return Review.model_validate(record)
-    except ValueError as problem:
-        raise RunFolderError(f"{place}: is not a review ({what_is_wrong(problem)}). Mend or delete that line") from None
+    return decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
 
 
 def _end(descriptor: int) -> int:
@@ -198,20 +181,6 @@ def _end(descriptor: int) -> int:
             return start + newline + 1
         position = start
     return 0
-
-
-def _write_all(descriptor: int, line: bytes) -> None:
-    view = memoryview(line)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _folder_to_disk(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Stratum(Frozen):
@@ -330,19 +299,9 @@ def read_sample(path: Path) -> ReviewSample | None:
         RunFolderError: the file cannot be read or is not a sample.
     """
     try:
-        record = loads(read_regular(path))
+        return read_document(path, ReviewSample, what="a sample", remedy="Draw another (--new-sample)")
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as problem:
-        raise RunFolderError(f"{path}: is damaged ({problem}); draw another sample (--new-sample)") from None
-    if isinstance(record, dict) and record.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION:
-        raise RunFolderError(f"{path}: has schema {record['schema']}, this version reads {SCHEMA_VERSION}")
-    try:
-        return ReviewSample.model_validate(record)
-    except ValueError as problem:
-        raise RunFolderError(f"{path}: is not a sample ({problem}); draw another (--new-sample)") from None
 
 
 def write_sample(path: Path, sample: ReviewSample) -> None:

@@ -217,8 +217,8 @@ class RunFolder:
 
     def _write_labels(self) -> None:
         votes = Votes()
-        for record in self._log.index.records():
-            votes.add(record)
+        for found in self._log.index.labels():
+            votes.add(found)
         write_labels(self.path / files.LABELS, votes.labels(self._order))
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ def evidence_told(
     """
     rounds, votes = list(rounds), Votes()
     for each in rounds:
-        votes.add_annotation(each)
+        votes.add(each)
     (label,) = votes.labels()
     return {
         "id": entry.id,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.agreement import mean_agreement, rounds_alpha
-from agent.store.majority import Ended, Label, Votes, agreement, majority, standing_for
+from agent.store.majority import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
@@ -57,7 +57,10 @@ def votes(**rounds: list[dict[str, Any]]) -> Votes:
     found = Votes()
     for identifier, fields in rounds.items():
         for number, each in enumerate(fields):
-            found.add({"id": identifier, "round": number, "label": None, "error": None, **each})
+            record = {"id": identifier, "round": number, "label": None, "error": None, **each}
+            found.add(RoundLabel.model_validate(record))
+                RoundLabel.model_validate({"id": identifier, "round": number, "label": None, "error": None, **each})
+            )
     return found
 
 
@@ -110,7 +113,7 @@ def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(rounds: lis
 
 def test_a_later_annotation_of_a_round_takes_the_place_of_the_earlier_one() -> None:
     found = votes(a=[{"error": {"type": "ModelError"}}, {"label": 1}])
-    found.add_annotation(make_annotation("a", label=1))
+    found.add(make_annotation("a", label=1))
     assert found.labels()[0].votes == (1, 1)
 
 

@@ -144,38 +144,44 @@ def test_replies_from_servers_that_the_last_start_does_not_ask_are_counted(path:
     assert replies_elsewhere(read_manifest(path)) == {"a": 3, "c": 1}
 
 
-@pytest.mark.parametrize(
-    ("content", "cause"),
-    [
-        (b"", "is damaged"),
-        (b'{"schema": 1', "is damaged"),
-        (b"[]", "is not the manifest"),
-        (b"{}", "is not the manifest"),
-        *(
-            (json.dumps({"schema": 1, "identity": {}, "segments": [], "changes": [], **part}).encode(), cause)
-            for part, cause in (
-                ({"segments": [1, None]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "environment": 5}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "replies": []}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "replies": {"a": "1"}}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [SEGMENT, {**SEGMENT, "served": 7}]}, r"is damaged \(segments, element 2\)"),
-                ({"segments": [{**SEGMENT, "served": [1]}]}, r"is damaged \(segments, element 1\)"),
-                ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, r"is damaged \(segments, element 1\)"),
-                ({"changes": [None]}, r"is damaged \(changes, element 1\)"),
-            )
-        ),
-        (b'{"schema": 9, "identity": {}, "segments": [], "changes": []}', "has schema 9"),
-    ],
-)
-def test_a_damaged_manifest_is_told(path: Path, content: bytes, cause: str) -> None:
+@pytest.mark.parametrize("content", [b"", b'{"schema": 1', b"[]", b"{}"])
+def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(RunFolderError, match=cause):
+    with pytest.raises(RunFolderError, match="is not the manifest of a run"):
         Manifest.load(path)
 
 
-def test_a_missing_manifest_is_told(path: Path) -> None:
-    with pytest.raises(RunFolderError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ({"segments": [1, None]}, "segments.0"),
+        ({"segments": [SEGMENT, {**SEGMENT, "environment": 5}]}, "segments.1.environment"),
+        ({"segments": [{**SEGMENT, "replies": []}]}, "segments.0.replies"),
+        ({"segments": [{**SEGMENT, "replies": {"a": -1}}]}, "segments.0.replies.a"),
+        ({"segments": [{**SEGMENT, "served": 7}]}, "segments.0.served"),
+        ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, "segments.0.served.0.model"),
+        ({"changes": [None]}, "changes.0"),
+        ({"schema": 9}, "has schema 9"),
+    ],
+)
+def test_a_damaged_manifest_is_refused_with_the_place(path: Path, part: dict[str, object], place: str) -> None:
+    document = {"schema": 1, "identity": {}, "segments": [], "changes": [], **part}
+    path.write_text(json.dumps(document))
+    with pytest.raises(RunFolderError, match=place):
+        Manifest.load(path)
+
+
+def test_a_missing_manifest_is_reported(path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no such file"):
         read_manifest(path)
+
+
+@pytest.mark.parametrize("servers", [5, None, [[]]])
+def test_hostile_addresses_are_no_addresses(path: Path, servers: object) -> None:
+    segment = {**SEGMENT, "environment": {"servers": servers}, "replies": {"a": 1}}
+    path.write_text(json.dumps({"schema": 1, "identity": {}, "segments": [segment], "changes": []}))
+    assert replies_elsewhere(read_manifest(path)) == {"a": 1}
+    assert replies_elsewhere({"segments": []}) == {}
 
 
 def test_a_replacement_that_fails_leaves_the_old_file(path: Path) -> None:

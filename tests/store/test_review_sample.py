@@ -146,7 +146,7 @@ def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        ("{", "is damaged"),
+        ("{", "is not a sample"),
         ("[]", "is not a sample"),
         ('{"schema": 1}', "is not a sample"),
         ('{"schema": 9}', "schema 9"),

@@ -111,7 +111,7 @@ class TestMaking:
 
     def test_what_a_killed_beginning_left_is_begun_anew(self, path: Path) -> None:
         open_folder(path).close()
-        (path / "manifest.json").rename(path / "manifest.json.tmp")
+        (path / "manifest.json").rename(path / ".manifest.json.0123456789abcdef.tmp")
         with open_folder(path, pairs="z") as folder:
             assert folder.done() == set()
         assert [pair.id for pair in iter_normalised(path / "input.jsonl.gz")] == ["z"]

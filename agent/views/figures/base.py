@@ -48,7 +48,7 @@ def as_one(rounds: Sequence[Seen]) -> Seen:
         return rounds[0]
     votes = Votes()
     for seen in rounds:
-        votes.add_annotation(seen.annotation)
+        votes.add(seen.annotation)
     (label,) = votes.labels()
     place = standing_for([seen.label for seen in rounds])
     if place is not None:

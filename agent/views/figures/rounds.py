@@ -19,7 +19,7 @@ class Rounds:
 
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
-        self._votes.add_annotation(seen.annotation)
+        self._votes.add(seen.annotation)
         self._labels.setdefault(f"round {seen.annotation.round}", Counter())[seen.label] += 1
 
     def blocks(self) -> list[Block]:
