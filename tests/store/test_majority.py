@@ -59,8 +59,6 @@ def votes(**rounds: list[dict[str, Any]]) -> Votes:
         for number, each in enumerate(fields):
             record = {"id": identifier, "round": number, "label": None, "error": None, **each}
             found.add(RoundLabel.model_validate(record))
-                RoundLabel.model_validate({"id": identifier, "round": number, "label": None, "error": None, **each})
-            )
     return found
 
 
