@@ -13,15 +13,16 @@ ENVIRONMENT: Mapping[str, str] = {"PYTHONHASHSEED": "0", "PATH": "/usr/local/bin
 
 _FUTURE = "from __future__ import annotations\n"
 _PARTS: Mapping[str, tuple[str, ...]] = {
-    "python_harness": ("python_pytest", "python_guard", "python_functions", "python_stacks")
+    "supervisor": ("child", "supervisor"),
+    "python_harness": ("python_harness", "python_pytest", "python_guard", "python_functions", "python_stacks"),
 }
-"""What is joined to a source: it is sent as one text."""
+"""What a source is joined of, in order: it is sent as one text."""
 
 
 @cache
 def source(name: str) -> str:
     """Return the source of `supervisor`, of a harness, or of what takes a snippet's place."""
-    first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in (name, *_PARTS.get(name, ())))
+    first, *others = ((_FOLDER / f"{part}.py").read_text(encoding="utf-8") for part in _PARTS.get(name, (name,)))
     # what is imported from the future has to stand first, and holds for the parts that follow
     return "\n\n".join([first, *(other.replace(_FUTURE, "") for other in others)])
 
