@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agent.annotator import Annotator
     from agent.config import Config
     from agent.datasets import read_pairs
-    from agent.evidence import Evidence
     from agent.graph import Variant
+    from agent.history import History
     from agent.languages.base import Language
     from agent.llm.base import LLM, ScriptedLLM
     from agent.sandbox.base import SandboxBackend
@@ -33,7 +33,7 @@ _HOMES = {
     "Annotation": "agent.types",
     "Annotator": "agent.annotator",
     "Config": "agent.config",
-    "Evidence": "agent.evidence",
+    "History": "agent.history",
     "LLM": "agent.llm.base",
     "Language": "agent.languages.base",
     "Node": "agent.state",
@@ -55,7 +55,7 @@ __all__ = [
     "Annotation",
     "Annotator",
     "Config",
-    "Evidence",
+    "History",
     "Language",
     "Node",
     "Pair",

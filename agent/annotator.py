@@ -214,8 +214,8 @@ class Annotator:
             self._check(turn.pair)
             result = await runner.annotate(turn.pair, turn.round)
             if folder is not None:
-                folder.commit(result.annotation, result.evidence)
-            breaker.finished(result.annotation, result.evidence)
+                folder.commit(result.annotation, result.history)
+            breaker.finished(result.annotation, result.history)
             return result.annotation
 
         return work

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from agent.config import Config
 from agent.errors import PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
-from agent.evidence import Evidence, Exchange, NodeVisit, ProgramRun
 from agent.graph import Pipeline
+from agent.history import Exchange, History, Recorder, Visit
 from agent.languages.base import Language
 from agent.languages.plain import PlainLanguage
 from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
-from agent.sandbox.base import RunResult, SandboxBackend
+from agent.sandbox.base import SandboxBackend
 from agent.sandbox.eras import Eras
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 from agent.state import State, Step, Tools
@@ -31,7 +31,7 @@ class Finished:
     """A pair's annotation and everything that led to it."""
 
     annotation: Annotation
-    evidence: Evidence
+    history: History
 
 
 class PairRunner:
@@ -77,14 +77,16 @@ class PairRunner:
         """
         self._listener(PairStarted(pair.id, round_number))
         started = time.monotonic()
+        recorder = Recorder(pair)
         asker = Asker(
             self._gateway,
             self._prompts,
+            recorder,
             pair_id=pair.id,
             sample=round_number,
             reasks=self._config.pipeline.reasks,
         )
-        progress = _Progress(pair, round_number, asker, self._listener)
+        progress = _Progress(pair, round_number, recorder, self._listener)
         error: ErrorInfo | None = None
         try:
             await self._run(pair, asker, progress)
@@ -92,17 +94,17 @@ class PairRunner:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
         except BaseException:
             if self._on_abandoned is not None:
-                self._on_abandoned(asker.exchanges)
+                self._on_abandoned(recorder.history.exchanges)
             raise
         finished = Finished(
             _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),
-            _evidence(pair, progress, asker),
+            recorder.history,
         )
         self._listener(
             PairFinished(
                 finished.annotation,
                 generated="program" in progress.state,
-                executions=len(finished.evidence.executions),
+                executions=len(finished.history.tests),
             )
         )
         return finished
@@ -123,10 +125,10 @@ class PairRunner:
                 attempts=self._config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),
                 executions=self._executions,
-                on_run=progress.ran,
             )
         tools = Tools(
             asker=asker,
+            history=progress.recorder,
             language=language or PlainLanguage(pair.language),
             config=self._config.pipeline,
             session=session,
@@ -148,27 +150,27 @@ class PairRunner:
 class _Progress:
     """Keeps what a pair's nodes did and concluded, so that an error in a later one loses none of it."""
 
-    def __init__(self, pair: Pair, round_number: int, asker: Asker, listener: Listener) -> None:
+    def __init__(self, pair: Pair, round_number: int, recorder: Recorder, listener: Listener) -> None:
         self.state = State(pair=pair)
-        self.visits: list[NodeVisit] = []
-        self.runs: list[ProgramRun] = []
-        self._asker = asker
+        self.recorder = recorder
         self._round = round_number
         self._listener = listener
         self._since = time.monotonic()
 
-    def ran(self, result: RunResult) -> None:
-        self.runs.append(ProgramRun(seconds=result.seconds, shared=result.shared))
-
     def add(self, node: str, step: Step) -> None:
         now = time.monotonic()
-        self.visits.append(
-            NodeVisit(
+        update = step.update
+        if "program" in update:
+            self.recorder.number_of(update["program"])
+        self.recorder.add(
+            Visit(
                 node=node,
                 outcome=step.outcome,
                 seconds=round(now - self._since, 4),
-                exchanges=len(self._asker.exchanges),
-                runs=len(self.runs),
+                label=update.get("label"),
+                decided_by=update.get("decided_by"),
+                reason=update.get("reason", ""),
+                spec=update.get("spec"),
             )
         )
         self._since = now
@@ -199,7 +201,7 @@ def _annotation(
         screen_verdict=state.get("screen_verdict"),
         test=state.get("report"),
         simulated=state.get("simulated"),
-        stand_ins=state.get("stand_ins", ()),
+        stand_ins=state["program"].stand_ins if "program" in state else (),
         reading=_reading(state),
         strength=state.get("strength"),
         votes=state.get("votes", ()),
@@ -216,20 +218,3 @@ def _annotation(
 
 def _reading(state: State) -> str:
     return state.get("met") or state.get("reading", "")
-
-
-def _evidence(pair: Pair, progress: _Progress, asker: Asker) -> Evidence:
-    state = progress.state
-    program = state.get("program")
-    return Evidence(
-        pair=pair,
-        template=None if program is None else program.template,
-        reading=_reading(state),
-        spec=state.get("spec"),
-        mutants=state.get("mutants", ()),
-        exchanges=tuple(asker.exchanges),
-        executions=state.get("executions", ()),
-        commands=state.get("commands", ()),
-        visits=tuple(progress.visits),
-        runs=tuple(progress.runs),
-    )

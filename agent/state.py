@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
 from agent.config import PipelineConfig
-from agent.evidence import CommandRun, Execution
-from agent.languages.base import Language, Program, Snippet
+from agent.history import Program, Recorder
+from agent.languages.base import Language, Snippet
 from agent.llm.asking import Asker
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
-from agent.types import Mutant, Pair, QuerySpec, Simulated, TestReport, Verdict
+from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,12 @@ class State(TypedDict, total=False):
     program: Program
     weakness: str
     scaffold: Scaffold
-    mutants: tuple[Mutant, ...]
     strength: float | None
-    stand_ins: tuple[str, ...]
     reading: str
     met: str
     report: TestReport
     result: RunResult
     environment: Environment
-    executions: tuple[Execution, ...]
-    commands: tuple[CommandRun, ...]
     sought: frozenset[str]
     rounds: int
     installs: int
@@ -77,10 +73,13 @@ class Step:
 class Tools:
     """What nodes work with, made anew for each pair. `session` is None in variants that execute nothing.
 
+    What a node has done besides asking and running programs it adds to `history`.
+
     `on_step` is told each node's name and what it concluded.
     """
 
     asker: Asker
+    history: Recorder
     language: Language
     config: PipelineConfig
     session: SandboxSession | None = None

@@ -239,22 +239,6 @@ class QuerySpec(Frozen):
     readings: tuple[Reading, ...]
 
 
-class Mutant(Frozen):
-    """Something that cannot be right, put in the snippet's place, and how the program ended on it.
-
-    `kind` is how it was made (`returns_nothing`, `swapped_comparison`, ...), `change` what is different about it.
-    """
-
-    kind: str
-    change: str
-    status: Status
-
-    @property
-    def killed(self) -> bool:
-        """Whether the program noticed."""
-        return self.status is not Status.PASSED
-
-
 class Annotation(Frozen):
     """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
 

@@ -82,7 +82,7 @@ class SqlLanguage:
         first, last = at + 1, at + len(query)
         options = {"first_line": str(first), "last_line": str(last)}
         source = "\n".join([*lines[:at], *query, *lines[at + 1 :]])
-        return Program(template, source, first, last, names, options=options)
+        return Program(template=template, source=source, first_line=first, last_line=last, cases=names, options=options)
 
     def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002 - the Language protocol
         """Return nothing: a query is not called, so that no test can be written without seeing it."""

@@ -117,14 +117,14 @@ class TestPaths:
             ("apt-get", "refused"),
             ("pip", "installed"),
         ]
-        statuses = [execution.report.status for execution in evidence.executions]
+        statuses = [execution.report.status for execution in evidence.tests]
         assert statuses == [Status.ERROR, Status.ERROR, Status.PASSED]
 
     def test_a_repair_without_commands_is_given_up(self, demo: RunView) -> None:
         found, evidence = demo.annotation("internal-client"), demo.evidence("internal-client")
         assert found is not None
         assert evidence is not None
-        assert (found.repairs, len(evidence.executions)) == (0, 1)
+        assert (found.repairs, len(evidence.tests)) == (0, 1)
         assert "repair" in [exchange.role for exchange in evidence.exchanges]
 
     def test_an_unparsable_reply_is_asked_again(self, demo: RunView) -> None:
@@ -135,12 +135,12 @@ class TestPaths:
     def test_a_snippet_that_does_not_parse_is_never_run(self, demo: RunView) -> None:
         evidence = demo.evidence("print-lines")
         assert evidence is not None
-        assert (evidence.executions, evidence.template) == ((), None)
+        assert (evidence.executions, evidence.programs) == ((), ())
 
     def test_snippets_stand_verbatim_in_their_programs(self, demo: RunView) -> None:
         evidence = demo.evidence("dedupe-order")
         assert evidence is not None
-        assert evidence.pair.code in evidence.executions[0].source
+        assert evidence.pair.code in evidence.programs[0].source
 
     def test_a_raising_snippet_is_evidence(self, demo: RunView) -> None:
         found = demo.annotation("query-string")

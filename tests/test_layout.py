@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
     ("errors", "types", "resources", "wording", "workers"),
-    ("evidence", "invalid"),
+    ("history", "invalid"),
     ("config", "events", "rounds"),
     ("prompt_text",),
     ("prompts",),

@@ -17,7 +17,7 @@ def test_the_public_surface_is_this() -> None:
         "Annotation",
         "Annotator",
         "Config",
-        "Evidence",
+        "History",
         "LLM",
         "Language",
         "Node",

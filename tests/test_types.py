@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.evidence import Evidence, Exchange, Execution, ProgramRun
+from agent.history import Exchange, Execution, History, Mutant, Program, Visit
 from agent.store.annotations import encode_annotation
 from agent.types import (
     PROVES_NOTHING,
@@ -17,7 +17,6 @@ from agent.types import (
     Cause,
     ErrorInfo,
     Frozen,
-    Mutant,
     Pair,
     QuerySpec,
     Reading,
@@ -59,19 +58,18 @@ ANNOTATIONS = st.builds(
     error=st.none() | st.builds(ErrorInfo, type=TEXT, message=TEXT),
     meta=META,
 )
+SPECS = st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),)))
+COUNT = st.integers(0, 9)
 EXCHANGES = st.builds(
     Exchange, role=TEXT, key=TEXT, messages=st.just(({"role": "user", "content": "?"},)), reply=TEXT, raw=META
 )
-RUNS = st.none() | st.lists(st.builds(ProgramRun, seconds=st.floats(0, 9)), max_size=2).map(tuple)
-EVIDENCE = st.builds(
-    Evidence,
-    pair=PAIRS,
-    spec=st.none() | st.builds(QuerySpec, readings=st.just((Reading(text="one", requirements=("a",)),))),
-    mutants=st.just((Mutant(kind="raises", change="", status=Status.FAILED),)),
-    exchanges=st.lists(EXCHANGES, max_size=2).map(tuple),
-    executions=st.lists(st.builds(Execution, source=TEXT, report=REPORTS), max_size=2).map(tuple),
-    runs=RUNS,
+EVENTS = (
+    EXCHANGES
+    | st.builds(Program, template=TEXT, source=TEXT, first_line=COUNT, last_line=COUNT, cases=st.just(("test_a",)))
+    | st.builds(Execution, program=COUNT, report=REPORTS, mutant=st.none() | st.builds(Mutant, kind=TEXT, change=TEXT))
+    | st.builds(Visit, node=TEXT, outcome=TEXT, seconds=st.just(1.5), spec=st.none() | SPECS)
 )
+HISTORIES = st.builds(History, pair=PAIRS, events=st.lists(EVENTS, max_size=4).map(tuple))
 
 RAISED = (CaseResult(name="test_a", outcome=CaseOutcome.ERROR, cause=Cause.SNIPPET),)
 PASSED = TestReport(status=Status.PASSED)
@@ -114,7 +112,7 @@ def test_a_label_goes_against_a_test_that_says_the_other() -> None:
 
 
 @settings(max_examples=40)
-@given(value=PAIRS | REPORTS | ANNOTATIONS | EVIDENCE)
+@given(value=PAIRS | REPORTS | ANNOTATIONS | HISTORIES)
 def test_a_value_reads_what_it_is_written_as(value: Frozen) -> None:
     kind = type(value)
     assert kind.model_validate(value.model_dump()) == value

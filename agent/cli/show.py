@@ -14,12 +14,12 @@ from agent.cli.story import Ran, happenings
 from agent.cli.summary import Tally, as_json, as_table, money
 from agent.cli.text import print_json, say
 from agent.errors import UsageError
-from agent.evidence import CommandRun, Evidence, Exchange, Execution
+from agent.history import Command, Exchange, Execution, History
 from agent.languages import built_in_languages
 from agent.store import files
 from agent.store.majority import Ended, Votes, ended
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Mutant, Pair, QuerySpec, TestReport
+from agent.types import Annotation, Pair, QuerySpec, TestReport
 
 _NEAR = 3
 _MOST_COMPARED = 50_000
@@ -97,15 +97,16 @@ def _show_run(view: RunView, machine: bool) -> None:
         Console().print(table)
 
 
-def _as_json(annotation: Annotation, evidence: Evidence | None) -> dict[str, Any]:
+def _as_json(annotation: Annotation, evidence: History | None) -> dict[str, Any]:
     # free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply
     label = {**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta}
     if evidence is None:
         return {"annotation": label, "evidence": None}
-    told = evidence.model_dump(mode="json", exclude={"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}})
+    told = evidence.model_dump(mode="json", exclude={"pair": {"meta"}, "events": {"__all__": {"raw"}}})
     told["pair"]["meta"] = evidence.pair.meta
-    for exchange, original in zip(told["exchanges"], evidence.exchanges, strict=True):
-        exchange["raw"] = original.raw
+    for event, original in zip(told["events"], evidence.events, strict=True):
+        if isinstance(original, Exchange):
+            event["raw"] = original.raw
     return {"annotation": label, "evidence": told}
 
 
@@ -121,7 +122,7 @@ class _Story:
         self._programs: dict[str, str] = {}
         self._again: set[int] = set()
 
-    def tell(self, annotation: Annotation, evidence: Evidence | None, *, prompts: bool, round: bool) -> None:
+    def tell(self, annotation: Annotation, evidence: History | None, *, prompts: bool, round: bool) -> None:
         """Print a pair from query to label, in the order in which things happened."""
         if evidence is not None and evidence.pair != self._pair:
             self._show(evidence.pair)
@@ -163,9 +164,9 @@ class _Story:
                 self._exchange(happening, following, prompts)
             case QuerySpec():
                 self._section("readings of the query", _readings(happening))
-            case Ran(number, execution):
-                self._execution(number, execution)
-            case CommandRun():
+            case Ran(number, execution, _source):
+                self._execution(number, execution, happening.source)
+            case Command():
                 self._page.title(f"command, {happening.outcome}")
                 self._page.code(f"$ {happening.command}\n{happening.output.rstrip()}".rstrip(), "console")
             case tuple():
@@ -186,17 +187,17 @@ class _Story:
             self._section(f"{exchange.role}: {became}, because", exchange.problem)
 
     def _shortened(self, reply: str, following: Ran) -> str:
-        program = following.execution.source
+        program = following.source
         known = self._programs.get(program)
         place = f"execution {following.number}, below" if known is None else f"{known}, above"
         return shortened(reply, program, f"the program of {place}", self._marker)
 
-    def _execution(self, number: int, execution: Execution) -> None:
-        known = self._programs.setdefault(execution.source, f"execution {number}{self._round}")
+    def _execution(self, number: int, execution: Execution, source: str) -> None:
+        known = self._programs.setdefault(source, f"execution {number}{self._round}")
         if known != f"execution {number}{self._round}":
             self._section(f"program of execution {number}: that of {known}", "")
         else:
-            self._code(f"program of execution {number}", execution.source)
+            self._code(f"program of execution {number}", source)
         self._page.title(f"execution {number}, {execution.seconds:.2f} s")
         lines = _cases(execution.report)
         if execution.installed:
@@ -206,15 +207,16 @@ class _Story:
                 lines.append(("", f"--- {name}\n{text.rstrip()}"))
         self._page.outcomes(lines)
 
-    def _mutants(self, mutants: tuple[Mutant, ...]) -> None:
+    def _mutants(self, mutants: tuple[Execution, ...]) -> None:
         killed = sum(each.killed for each in mutants)
         self._page.title(f"mutants in the snippet's place: the program noticed {killed} of {len(mutants)}")
-        lines = [("noticed" if each.killed else "missed", f"{each.kind}: {each.change}") for each in mutants]
+        named = [(each.killed, each.mutant) for each in mutants if each.mutant is not None]
+        lines = [("noticed" if killed else "missed", f"{one.kind}: {one.change}") for killed, one in named]
         self._page.outcomes([(outcome, f"  {outcome:<8} {text}") for outcome, text in lines])
 
-    def _test(self, annotation: Annotation, evidence: Evidence | None) -> None:
+    def _test(self, annotation: Annotation, evidence: History | None) -> None:
         """Print the outcome where it is none of an execution: nothing ran, or several runs disagree."""
-        last = evidence.executions[-1].report if evidence is not None and evidence.executions else None
+        last = evidence.tests[-1].report if evidence is not None and evidence.tests else None
         if annotation.test is not None and annotation.test != last:
             self._page.title("test" if last is None else "test, all in all")
             self._page.outcomes(_cases(annotation.test))

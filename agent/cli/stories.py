@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line, plain
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store.run_view import RunView
 from agent.types import Annotation, Cause, Status
 from agent.wording import counted
@@ -32,7 +32,7 @@ def table(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
     return found
 
 
-def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
+def steps(annotation: Annotation, evidence: History | None) -> list[str]:
     """Return what happened to a pair, in order."""
     told = []
     if annotation.screen_verdict is not None:
@@ -48,7 +48,7 @@ def steps(annotation: Annotation, evidence: Evidence | None) -> list[str]:
     return told
 
 
-def _repairs(annotation: Annotation, evidence: Evidence | None) -> list[str]:
+def _repairs(annotation: Annotation, evidence: History | None) -> list[str]:
     commands = evidence.commands if evidence else ()
     if annotation.repairs:
         refused = sum(command.outcome == "refused" for command in commands)

@@ -12,7 +12,7 @@ from agent.evaluation.ablation import VariantRun
 from agent.evaluation.agreement import mean_agreement, rounds_alpha
 from agent.evaluation.measures import Confusion, cell, measures, wilson_intervals
 from agent.evaluation.statistics import holm, least_discordant, mcnemar_exact
-from agent.evidence import Evidence, Exchange
+from agent.history import Exchange, History
 from agent.store.majority import Label, Votes
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Frozen, Pair, Usage, added
@@ -69,7 +69,7 @@ class Work:
     made: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     paid: Usage = field(default_factory=Usage)
-    running: float | None = 0.0
+    running: float = 0.0
     executions: int = 0
     executions_made: int = 0
     labels: dict[str, Label] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Work:
         times = [0.0 if each.seconds is None and not each.cached else each.seconds for each in self._exchanges()]
         return added((self.running, *times))
 
-    def add(self, annotation: Annotation, evidence: Evidence | None) -> None:
+    def add(self, annotation: Annotation, evidence: History | None) -> None:
         """Count a pair in one round."""
         self.annotations += 1
         self.errors += annotation.error is not None
@@ -107,17 +107,15 @@ class Work:
             self.vacuous += test is not None and test.vacuous
         if evidence is None:
             return
-        if evidence.template is not None:
+        if evidence.programs:
             self.programs += 1
             self.executed += test is not None and test.executed
         for exchange in evidence.exchanges:
             self._add_call(exchange)
-        # an older version kept neither runs on wrong code nor repeats: what it all took is then not known
-        known = evidence.runs is not None
-        for run in evidence.executions if evidence.runs is None else evidence.runs:
+        for run in evidence.executions:
             self.executions += 1
             self.executions_made += not run.shared
-            self.running = added((self.running, run.seconds if known else None))
+            self.running += run.seconds
 
     def _add_call(self, exchange: Exchange) -> None:
         self.asked.setdefault(exchange.key, Asked()).add(exchange)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from agent.errors import NotReplayable, SnippetTooLarge
-from agent.evidence import Evidence, Execution
-from agent.languages.base import Language, MalformedProgram, Program
+from agent.errors import NotReplayable
+from agent.history import Command, Execution, History, Program
 from agent.languages.canonical import canonical
 from agent.sandbox.commands import Run, plan
 from agent.store.run_view import RunView
@@ -25,48 +24,18 @@ Key = tuple[str, int]
 class Recorded:
     """One execution of a run: the `number`th (from 1) of a pair in a round.
 
-    `template` is that of the pair's last program, `commands` are the words of those that had run in its sandbox by
-    then. `flaky`: the run itself saw the program end in different ways. `segment` is that of its evidence.
+    `commands` are the words of those that had run in its sandbox by then. `flaky`: the run itself saw the program end
+    in different ways. `segment` is that of its history.
     """
 
     pair: Pair
     round: int
     number: int
     execution: Execution
-    template: str | None = None
+    program: Program
     commands: tuple[tuple[str, ...], ...] = ()
     flaky: bool = False
     segment: int | None = None
-
-    def program(self, language: Language) -> Program:
-        """Return the program as it ran.
-
-        Runs of versions that did not keep its layout have it put together anew; it must come out as it was.
-
-        Raises:
-            NotReplayable: it cannot be put together, or comes out otherwise.
-        """
-        source, layout = self.execution.source, self.execution.layout
-        if layout is not None:
-            return Program(
-                template=self.template or source,
-                source=source,
-                first_line=layout.first_line,
-                last_line=layout.last_line,
-                cases=layout.cases,
-                imports=layout.imports,
-                options=layout.options,
-            )
-        program = None if self.template is None else self._inserted(self.template, language)
-        if program is None or program.source != source:
-            raise NotReplayable(f"pair {self.pair.id!r}: where the snippet stands in its program was not recorded")
-        return program
-
-    def _inserted(self, template: str, language: Language) -> Program:
-        try:
-            return language.insert(template, language.inspect(self.pair.code))
-        except (MalformedProgram, SnippetTooLarge) as error:
-            raise NotReplayable(f"pair {self.pair.id!r}: its program cannot be put together: {error}") from error
 
 
 def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> Recorded:
@@ -79,14 +48,14 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
     evidence = view.evidence(pair_id, round)
     if evidence is None:
         raise NotReplayable(f"pair {pair_id!r}: the run kept no evidence of it")
-    count = len(evidence.executions)
+    count = len(evidence.tests)
     if not count:
         raise NotReplayable(f"pair {pair_id!r}: nothing was executed for it")
     if number is None:
         number = count
     if not 1 <= number <= count:
         raise NotReplayable(f"pair {pair_id!r}: there is no execution {number}; it has 1 to {count}")
-    execution = evidence.executions[number - 1]
+    execution = evidence.tests[number - 1]
     annotation = view.annotation(pair_id, round)
     test = None if annotation is None else annotation.test
     return Recorded(
@@ -94,7 +63,7 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
         round=round,
         number=number,
         execution=execution,
-        template=evidence.template,
+        program=evidence.programs[execution.program],
         commands=tuple(_commands(evidence, execution)),
         flaky=test is not None and test.cause is Cause.FLAKY,
         segment=evidence.segment,
@@ -117,7 +86,7 @@ def was_executed(view: RunView, key: Key) -> bool:
         RunFolderError: the run is damaged.
     """
     evidence = view.evidence(*key)
-    return evidence is not None and bool(evidence.executions)
+    return evidence is not None and bool(evidence.tests)
 
 
 def executed(view: RunView) -> list[Key]:
@@ -143,11 +112,11 @@ def sampled(keys: Sequence[Key], size: int, seed: int, counts: Callable[[Key], b
     return [key for key in keys if key in chosen]
 
 
-def _commands(evidence: Evidence, execution: Execution) -> Iterator[tuple[str, ...]]:
-    # without a count: a command that ran is followed by an execution, so all came before the last one
-    for command in evidence.commands[: execution.commands_before]:
-        step = plan(command.command)
-        if command.outcome == "ran" and isinstance(step, Run):
+def _commands(evidence: History, execution: Execution) -> Iterator[tuple[str, ...]]:
+    for event in evidence.events:
+        if event is execution:
+            return
+        if isinstance(event, Command) and event.outcome == "ran" and isinstance(step := plan(event.command), Run):
             yield step.argv
 
 

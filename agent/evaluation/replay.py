@@ -157,7 +157,7 @@ class Replayer:
         language = self._languages.get(found.pair.language)
         if language is None:
             raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
-        program = found.program(language)
+        program = found.program
         segment = self._segment(found.segment)
         own = self._backend
         backend = own.of(found.pair.meta.get("year")) if isinstance(own, Eras) else own

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from agent.evidence import Layout
+from agent.history import Program as Program
 from agent.sandbox.base import Job, RunResult
 from agent.types import TestReport
 
@@ -27,33 +26,6 @@ class Snippet:
     code: str
     problem: str | None = None
     advice: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Program:
-    """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
-
-    `template` is what the model wrote, marker and all; `cases` are the test cases found in it; `imports` are the
-    top-level modules it and the snippet import from outside the standard library.
-    """
-
-    template: str
-    source: str
-    first_line: int
-    last_line: int
-    cases: tuple[str, ...]
-    imports: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def layout(self) -> Layout:
-        """Return what evidence keeps of it besides its source."""
-        return Layout(
-            first_line=self.first_line,
-            last_line=self.last_line,
-            cases=self.cases,
-            imports=self.imports,
-            options=dict(self.options),
-        )
 
 
 class MutantKind(StrEnum):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agent.errors import ModelError, ReplyError
-from agent.evidence import Exchange
+from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.extract import Unparsable, blank, without_thinking
 from agent.llm.gateway import Gateway
@@ -40,13 +40,15 @@ T = TypeVar("T")
 class Asker:
     """One pair's questions to the models in one round (`sample`), asked one after another.
 
-    `usage` is everything that was paid for so far, unusable replies and failed calls included; `exchanges` is every
-    call in order, with `problem` where it gave nothing that could be used.
+    `usage` is everything that was paid for so far, unusable replies and failed calls included. Every call goes to the
+    `recorder`, with `problem` where it gave nothing that could be used.
     """
 
-    def __init__(self, gateway: Gateway, prompts: Prompts, *, pair_id: str, sample: int = 0, reasks: int = 2) -> None:
+    def __init__(
+        self, gateway: Gateway, prompts: Prompts, recorder: Recorder, *, pair_id: str, sample: int = 0, reasks: int = 2
+    ) -> None:
         self.usage = Usage()
-        self.exchanges: list[Exchange] = []
+        self.recorder = recorder
         self._gateway = gateway
         self._prompts = prompts
         self._pair_id = pair_id
@@ -80,17 +82,17 @@ class Asker:
         self._asked[role] = partial(self.ask, role, variables, parse, reply=reply)
         messages, kind = self._prompts.render(role, variables), reply
         sample, problem = sample_of(self._sample, vote), ""
-        for _ in range(self._reasks + 1):
+        for attempt in range(self._reasks + 1):
             turn, schema = self._turns[role], schema_of(role, variables)
             call = Call(role, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
-            answer = await self._answer(call)
+            answer = await self._answer(call, attempt)
             try:
                 value = read_reply(answer, parse)
             except Unparsable as error:
                 problem = str(error)
-                self._keep(call, answer, problem)
+                self._keep(call, answer, attempt, problem)
             else:
-                self._keep(call, answer)
+                self._keep(call, answer, attempt)
                 return value
             again = self._prompts.render("reask", {"cause": problem, "reply": reply})
             if blank(answer.text):
@@ -111,19 +113,19 @@ class Asker:
         """
         return await self._asked[role](vote=vote)
 
-    async def _answer(self, call: Call) -> Reply:
+    async def _answer(self, call: Call, attempt: int) -> Reply:
         self._turns[call.role] += 1
         try:
             answer = await self._gateway.ask(call)
         except ModelError as error:
             cost = error.usage or Usage()
-            self._keep(call, Reply("", usage=cost), f"{type(error).__name__}: {error}")
+            self._keep(call, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
             raise
         return replace(answer, text=sound(answer.text))
 
-    def _keep(self, call: Call, answer: Reply, problem: str | None = None) -> None:
+    def _keep(self, call: Call, answer: Reply, attempt: int, problem: str | None = None) -> None:
         self.usage = self.usage + answer.usage
-        self.exchanges.append(
+        self.recorder.add(
             Exchange(
                 role=call.role,
                 key=self._gateway.key(call),
@@ -135,6 +137,7 @@ class Asker:
                 saved=answer.saved,
                 seconds=answer.seconds,
                 problem=problem,
+                attempt=attempt,
                 shared=call.shared,
                 raw=dict(answer.raw),
             )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from agent.errors import AgentError, BudgetExceeded, ModelError, Outage, PairError, PairTimeout, SandboxError
-from agent.evidence import Evidence
+from agent.history import History
 from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.llm.models import Models
 from agent.types import Annotation, Usage
@@ -149,7 +149,7 @@ class CircuitBreaker:
         self._share = share
         self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=window))
 
-    def finished(self, annotation: Annotation, evidence: Evidence) -> None:
+    def finished(self, annotation: Annotation, evidence: History) -> None:
         """Count a pair.
 
         Raises:

@@ -37,7 +37,7 @@ class Arbitrate:
             **about_execution(state),
             "program": None if program is None else program.source,
             "simulated": state.get("simulated"),
-            "stand_ins": state.get("stand_ins", ()),
+            "stand_ins": () if program is None else program.stand_ins,
             "problem": None if snippet is None else snippet.problem,
             "reading": state.get("reading"),
             "may_abstain": self.may_abstain,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from agent.nodes.execute import job_for
+from agent.nodes.execute import job_for, run_program
 from agent.sandbox.base import HASH_SEED
 from agent.state import State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
@@ -44,13 +44,13 @@ class CheckFlakiness:
         return Step("flaky", {"report": _disagreement(reports, varying)})
 
     async def _again(self, state: State, tools: Tools, seed: int) -> TestReport:
-        program = state["program"]
-        job = job_for(program, state.get("environment"), tools)
+        program, environment = state["program"], state.get("environment")
+        job = job_for(program, environment, tools)
         await tools.sandbox.renew()
         options = {**job.options, HASH_SEED: str(seed)}
         # with a seed of its own it is another job, so that no remembered run stands for two of these
-        result = await tools.sandbox.run(replace(job, options=options, timeout=_PATIENCE * job.timeout))
-        return tools.language.report(program, result)
+        again = replace(job, options=options, timeout=_PATIENCE * job.timeout)
+        return (await run_program(program, again, environment, tools, purpose="repeat"))[1]
 
 
 def _outcome(report: TestReport) -> tuple[object, ...]:

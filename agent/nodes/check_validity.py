@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from agent.history import Mutant, Purpose
 from agent.languages.base import MalformedProgram, MutantKind, Mutation
-from agent.nodes.execute import job_for
+from agent.nodes.execute import job_for, run_program
 from agent.state import State, Step, Tools
-from agent.types import Mutant, Status
+from agent.types import Status
 
 _RETURNING: Mapping[str, str] = {
     MutantKind.RETURNS_NOTHING: "does nothing and returns nothing",
@@ -23,6 +24,19 @@ _MOCKS: Mapping[str, str] = {
 _STAND_INS: Mapping[str, str] = {**_RETURNING, **_MOCKS, MutantKind.RAISES: "always raises an error"}
 _PATIENCE = 3
 """How many times as long as the snippet a mutant may take."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A kind of mutant, and how the program ended on one."""
+
+    kind: str
+    status: Status
+
+    @property
+    def killed(self) -> bool:
+        """Whether the program noticed."""
+        return self.status is not Status.PASSED
 
 
 class CheckValidity:
@@ -52,7 +66,7 @@ class CheckValidity:
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `vacuous` when another program should be written, else `checked` with the program's strength."""
-        unknown: State = {"mutants": (), "strength": None}
+        unknown: State = {"strength": None}
         if state["report"].status is not Status.PASSED:
             return Step("checked", unknown)
         snippet = tools.language.inspect(state["pair"].code)
@@ -65,7 +79,7 @@ class CheckValidity:
             vacuous = is_vacuous(tried)
         # what the last one left would pass for the work of another program's snippet
         await tools.sandbox.renew()
-        checked: State = {"mutants": found, "strength": sum(one.killed for one in found) / len(found)}
+        checked: State = {"strength": sum(one.killed for one in found) / len(found)}
         if not vacuous:
             return Step("checked", checked)
         weakness = describe(tried)
@@ -76,22 +90,26 @@ class CheckValidity:
             return Step("checked", {**checked, "report": report})
         return Step("vacuous", {**unknown, "weakness": weakness, "report": report})
 
-    async def _each(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Mutant, ...]:
+    async def _each(self, mutants: Sequence[Mutation], state: State, tools: Tools) -> tuple[Tried, ...]:
         tried = [await self._try(mutant, state, tools) for mutant in mutants]
         return tuple(one for one in tried if one is not None)
 
-    async def _try(self, mutant: Mutation, state: State, tools: Tools) -> Mutant | None:
+    async def _try(self, mutant: Mutation, state: State, tools: Tools) -> Tried | None:
         """Run the program on a mutant; None where it cannot stand in the snippet's place."""
         try:
             program = tools.language.insert(state["program"].template, mutant.snippet)
         except MalformedProgram:
             return None
-        job = job_for(program, state.get("environment"), tools)
+        environment = state.get("environment")
+        job = replace(job_for(program, environment, tools), timeout=_timeout(state, tools))
         # what the snippet left behind, or another mutant, would pass for the work of this one
         await tools.sandbox.renew()
-        result = await tools.sandbox.run(replace(job, timeout=_timeout(state, tools)))
-        status = tools.language.report(program, result).status
-        return Mutant(kind=mutant.kind, change=mutant.change, status=status)
+        purpose: Purpose = "mock" if mutant.kind in _MOCKS else "mutant"
+        named = Mutant(kind=mutant.kind, change=mutant.change)
+        _result, report = await run_program(
+            state["program"], job, environment, tools, purpose=purpose, mutant=(named, program)
+        )
+        return Tried(mutant.kind, report.status)
 
 
 def _timeout(state: State, tools: Tools) -> float:
@@ -100,7 +118,7 @@ def _timeout(state: State, tools: Tools) -> float:
     return min(tools.config.test_timeout, max(tools.config.mutant_timeout, _PATIENCE * taken))
 
 
-def is_vacuous(found: Sequence[Mutant]) -> bool | None:
+def is_vacuous(found: Sequence[Tried]) -> bool | None:
     """Say whether a program noticed nothing but crashes; None where that takes a universal mock to tell."""
     telling = [one for one in found if one.kind != MutantKind.RAISES]
     if any(one.status is Status.FAILED for one in telling):
@@ -113,7 +131,7 @@ def is_vacuous(found: Sequence[Mutant]) -> bool | None:
     return None if crashed or not telling else True
 
 
-def describe(found: Sequence[Mutant]) -> str:
+def describe(found: Sequence[Tried]) -> str:
     """Say what a program passed, by kinds alone: the model that is told may not know the snippet's body."""
     passed = [one for one in found if not one.killed]
     told = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]

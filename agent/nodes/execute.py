@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from agent.evidence import Execution
-from agent.languages.base import Program
-from agent.sandbox.base import Environment, Job
+from agent.history import Execution, Mutant, Program, Purpose
+from agent.sandbox.base import Environment, Job, RunResult
 from agent.state import State, Step, Tools
-from agent.types import Cause
+from agent.types import Cause, TestReport
 
 
 class Execute:
@@ -34,31 +33,50 @@ class Execute:
         program, environment = state["program"], state.get("environment")
         if environment is None:
             environment = await tools.sandbox.first_environment()
-        job = job_for(program, environment, tools)
-        result = await tools.sandbox.run(job)
+        result, report = await run_program(program, job_for(program, environment, tools), environment, tools)
         await tools.sandbox.renew()
-        report = tools.language.report(program, result)
-        execution = Execution(
-            source=program.source,
-            layout=program.layout(),
-            exchanges_before=len(tools.asker.exchanges),
-            commands_before=len(state.get("commands", ())),
-            report=report,
+        broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
+        update: State = {"report": report, "result": result}
+        if environment is not None:
+            update["environment"] = environment
+        return Step("broken" if broken else "evidence", update)
+
+
+async def run_program(
+    program: Program,
+    job: Job,
+    environment: Environment | None,
+    tools: Tools,
+    *,
+    purpose: Purpose = "test",
+    mutant: tuple[Mutant, Program] | None = None,
+) -> tuple[RunResult, TestReport]:
+    """Run a program, or what it is with a mutant in the snippet's place, and take down what came of it.
+
+    Raises:
+        SandboxError: every sandbox tried broke.
+    """
+    result = await tools.sandbox.run(job)
+    report = tools.language.report(program if mutant is None else mutant[1], result)
+    outcome = report if mutant is None else TestReport(status=report.status, cause=report.cause)
+    tools.history.add(
+        Execution(
+            program=tools.history.number_of(program),
+            purpose=purpose,
+            mutant=None if mutant is None else mutant[0],
+            report=outcome,
             environment=job.environment,
             installed=() if environment is None else environment.installed,
             exit_code=result.exit_code,
             signal=result.signal,
             timed_out=result.timed_out,
-            stdout=result.stdout,
-            stderr=result.stderr,
+            stdout=result.stdout if mutant is None else "",
+            stderr=result.stderr if mutant is None else "",
             seconds=result.seconds,
             shared=result.shared,
         )
-        broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
-        update: State = {"report": report, "result": result, "executions": (*state.get("executions", ()), execution)}
-        if environment is not None:
-            update["environment"] = environment
-        return Step("broken" if broken else "evidence", update)
+    )
+    return result, report
 
 
 def job_for(program: Program, environment: Environment | None, tools: Tools) -> Job:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from agent.languages.base import MalformedProgram, Program, Snippet
+from agent.history import Program
+from agent.languages.base import MalformedProgram, Snippet
 from agent.llm import parsing
 from agent.nodes.asking import about_pair, about_query, chosen, readings
 from agent.state import Scaffold, State, Step, Tools
@@ -26,7 +27,7 @@ class GenerateTest:
     name = "generate_test"
     requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
-        "generated": frozenset({"program", "stand_ins"}),
+        "generated": frozenset({"program"}),
         "snippet_error": frozenset({"report"}),
     }
     bypass = None
@@ -57,8 +58,7 @@ class GenerateTest:
         question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
         reply, program = await tools.asker.ask("generate_test", question, parse, reply="text")
         return {
-            "program": program,
-            "stand_ins": reply.stand_ins,
+            "program": program.model_copy(update={"stand_ins": reply.stand_ins}),
             "reading": reply.reading,
             **chosen(state, reply.number),
         }
@@ -108,10 +108,10 @@ class GenerateBlind(GenerateTest):
             "weakness": state.get("weakness"),
         }
         reply, program = await tools.asker.ask("generate_blind", question, parse, reply="text")
+        stand_ins = tuple(dict.fromkeys((*scaffold.stand_ins, *reply.stand_ins)))
         return {
             "scaffold": scaffold,
-            "program": program,
-            "stand_ins": tuple(dict.fromkeys((*scaffold.stand_ins, *reply.stand_ins))),
+            "program": program.model_copy(update={"stand_ins": stand_ins}),
             "reading": reply.reading,
             **chosen(state, reply.number),
         }

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from agent.errors import DependencyUnavailable
-from agent.evidence import CommandRun
-from agent.languages.base import MalformedProgram, Program
+from agent.history import Command, Program
+from agent.languages.base import MalformedProgram
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair
 from agent.sandbox.base import Environment
-from agent.sandbox.commands import Install, Plan, Refuse, read_commands
+from agent.sandbox.commands import Install, Refuse, Run, read_commands
 from agent.state import State, Step, Tools
 from agent.types import Cause
 
@@ -60,39 +60,38 @@ class Repair:
         sought = state.get("sought", frozenset())
         names = [n for n in tools.language.missing(state["program"], state["result"]) if n not in sought]
         known: list[str] = []
-        update: State = {"sought": sought | set(names)}
         for name in names:
             try:
                 found = tools.language.requirement(name) or await tools.sandbox.requirement(name)
             except DependencyUnavailable as error:
-                run = CommandRun(command=f"pip install {name}", outcome="failed", output=str(error))
-                update["commands"] = (*update.get("commands", state.get("commands", ())), run)
+                tools.history.add(Command(command=f"pip install {name}", outcome="failed", output=str(error)))
             else:
                 known += [] if found is None else [found]
-        return {**update, **await self._install(known, {**state, **update}, tools)} if known else update
-
-    async def _install(self, requirements: list[str], state: State, tools: Tools) -> State:
-        """Install all together, else each that can be had: one without a wheel does not stand in the others' way."""
-        run, environment = await self._build(requirements, state, tools)
-        update: State = {"commands": (*state.get("commands", ()), run)}
-        if environment is not None:
+        update: State = {"sought": sought | set(names)}
+        if known and (environment := await self._install(known, state.get("environment"), tools)) is not None:
             update["environment"] = environment
-        elif len(requirements) > 1:
-            for requirement in requirements:
-                update = {**update, **await self._install([requirement], {**state, **update}, tools)}
         return update
+
+    async def _install(self, requirements: list[str], present: Environment | None, tools: Tools) -> Environment | None:
+        """Install all together, else each that can be had: one without a wheel does not stand in the others' way."""
+        environment = await self._build(requirements, present, tools)
+        if environment is not None or len(requirements) == 1:
+            return environment
+        for requirement in requirements:
+            environment = await self._build([requirement], environment or present, tools) or environment
+        return environment
 
     async def _run_commands(self, state: State, tools: Tools) -> tuple[bool, State]:
         commands, update = await self._ask(state, tools)
-        changed, runs = bool(update), list(state.get("commands", ()))
+        changed, present = bool(update), state.get("environment")
         for command, step in read_commands(commands):
-            run, environment = await self._run_one(command, step, {**state, **update}, tools)
-            runs.append(run)
-            if environment is not None:
-                changed |= environment.key != _key({**state, **update})
-                update["environment"] = environment
-            changed |= run.outcome == "ran"
-        update["commands"] = tuple(runs)
+            if isinstance(step, Install):
+                environment = await self._build(step.requirements, present, tools, command=command)
+                if environment is not None:
+                    changed |= present is None or environment.key != present.key
+                    present = update["environment"] = environment
+            else:
+                changed |= await self._run_one(command, step, tools)
         return changed, update
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
@@ -100,28 +99,29 @@ class Repair:
         question = _question(state, tools)
         return await tools.asker.ask("repair", question, parsing.parse_commands, reply="text"), {}
 
-    async def _run_one(
-        self, command: str, step: Plan, state: State, tools: Tools
-    ) -> tuple[CommandRun, Environment | None]:
-        if isinstance(step, Install):
-            return await self._build(step.requirements, state, tools, command=command)
+    async def _run_one(self, command: str, step: Run | Refuse, tools: Tools) -> bool:
+        """Run a command that installs nothing, and say whether it was run without error."""
         if isinstance(step, Refuse):
-            return CommandRun(command=command, outcome="refused", output=step.reason), None
+            tools.history.add(Command(command=command, outcome="refused", output=step.reason))
+            return False
         result = await tools.sandbox.command(step.argv, tools.config.command_timeout)
         ran = result.exit_code == 0
-        return CommandRun(command=command, outcome="ran" if ran else "failed", output=result.output), None
+        tools.history.add(Command(command=command, outcome="ran" if ran else "failed", output=result.output))
+        return ran
 
     async def _build(
-        self, requirements: Iterable[str], state: State, tools: Tools, *, command: str | None = None
-    ) -> tuple[CommandRun, Environment | None]:
-        present = state.get("environment")
+        self, requirements: Iterable[str], present: Environment | None, tools: Tools, *, command: str | None = None
+    ) -> Environment | None:
+        """Build an environment of what is there already and these requirements; None where it cannot be had."""
         together = dict.fromkeys((*(() if present is None else present.requirements), *requirements))
         command = command or "pip install " + " ".join(requirements)
         try:
             environment = await tools.sandbox.environment(tuple(together))
         except DependencyUnavailable as error:
-            return CommandRun(command=command, outcome="failed", output=str(error)), None
-        return CommandRun(command=command, outcome="installed", output=" ".join(environment.installed)), environment
+            tools.history.add(Command(command=command, outcome="failed", output=str(error)))
+            return None
+        tools.history.add(Command(command=command, outcome="installed", output=" ".join(environment.installed)))
+        return environment
 
 
 class RepairProgram(Repair):
@@ -140,7 +140,7 @@ class RepairProgram(Repair):
         if language.fence in parsing.SHELLS:  # a block of commands could not be told from a program
             return await super()._ask(state, tools)
         snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
-        run_before = {program.source, *(execution.source for execution in state.get("executions", ()))}
+        run_before = {each.source for each in tools.history.history.programs}
 
         def parse(text: str) -> tuple[parsing.RepairReply, Program | None]:
             reply = parsing.parse_repair(text, language.fence)
@@ -162,8 +162,8 @@ class RepairProgram(Repair):
         reply, corrected = await tools.asker.ask("repair", question, parse, reply="text")
         if corrected is None or reply.program is None:
             return reply.commands, {}
-        declared = dict.fromkeys((*state.get("stand_ins", ()), *reply.program.stand_ins))
-        return reply.commands, {"program": corrected, "stand_ins": tuple(declared)}
+        declared = tuple(dict.fromkeys((*program.stand_ins, *reply.program.stand_ins)))
+        return reply.commands, {"program": corrected.model_copy(update={"stand_ins": declared})}
 
 
 def _question(state: State, tools: Tools) -> dict[str, Any]:
@@ -172,10 +172,5 @@ def _question(state: State, tools: Tools) -> dict[str, Any]:
         **about_execution(state),
         "program": state["program"].source,
         "round": state.get("rounds", 0) + 1,
-        "history": tuple(run.model_dump() for run in state.get("commands", ())),
+        "history": tuple(each.model_dump(exclude={"kind"}) for each in tools.history.history.commands),
     }
-
-
-def _key(state: State) -> str | None:
-    environment = state.get("environment")
-    return None if environment is None else environment.key

@@ -77,7 +77,7 @@ class SandboxSession:
     part of all its environments. From a request to `renew` or `close` a session has one place at the gate `running`,
     whichever sandbox it has. It takes it before it waits for the same run of another session: whoever is waited for has
     one then as well, and those who wait cannot keep it out. `executions` knows the results of programs that were run
-    before; without it every program is run. `on_run` is called with each result that is handed out.
+    before; without it every program is run.
     """
 
     def __init__(
@@ -88,14 +88,12 @@ class SandboxSession:
         attempts: int = 3,
         requirements: Sequence[str] = (),
         executions: SharedExecutions | None = None,
-        on_run: Callable[[RunResult], None] | None = None,
     ) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
         self._own = tuple(requirements)
         self._executions = executions
-        self._on_run = on_run
         self._sandbox: Sandbox | None = None
         self._placed = False
         self._replay: list[tuple[tuple[str, ...], float]] = []
@@ -109,12 +107,6 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        result = await self._known_or_run(job, fresh)
-        if self._on_run is not None:
-            self._on_run(result)
-        return result
-
-    async def _known_or_run(self, job: Job, fresh: bool) -> RunResult:
         await self._take_place()
         if self._executions is None or fresh:
             return await self._run(job)

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
-from agent.evidence import Evidence, Exchange
+from agent.history import Exchange, History
 from agent.invalid import what_is_wrong
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
@@ -50,7 +50,7 @@ MOST_UNPACKED = 256 << 20
 
 
 class EvidenceStore:
-    """Keeps `Evidence` by pair and round, and the answers to questions that pairs shared by their keys.
+    """Keeps `History` by pair and round, and the answers to questions that pairs shared by their keys.
 
     System messages are the same for all pairs: each is stored once, by its hash. All else of a pair is compressed in
     one piece, since its prompts, programs and replies repeat each other (half the space, and a third of the time, of
@@ -76,7 +76,7 @@ class EvidenceStore:
                 path, application_id=_APPLICATION_ID, version=_VERSION, tables=_TABLES, remedy=_REMEDY
             )
 
-    def put(self, evidence: Evidence, round: int = 0) -> None:
+    def put(self, evidence: History, round: int = 0) -> None:
         """Keep the evidence of a pair and round, in place of an earlier one; of shared answers the first one stays.
 
         Raises:
@@ -97,7 +97,7 @@ class EvidenceStore:
             self._stored.clear()
         self._stored.update(texts)
 
-    def get(self, pair_id: str, round: int = 0) -> Evidence | None:
+    def get(self, pair_id: str, round: int = 0) -> History | None:
         """Return the evidence of a pair and round, None when there is none.
 
         Raises:
@@ -109,7 +109,7 @@ class EvidenceStore:
             if row is None:
                 return None
             try:
-                return Evidence.model_validate(self._unpacked(loads(_decompressed(row[0]))))
+                return History.model_validate(self._unpacked(loads(_decompressed(row[0]))))
             except (zlib.error, ValueError, TypeError, KeyError) as error:
                 cause = f"is damaged ({what_is_wrong(error)})"
                 raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
@@ -185,8 +185,9 @@ class EvidenceStore:
         self._connection.close()
 
     def _unpacked(self, record: dict[str, Any]) -> dict[str, Any]:
-        for exchange in record["exchanges"]:
-            exchange["messages"] = [self._message(message) for message in exchange["messages"]]
+        for event in record["events"]:
+            if event["kind"] == "exchange":
+                event["messages"] = [self._message(message) for message in event["messages"]]
         return record
 
     def _message(self, message: dict[str, str]) -> dict[str, str]:
@@ -215,7 +216,7 @@ def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, 
         yield exchange.role, exchange.model, cost is not None, *tokens, cost or 0.0
 
 
-def unusable_keys(evidence: Evidence) -> Iterator[str]:
+def unusable_keys(evidence: History) -> Iterator[str]:
     """Yield the cache keys of the replies that led to nothing: asked again or not, their question had no usable one."""
     failed = False
     for exchange, again in zip(reversed(evidence.exchanges), reversed(evidence.asked_again()), strict=True):
@@ -224,7 +225,7 @@ def unusable_keys(evidence: Evidence) -> Iterator[str]:
             yield exchange.key
 
 
-def _answers(evidence: Evidence) -> Iterator[tuple[str, Reply]]:
+def _answers(evidence: History) -> Iterator[tuple[str, Reply]]:
     """Yield the usable replies to shared questions, each under the key of the question as it was first asked.
 
     Another pair that asks the same then has the answer at once, not the unusable ones before it.
@@ -240,17 +241,18 @@ def _answers(evidence: Evidence) -> Iterator[tuple[str, Reply]]:
                 asked[exchange.role] = key, paid
 
 
-def _packed(evidence: Evidence) -> tuple[dict[str, Any], dict[bytes, bytes]]:
+def _packed(evidence: History) -> tuple[dict[str, Any], dict[bytes, bytes]]:
     """Return the record to store, and by hash the texts it refers to."""
     # What the models compute themselves need not be stored.
-    free: dict[str, Any] = {"pair": {"meta"}, "exchanges": {"__all__": {"raw"}}}
+    free: dict[str, Any] = {"pair": {"meta"}, "events": {"__all__": {"raw"}}}
     record = evidence.model_dump(mode="json", round_trip=True, exclude=free)
     # Free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply.
     record["pair"]["meta"] = evidence.pair.meta
     texts: dict[bytes, bytes] = {}
-    for exchange, original in zip(record["exchanges"], evidence.exchanges, strict=True):
-        exchange["raw"] = original.raw
-        exchange["messages"] = [_shared(message, texts) for message in original.messages]
+    for event, original in zip(record["events"], evidence.events, strict=True):
+        if isinstance(original, Exchange):
+            event["raw"] = original.raw
+            event["messages"] = [_shared(message, texts) for message in original.messages]
     return record, texts
 
 

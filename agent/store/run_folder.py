@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
-from agent.evidence import Evidence, Exchange
+from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog
@@ -52,7 +52,7 @@ class RunFolder:
         self._order = order
         self._labels_due = labels_due
         self._room = True  # until the disk is full
-        self._held: list[tuple[Annotation, Evidence]] = []
+        self._held: list[tuple[Annotation, History]] = []
         self._abandoned: list[Exchange] = []
 
     @classmethod
@@ -144,7 +144,7 @@ class RunFolder:
         """Return the last annotation of a pair and round, None when there is none."""
         return self._log.index.get((pair_id, round))
 
-    def commit(self, annotation: Annotation, evidence: Evidence) -> None:
+    def commit(self, annotation: Annotation, evidence: History) -> None:
         """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
 
         Evidence that does not say in which segment it was made was made in this one.
@@ -160,7 +160,7 @@ class RunFolder:
         else:
             self._write(annotation, evidence)
 
-    def _write(self, annotation: Annotation, evidence: Evidence) -> None:
+    def _write(self, annotation: Annotation, evidence: History) -> None:
         if evidence.segment is None:
             evidence = evidence.model_copy(update={"segment": self._manifest.segment})
         try:
@@ -171,7 +171,7 @@ class RunFolder:
             raise
         self._labels_due = True
 
-    def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
+    def evidence(self, pair_id: str, round: int = 0) -> History | None:
         """Return the evidence of a pair and round, None when there is none."""
         return self._evidence.get(pair_id, round)
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
@@ -98,7 +98,7 @@ class RunView:
         """Whether the file of evidence is there: somebody may have left it out when passing on the run."""
         return (self.path / files.EVIDENCE).exists()
 
-    def evidence(self, pair_id: str, round: int = 0) -> Evidence | None:
+    def evidence(self, pair_id: str, round: int = 0) -> History | None:
         """Return the evidence of a pair and round, None when there is none.
 
         Raises:

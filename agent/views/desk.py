@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView
@@ -163,7 +163,7 @@ class Desk:
             f"{self._view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
-    def _kept(self, entry: Entry) -> Evidence | None:
+    def _kept(self, entry: Entry) -> History | None:
         return self._view.evidence(entry.id, entry.round) if self._view.has_evidence else None
 
     def _evidence(self, entry: Entry, pair: Pair) -> dict[str, Any]:

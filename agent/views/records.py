@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.datasets.encoding import dumps
 from agent.evaluation.calibration import bin_of
-from agent.evidence import Evidence, Exchange, Execution
+from agent.history import Exchange, Execution, History
 from agent.prompt_text import cut
 from agent.types import Pair, TestReport
 from agent.views.figures.base import Seen
@@ -77,16 +77,17 @@ def story(seen: Seen, pair: Pair) -> bytes:
     return dumps({name: value for name, value in told.items() if value not in (None, (), "", False)})
 
 
-def evidence(found: Evidence, shared: Callable[[str], int | None]) -> bytes:
+def evidence(found: History, shared: Callable[[str], int | None]) -> bytes:
     """Return what led to a label, in JSON; `shared` gives the number of a text that many pairs have."""
     told: dict[str, Any] = {
         "spec": None if found.spec is None else found.spec.model_dump(),
         "mutants": [
-            {"kind": each.kind, "change": cut(each.change, TEXT_LIMIT), "status": each.status.value}
-            for each in found.mutants
+            {"kind": one.kind, "change": cut(one.change, TEXT_LIMIT), "status": status.value}
+            for one, status in ((each.mutant, each.report.status) for each in found.mutants)
+            if one is not None
         ],
         "exchanges": [_exchange(each, shared) for each in found.exchanges],
-        "executions": [_execution(each) for each in found.executions],
+        "executions": [_execution(each, found.programs[each.program].source) for each in found.tests],
         "commands": [
             {"command": each.command, "outcome": each.outcome, "output": cut(each.output, TEXT_LIMIT)}
             for each in found.commands
@@ -135,9 +136,9 @@ def _message(message: dict[str, str], shared: Callable[[str], int | None]) -> tu
     return role, cut(text, TEXT_LIMIT) if number is None else number
 
 
-def _execution(found: Execution) -> dict[str, Any]:
+def _execution(found: Execution, source: str) -> dict[str, Any]:
     told = {
-        "source": cut(found.source, TEXT_LIMIT),
+        "source": cut(source, TEXT_LIMIT),
         "report": _report(found.report),
         "installed": found.installed,
         "environment": found.environment,

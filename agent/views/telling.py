@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store.majority import Votes
 from agent.store.reviews import Review
 from agent.types import Annotation, Pair, TestReport
@@ -33,7 +33,7 @@ def evidence_told(
     entry: Entry,
     pair: Pair,
     annotation: Annotation,
-    evidence: Evidence | None,
+    evidence: History | None,
     *,
     rounds: Iterable[Annotation],
     others: Iterable[Review],
@@ -64,19 +64,22 @@ def _test(report: TestReport) -> dict[str, Any]:
     return {**report.model_dump(mode="json"), "outcome": report.outcome}
 
 
-def _work(evidence: Evidence | None) -> dict[str, Any]:
+def _work(evidence: History | None) -> dict[str, Any]:
     if evidence is None:
         return {"kept": False, "template": None, "executions": (), "replies": (), "commands": ()}
     return {
         "kept": True,
-        "template": evidence.template,
+        "template": evidence.programs[-1].template if evidence.programs else None,
         "executions": [
-            each.model_dump(mode="json", include={"source", "installed", "stdout", "stderr", "seconds"})
-            for each in evidence.executions
+            {
+                "source": evidence.programs[each.program].source,
+                **each.model_dump(mode="json", include={"installed", "stdout", "stderr", "seconds"}),
+            }
+            for each in evidence.tests
         ],
         "replies": [
             {"role": each.role, "model": each.model, "reply": each.reply, "problem": each.problem, "again": again}
             for each, again in zip(evidence.exchanges, evidence.asked_again(), strict=True)
         ],
-        "commands": [each.model_dump(mode="json") for each in evidence.commands],
+        "commands": [each.model_dump(mode="json", exclude={"kind"}) for each in evidence.commands],
     }

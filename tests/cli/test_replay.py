@@ -162,7 +162,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
     from agent.sandbox.places import shared_cache
 
     evidence = agent("show", "run", "packaged", "--json").json["evidence"]
-    key = evidence["executions"][-1]["environment"]
+    key = [each for each in evidence["events"] if each["kind"] == "execution"][-1]["environment"]
     root = shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
     [environment] = root.glob(f"**/envs/**/{key}")
     shutil.rmtree(environment)

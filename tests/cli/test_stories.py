@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from agent.cli.stories import steps
-from agent.evidence import Evidence, Exchange, NodeVisit
+from agent.history import Exchange, History, Visit
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport
 
 PAIR = Pair(id="1", query="q", code="c")
 
 
-def asked(role: str, *turns: str, problem: str | None = None) -> Exchange:
-    messages = tuple({"role": "user", "content": turn} for turn in turns)
-    return Exchange(role=role, key="k", messages=messages, reply="r", problem=problem)
+def asked(role: str, attempt: int = 0, problem: str | None = None) -> Exchange:
+    return Exchange(role=role, key="k", messages=(), reply="r", attempt=attempt, problem=problem)
 
 
 def without_label(kind: str) -> Annotation:
@@ -19,11 +18,11 @@ def without_label(kind: str) -> Annotation:
 
 
 def test_the_last_reply_that_could_not_be_used_was_not_asked_again() -> None:
-    tries = [asked("judge", *("judge", "no", "again")[:length], problem="unreadable") for length in (1, 2, 3)]
-    assert steps(without_label("ReplyError"), Evidence(pair=PAIR, exchanges=tuple(tries))) == [
+    tries = [asked("judge", attempt, "unreadable") for attempt in (0, 1, 2)]
+    assert steps(without_label("ReplyError"), History(pair=PAIR, events=tuple(tries))) == [
         "asked again 2×", "ReplyError: m"
     ]  # fmt: skip
-    assert steps(without_label("ModelError"), Evidence(pair=PAIR, exchanges=(tries[0],))) == ["ModelError: m"]
+    assert steps(without_label("ModelError"), History(pair=PAIR, events=(tries[0],))) == ["ModelError: m"]
 
 
 def test_a_test_that_passed_and_proves_nothing_is_told_as_such() -> None:
@@ -42,8 +41,10 @@ def test_a_flaky_test_is_nobodys_fault() -> None:
 
 
 def test_a_repair_was_given_up_where_it_came_to_its_end() -> None:
-    evidence = Evidence(pair=PAIR, exchanges=(asked("repair", "fix it"),))
+    evidence = History(pair=PAIR, events=(asked("repair"),))
     assert steps(Annotation(id="1", input_sha256="", label=0), evidence) == ["repair given up"]
     assert steps(without_label("ReplyError"), evidence) == ["ReplyError: m"]
-    over = evidence.model_copy(update={"visits": (NodeVisit(node="repair", outcome="given_up", seconds=1.0),)})
+    over = evidence.model_copy(
+        update={"events": (*evidence.events, Visit(node="repair", outcome="given_up", seconds=1.0))}
+    )
     assert steps(without_label("ReplyError"), over) == ["repair given up", "ReplyError: m"]

@@ -7,17 +7,14 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.cli.story import Ran, happenings
-from agent.evidence import CommandRun, Evidence, Exchange, Execution
+from agent.history import Command, Exchange, Execution, History, Visit
 from agent.types import (
     Annotation,
     CaseOutcome,
     CaseResult,
     Cause,
-    Mutant,
     Pair,
     QuerySpec,
     Reading,
@@ -25,6 +22,7 @@ from agent.types import (
     TestReport,
 )
 from tests.cli.commands import Commands
+from tests.histories import make_history, mutant_of, program_of
 from tests.store.samples import make_annotation, open_folder
 
 BROKEN = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY)
@@ -33,8 +31,8 @@ SPEC = QuerySpec(
     readings=(Reading(text="a list backwards", requirements=("all items", "a new list")), Reading(text=""))
 )
 WRONG = (
-    Mutant(kind="returns_nothing", change="the body is `return None`", status=Status.FAILED),
-    Mutant(kind="swapped_comparison", change="`<` is `>`", status=Status.PASSED),
+    mutant_of("returns_nothing", Status.FAILED, change="the body is `return None`"),
+    mutant_of("swapped_comparison", Status.PASSED, change="`<` is `>`"),
 )
 CODE = "def first(items):\n    return items[0]  # take it\n"
 PAIR = Pair(id="p", query="first of a list", code=CODE, context="lists are never empty")
@@ -45,11 +43,11 @@ def asked(role: str, reply: str = "{}") -> Exchange:
     return Exchange(role=role, key="k", messages=({"role": "user", "content": f"prompt of {role}"},), reply=reply)
 
 
-def ran(report: TestReport, source: str = CODE, **before: int | None) -> Execution:
-    return Execution(source=source, report=report, **before)  # type: ignore[arg-type]
+def ran(report: TestReport, program: int = 0) -> Execution:
+    return Execution(program=program, report=report)
 
 
-def told(evidence: Evidence) -> list[str]:
+def told(evidence: History) -> list[str]:
     """Return what happened, a word for each."""
     words: list[str] = []
     for each in happenings(evidence):
@@ -57,30 +55,30 @@ def told(evidence: Evidence) -> list[str]:
             words.append(each.role)
         elif isinstance(each, Ran):
             words.append(f"execution {each.number}")
-        elif isinstance(each, CommandRun):
+        elif isinstance(each, Command):
             words.append(each.command)
         else:
             words.append("readings" if isinstance(each, QuerySpec) else "mutants")
     return words
 
 
-INSTALL = CommandRun(command="pip install a", outcome="installed")
-MKDIR = CommandRun(command="mkdir b", outcome="ran")
-REPAIRED = Evidence(
-    pair=PAIR,
-    spec=SPEC,
-    mutants=WRONG,
-    exchanges=(
-        asked("screen"), asked("query_spec"), asked("generate_test"), asked("repair", "no"),
-        asked("repair", "```bash\nmkdir b\n```"), asked("arbitrate"),
-    ),
-    executions=(
-        ran(BROKEN, exchanges_before=3, commands_before=0),
-        ran(BROKEN, exchanges_before=3, commands_before=1),
-        ran(PASSED, exchanges_before=5, commands_before=2),
-    ),
-    commands=(INSTALL, MKDIR),
-)  # fmt: skip
+REPAIRED = make_history(
+    PAIR,
+    asked("screen"),
+    asked("query_spec"),
+    Visit(node="specify_query", outcome="specified", seconds=0.1, spec=SPEC),
+    asked("generate_test"),
+    program_of(CODE),
+    ran(BROKEN),
+    Command(command="pip install a", outcome="installed"),
+    ran(BROKEN),
+    asked("repair", "no"),
+    asked("repair", "```bash\nmkdir b\n```"),
+    Command(command="mkdir b", outcome="ran"),
+    ran(PASSED),
+    *WRONG,
+    asked("arbitrate"),
+)
 
 
 def test_a_story_is_told_in_its_order() -> None:
@@ -101,48 +99,7 @@ def test_a_story_is_told_in_its_order() -> None:
     ]
 
 
-def test_a_program_that_was_written_again_is_told_after_the_one_that_ran() -> None:
-    roles = ("generate_test", "generate_test", "arbitrate")
-    executions = (
-        ran(PASSED, exchanges_before=1, commands_before=0),
-        ran(PASSED, exchanges_before=2, commands_before=0),
-    )
-    evidence = Evidence(pair=PAIR, exchanges=tuple(map(asked, roles)), executions=executions)
-    assert told(evidence) == ["generate_test", "execution 1", "generate_test", "execution 2", "arbitrate"]
-
-
-def test_runs_of_versions_that_kept_less_begin_with_their_programs() -> None:
-    older = [
-        each.model_copy(update={"exchanges_before": None, "commands_before": None}) for each in REPAIRED.executions
-    ]
-    assert told(REPAIRED.model_copy(update={"executions": tuple(older)})) == [
-        "screen", "query_spec", "readings", "generate_test", "execution 1", "execution 2", "execution 3",
-        "pip install a", "repair", "repair", "mkdir b", "mutants", "arbitrate",
-    ]  # fmt: skip
-
-
-COUNTS = st.none() | st.integers(0, 9)
-
-
-@given(
-    st.lists(st.sampled_from(["screen", "generate_test", "repair", "arbitrate"]), max_size=5),
-    st.lists(st.tuples(COUNTS, COUNTS), max_size=4),
-    st.integers(0, 4),
-)
-def test_nothing_is_left_out_or_told_twice(
-    roles: list[str], counts: list[tuple[int | None, int | None]], commands: int
-) -> None:
-    evidence = Evidence(
-        pair=PAIR,
-        exchanges=tuple(map(asked, roles)),
-        executions=tuple(ran(PASSED, exchanges_before=asks, commands_before=runs) for asks, runs in counts),
-        commands=tuple(CommandRun(command=f"c{number}", outcome="ran") for number in range(commands)),
-    )
-    expected = [*roles, *(f"execution {n}" for n in range(1, len(counts) + 1)), *(f"c{n}" for n in range(commands))]
-    assert sorted(told(evidence)) == sorted(expected)
-
-
-def write(agent: Commands, *kept: tuple[Annotation, Evidence]) -> None:
+def write(agent: Commands, *kept: tuple[Annotation, History]) -> None:
     """Make a run that holds these."""
     with open_folder(agent.folder / "run", pairs="p") as folder:
         for annotation, evidence in kept:
@@ -217,9 +174,7 @@ WRITTEN = f'Here it is.\n```json\n{{"stand_ins": []}}\n```\n```python\nimport re
 
 def test_a_program_is_printed_once_as_it_was_executed_unless_prompts_are_asked_for(agent: Commands) -> None:
     program = f"import re\n\n{CODE.rstrip()}{CASES}"
-    evidence = Evidence(
-        pair=PAIR, exchanges=(asked("generate_test", WRITTEN),), executions=(ran(PASSED, program, exchanges_before=1),)
-    )
+    evidence = make_history(PAIR, asked("generate_test", WRITTEN), program)
     write(agent, (make_annotation("p", label=1), evidence))
     story = agent("show", "run", "p").out
     assert "```python\n… 22 lines, word for word in the program of execution 1, below …\n```\nDone." in story
@@ -264,13 +219,16 @@ def test_nothing_that_steers_a_terminal_gets_through_the_colours(agent: Commands
         update={"model": STEERING, "problem": STEERING}
     )
     report = PASSED.model_copy(update={"message": STEERING})
-    evidence = Evidence(
-        pair=PAIR.model_copy(update={"query": STEERING, "code": text, "language": f"python{STEERING}"}),
-        spec=QuerySpec(readings=(Reading(text=STEERING, requirements=(STEERING,)),)),
-        mutants=(Mutant(kind=STEERING, change=STEERING, status=Status.PASSED),),
-        exchanges=(hostile, asked("screen", "{" + STEERING)),
-        executions=(ran(report, text).model_copy(update={"stdout": STEERING, "installed": (STEERING,)}),),
-        commands=(CommandRun(command=STEERING, outcome="ran", output=STEERING),),
+    spec = QuerySpec(readings=(Reading(text=STEERING, requirements=(STEERING,)),))
+    evidence = make_history(
+        PAIR.model_copy(update={"query": STEERING, "code": text, "language": f"python{STEERING}"}),
+        hostile,
+        asked("screen", "{" + STEERING),
+        Visit(node="specify_query", outcome="specified", seconds=0.0, spec=spec),
+        program_of(text),
+        ran(report).model_copy(update={"stdout": STEERING, "installed": (STEERING,)}),
+        Command(command=STEERING, outcome="ran", output=STEERING),
+        mutant_of(STEERING, Status.PASSED, change=STEERING),
     )
     label = make_annotation("p", label=1, decided_by=STEERING, reason=STEERING, reading=STEERING, stand_ins=(STEERING,))
     write(agent, (label, evidence))
@@ -288,17 +246,17 @@ def test_lone_surrogates_and_deep_json_are_one_document(agent: Commands) -> None
     raw = {"choices": deep, "\ud800": "\udfff"}
     exchange = asked("screen", "\ud800").model_copy(update={"raw": raw})
     pair = PAIR.model_copy(update={"query": "\udc00", "meta": {"\ud800": ["\ud800"], "deep": deep}})
-    evidence = Evidence(pair=pair, exchanges=(exchange,))
+    evidence = make_history(pair, exchange)
     write(agent, (make_annotation("p", label=1, reason="\ud800", meta=pair.meta), evidence))
     shown = agent("show", "run", "p", "--json")
     assert shown.code == 0
     told = json.loads(shown.out)
-    assert told["evidence"]["exchanges"][0]["raw"] == raw
+    assert told["evidence"]["events"][0]["raw"] == raw
     assert (told["evidence"]["pair"]["meta"], told["annotation"]["meta"]) == (pair.meta, pair.meta)
     assert "\\ud800" in agent("show", "run", "p").out
 
 
 def test_long_code_is_shown_without_colours(agent: Commands) -> None:
     code = "x = 1\n" * 20_000
-    write(agent, (make_annotation("p", label=1), Evidence(pair=PAIR.model_copy(update={"code": code}))))
+    write(agent, (make_annotation("p", label=1), make_history(PAIR.model_copy(update={"code": code}))))
     assert code in agent("show", "run", "p", **TERMINAL).out

@@ -10,7 +10,7 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM
 from agent.config import Config, PipelineConfig
 from agent.evaluation.conditions import Conditions
 from agent.evaluation.replay import Replayer
-from agent.evidence import Evidence
+from agent.history import Event, History
 from agent.llm.base import Call
 from agent.sandbox.base import SandboxBackend
 from agent.store import RunFolder, load_run
@@ -74,4 +74,9 @@ def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
     assert annotation is not None
     identity.pop("input_sha256")
     with RunFolder.create_or_resume(folder, identity=identity, pairs=pairs, environment={}) as run:
-        run.commit(annotation, Evidence.model_validate({**dict(evidence), **changes}))
+        run.commit(annotation, History.model_validate({**dict(evidence), **changes}))
+
+
+def changed(history: History, kind: type[Event], **fields: object) -> tuple[Event, ...]:
+    """Return the history's events, with these fields changed in those of a kind."""
+    return tuple(each.model_copy(update=fields) if isinstance(each, kind) else each for each in history.events)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.ablation import VariantRun, choose_variants
 from agent.evaluation.ablation_table import AblationTable, Row, Setting, Work, make_table
-from agent.evaluation.ablation_text import as_csv, as_document, as_markdown, remarks, sections, write_table
-from agent.evidence import Evidence, Exchange, Execution, ProgramRun
+from agent.evaluation.ablation_text import as_csv, as_document, as_markdown, remarks, sections
 from agent.graph import load_variant
+from agent.history import Exchange, Execution
 from agent.store.majority import Label
 from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
+from tests.histories import make_history, mutant_of, program_of
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]
@@ -154,12 +154,10 @@ def cached(**fields: Any) -> Exchange:
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
 
 
-def worked(*exchanges: Exchange, runs: tuple[ProgramRun, ...] | None = (), **fields: Any) -> Work:
+def worked(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
     work = Work()
-    executions = (Execution(source="s", report=PASSED, seconds=0.5),) if "test" in fields else ()
-    evidence = Evidence(
-        pair=PAIRS[0], template="t" if executions else None, exchanges=exchanges, executions=executions, runs=runs
-    )
+    programs = (program_of("s"),) if "test" in fields else ()
+    evidence = make_history(PAIRS[0], *exchanges, *programs, *runs)
     work.add(Annotation(id="p0", input_sha256="0" * 64, **fields), evidence)
     return work
 
@@ -191,8 +189,8 @@ def test_every_try_of_a_question_counts_that_was_made() -> None:
 
 
 def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> None:
-    on_wrong_code = ProgramRun(seconds=0.25), ProgramRun(seconds=0.25, shared=True)
-    work = worked(runs=(ProgramRun(seconds=0.5), *on_wrong_code), test=PASSED)
+    mutants = [mutant_of("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
+    work = worked(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
     assert (work.executions, work.executions_made, work.seconds) == (3, 2, 1.0)
     assert (work.programs, work.executed, work.cases) == (1, 1, 1)
 
@@ -220,68 +218,3 @@ def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
     (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
     assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.900", "0.750"]
     assert "Agreement between" not in str([each.title for each in sections(table())])
-
-
-def test_a_folder_that_did_not_keep_every_run_says_how_many_it_knows_and_no_time() -> None:
-    work = worked(runs=None, test=PASSED)
-    assert (work.executions, work.executions_made, work.seconds) == (1, 1, None)
-    assert worked(paid(), runs=None).seconds == 2.0  # nothing ran
-    run = VariantRun(load_variant("full"), Path("out/full"), True)
-    found = make_table([run], [work], PAIRS[:1], GOLD, SETTING, beside=Path("out"))
-    assert any("does not tell how long" in remark for remark in remarks(found))
-    assert not any("does not tell how long" in remark for remark in remarks(table()))
-
-
-def test_times_that_an_old_cache_does_not_tell_stay_unknown_and_failed_calls_take_none() -> None:
-    assert worked(cached(seconds=None)).seconds is None
-    assert worked(paid(seconds=None, problem="ModelError: late")).seconds == 0.0
-
-
-def test_a_price_that_is_unknown_stays_unknown() -> None:
-    work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
-    run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
-    row = make_table([run], [work], PAIRS[:1], GOLD, UNTESTED, beside=Path("out")).rows[0]
-    assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
-
-
-NOTE = "The replies are no language model's (heuristic)"
-
-
-def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
-    found = table(Setting("half", "m", 1, NOTE, "full"))
-    write_table(tmp_path, found)
-    document = json.loads((tmp_path / "ablation.json").read_text())
-    assert document == as_document(found)
-    assert document["remarks"] == remarks(found)
-    assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
-    assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
-    lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))
-    assert [line["variant"] for line in lines] == [*WRONG]
-    assert float(lines[0]["accuracy.value"]) == 19 / 20
-    assert lines[0]["mcnemar.p"] == ""
-    assert float(lines[1]["mcnemar.p"]) == document["rows"][1]["mcnemar"]["p"]
-    markdown = (tmp_path / "ablation.md").read_text()
-    assert markdown.index(NOTE) < markdown.index("## Labels against gold")
-    for row in found.rows:
-        assert sum(f"| {row.variant.replace('_', chr(92) + '_')} |" in line for line in markdown.splitlines()) == 3
-
-
-def test_scripted_replies_are_said_to_mean_nothing_in_table_files_and_note() -> None:
-    found = table(Setting("exact", "heuristic", 1, NOTE, "full"))
-    assert remarks(found)[0] == NOTE
-    assert any("mean nothing for a real model" in remark for remark in remarks(table()))
-    assert {line["note"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {NOTE}
-    assert "mean nothing for a real model" in as_markdown(table())
-
-
-HOSTILE = "=cmd()|<script>\n# x"
-
-
-def test_names_from_a_strangers_file_are_no_formula_and_no_markup() -> None:
-    row = table().rows[0].model_copy(update={"variant": HOSTILE, "title": "+1"})
-    found = table().model_copy(update={"rows": (row,)})
-    line = next(csv.DictReader(io.StringIO(as_csv(found))))
-    assert (line["variant"], line["title"]) == (f"'{HOSTILE}", "'+1")
-    assert "| =cmd()\\|\\<script\\> \\# x |" in as_markdown(found)
-    tested = table().model_copy(update={"against": HOSTILE})
-    assert "against =cmd()\\|\\<script\\> \\# x)" in as_markdown(tested)

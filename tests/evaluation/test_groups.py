@@ -10,11 +10,12 @@ import pytest
 from agent.errors import NotReplayable
 from agent.evaluation.conditions import Group, grouped, told
 from agent.evaluation.replay import NotRun, Replayer
-from agent.evidence import Execution, Layout
+from agent.history import Execution
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.store import load_run
 from agent.store.evidence import EvidenceStore
 from tests.evaluation.test_conditions import DESCRIBED, LIMITS
+from tests.histories import program_of
 from tests.scripts import passed
 from tests.store.samples import REPORT, commit, make_evidence, open_folder
 
@@ -30,8 +31,7 @@ def start(path: Path, *annotated: str, sandbox: dict[str, str] | None = DESCRIBE
 def keep(path: Path, pair_id: str, segment: int | None) -> None:
     """Keep evidence as another version, or somebody else, wrote it."""
     store = EvidenceStore(path / "evidence.sqlite")
-    executed = Execution(source="", layout=Layout(first_line=1, last_line=1, cases=()), report=REPORT)
-    store.put(make_evidence(pair_id, segment=segment, executions=(executed,)))
+    store.put(make_evidence(pair_id, segment=segment, events=(program_of(""), Execution(program=0, report=REPORT))))
     store.close()
 
 

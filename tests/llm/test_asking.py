@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ModelError, ReplyError
-from agent.evidence import Evidence
+from agent.history import Recorder
 from agent.llm import parsing
 from agent.llm.asking import Asker, sample_of
 from agent.llm.base import Reply, ScriptedLLM
@@ -22,11 +22,12 @@ from agent.types import Pair, Usage
 VARIABLES: dict[str, Any] = {
     "query": "q", "code": "c", "language": "python", "fence": "python", "context": None, "criterion": "exact"
 }  # fmt: skip
+PAIR = Pair(id="7", query="q", code="c")
 GOOD = '{"reason": "r", "label": 1}'
 
 
 def asker(model: ScriptedLLM, reasks: int = 2) -> Asker:
-    return Asker(Gateway(Models.of(model)), Prompts(), pair_id="7", reasks=reasks)
+    return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", reasks=reasks)
 
 
 async def judge(asked: Asker) -> parsing.LabelReply:
@@ -72,7 +73,7 @@ async def test_it_gives_up_with_the_last_cause() -> None:
     asked = asker(ScriptedLLM(["a", "b", '{"label": 3}']))
     with pytest.raises(ReplyError, match="asked 3 times"):
         await judge(asked)
-    assert [exchange.problem is None for exchange in asked.exchanges] == [False, False, False]
+    assert [exchange.problem is None for exchange in asked.recorder.history.exchanges] == [False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,9 @@ async def test_a_question_was_asked_again_where_it_was_and_not_by_another_vote(
     with suppress(ModelError, ReplyError):
         await judge(asked)
     with suppress(ModelError, ReplyError):
-        if len(asked.exchanges) < len(replies):
+        if len(asked.recorder.history.exchanges) < len(replies):
             await asked.ask_again("judge", 1)
-    pair = Pair(id="7", query="q", code="c")
-    assert list(Evidence(pair=pair, exchanges=tuple(asked.exchanges)).asked_again()) == again
+    assert list(asked.recorder.history.asked_again()) == again
 
 
 async def test_the_usage_of_every_reply_counts() -> None:
@@ -143,7 +143,7 @@ async def test_a_question_can_be_asked_again_word_by_word() -> None:
 async def test_votes_have_replies_of_their_own_in_the_cache_and_the_first_keeps_the_rounds() -> None:
     model = ScriptedLLM([GOOD] * 6)
     for round_number in (0, 1):
-        asked = Asker(Gateway(Models.of(model)), Prompts(), pair_id="7", sample=round_number)
+        asked = Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", sample=round_number)
         await judge(asked)
         for vote in (1, 2):
             await asked.ask_again("judge", vote)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import BudgetExceeded, ModelError, Outage
-from agent.evidence import Evidence, Exchange, Execution
+from agent.history import Event, Exchange, Execution, History
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
 from agent.llm.gateway import Budget, CircuitBreaker, Gateway
 from agent.llm.models import Models
@@ -265,14 +265,15 @@ class TestBudget:
             await asyncio.gather(*(gateway.ask(replace(CALL, sample=sample)) for sample in (1, 2, 3)))
 
 
-def ended(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, Evidence]:
+def ended(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, History]:
     """Return a pair that asked in these roles, the last of which an error ended."""
     pair = Pair(id="1", query="q", code="c")
     info = None if error is None else ErrorInfo(type=error, message="HTTP 503")
     annotation = Annotation(id="1", input_sha256="", label=None, error=info)
-    exchanges = tuple(Exchange(role=role, key="", messages=(), reply="") for role in roles)
-    report = Execution(source="", report=TestReport(status=Status.PASSED))
-    return annotation, Evidence(pair=pair, exchanges=exchanges, executions=(report,) if executed else ())
+    events: list[Event] = [Exchange(role=role, key="", messages=(), reply="") for role in roles]
+    if executed:
+        events.append(Execution(program=0, report=TestReport(status=Status.PASSED)))
+    return annotation, History(pair=pair, events=tuple(events))
 
 
 class TestCircuitBreaker:

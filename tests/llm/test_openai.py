@@ -19,6 +19,7 @@ import pytest
 
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
+from agent.history import Recorder
 from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
 from agent.llm.endpoints import endpoint, thinking_body
@@ -27,7 +28,7 @@ from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
 from agent.prompts import Prompts
-from agent.types import Message
+from agent.types import Message, Pair
 from tests.llm.server import (
     Answer,
     ChatServer,
@@ -124,11 +125,11 @@ class TestReplies:
         token = {"token": "1", "logprob": -0.25, "bytes": [49], "top_logprobs": [{"token": "0", "logprob": -1.5}]}
         choices[0]["logprobs"] = {"content": [token], "refusal": None}
         model = stage(says("1", prompt_tokens=900, choices=choices), extra_body={"logprobs": True, "top_logprobs": 1})
-        asker = Asker(Gateway(Models.of(model)), Prompts(), pair_id="7")
+        asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(Pair(id="7", query="q", code="c")), pair_id="7")
         pair = {"query": "q", "code": "c", "language": "python", "fence": "python", "context": None}
         await asker.ask("judge", {**pair, "criterion": "exact"}, str, reply="text")
         assert stage.requests[0].body["logprobs"] is True
-        assert asker.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
+        assert asker.recorder.history.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
 
     @pytest.mark.parametrize("reply", ["text", "json"])
     async def test_a_usage_that_is_odd_makes_no_noise(self, stage: Stage, reply: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from agent.config import PipelineConfig
+from agent.history import Recorder
 from agent.languages import PythonLanguage
 from agent.llm.asking import Asker
 from agent.llm.base import ScriptedLLM
@@ -25,8 +26,9 @@ async def tools_in(
 ) -> AsyncIterator[Tools]:
     """Give nodes a session in this backend, and a model that answers nothing but its script."""
     session = SandboxSession(backend)
-    asker = Asker(Gateway(Models.of(model or ScriptedLLM([]))), Prompts(), pair_id="1")
-    yield Tools(asker, PythonLanguage(), config or PipelineConfig(), session)
+    recorder = Recorder(Pair(id="1", query="q", code="c"))
+    asker = Asker(Gateway(Models.of(model or ScriptedLLM([]))), Prompts(), recorder, pair_id="1")
+    yield Tools(asker, recorder, PythonLanguage(), config or PipelineConfig(), session)
     await session.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.config import PipelineConfig
+from agent.history import Recorder
 from agent.languages import PythonLanguage
 from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
@@ -15,8 +16,8 @@ from tests.scripts import PAIR
 
 
 def tools() -> Tools:
-    gateway = Gateway(models=None)  # type: ignore[arg-type]
-    return Tools(Asker(gateway, Prompts(), pair_id="1"), PythonLanguage(), PipelineConfig())
+    gateway, recorder = Gateway(models=None), Recorder(PAIR)  # type: ignore[arg-type]
+    return Tools(Asker(gateway, Prompts(), recorder, pair_id="1"), recorder, PythonLanguage(), PipelineConfig())
 
 
 def evidence(address: str, seconds: str) -> State:

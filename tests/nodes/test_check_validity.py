@@ -6,11 +6,11 @@ import pytest
 
 from agent.config import PipelineConfig
 from agent.languages.base import MutantKind
-from agent.nodes.check_validity import CheckValidity, describe, is_vacuous
+from agent.nodes.check_validity import CheckValidity, Tried, describe, is_vacuous
 from agent.sandbox.base import Frame, Job, Record, RunResult, SandboxBackend
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State, Step
-from agent.types import Mutant, Status
+from agent.types import Status
 from tests.nodes.crashes_and_checks import BY_PYTEST, CHECKS, CRASHES, PI
 from tests.nodes.running import executed, tools_in
 from tests.nodes.vacuous_and_sound import SLUG, SOUND, VACUOUS
@@ -22,9 +22,15 @@ TEMPLATE = "# <candidate>\n\n\ndef test_a():\n    assert slug('A b') == 'a-b'\n"
 
 
 async def checked(template: str, code: str, backend: SandboxBackend, **more: str) -> Step:
+    return (await tried(template, code, backend, **more))[0]
+
+
+async def tried(template: str, code: str, backend: SandboxBackend, **more: str) -> tuple[Step, dict[str, bool]]:
+    """Return what the node concludes, and of each kind of mutant whether it was killed."""
     async with tools_in(backend) as tools:
         state: State = {**(await executed(template, code, tools)), **more}  # type: ignore[typeddict-item]
-        return await CheckValidity()(state, tools)
+        step = await CheckValidity()(state, tools)
+        return step, {each.mutant.kind: each.killed for each in tools.history.history.mutants if each.mutant}
 
 
 @pytest.mark.bwrap
@@ -38,10 +44,9 @@ async def test_a_program_proves_nothing_that(bwrap: SandboxBackend, code: str, t
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "template"), SOUND.values(), ids=SOUND)
 async def test_a_program_proves_what_it_says_of(bwrap: SandboxBackend, code: str, template: str) -> None:
-    step = await checked(template, code, bwrap)
+    step, killed = await tried(template, code, bwrap)
     assert step.outcome == "checked"
-    stand_ins = [one for one in step.update["mutants"] if one.kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT)]
-    assert all(one.killed for one in stand_ins)
+    assert all(killed.get(kind, True) for kind in (RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT))
     assert step.update["strength"] is not None
     assert step.update["strength"] > 0.5
 
@@ -75,8 +80,8 @@ async def test_what_a_universal_mock_passed_is_reported_and_is_no_measure_of_str
     template = "# <candidate>\n\n\ndef test_a():\n    pi() + 1\n"
     first = await checked(template, PI, bwrap)
     assert "says no to whatever it is asked, code that returns what goes along" in first.update["weakness"]
-    second = await checked(template, PI, bwrap, weakness=first.update["weakness"])
-    assert [one.kind for one in second.update["mutants"]] == [RETURNS_NOTHING, RAISES]
+    second, killed = await tried(template, PI, bwrap, weakness=first.update["weakness"])
+    assert list(killed) == [RETURNS_NOTHING, RAISES]
     assert second.update["strength"] == 1
     assert second.update["report"].vacuous
 
@@ -85,8 +90,8 @@ async def test_what_a_universal_mock_passed_is_reported_and_is_no_measure_of_str
 async def test_a_file_that_the_snippet_left_is_not_the_work_of_a_stand_in(bwrap: SandboxBackend) -> None:
     code = "def note(text):\n    with open('note.txt', 'w') as file:\n        file.write(text)\n"
     template = "# <candidate>\n\n\ndef test_a():\n    note('x')\n    assert open('note.txt').read() == 'x'\n"
-    step = await checked(template, code, bwrap)
-    assert {one.kind: one.killed for one in step.update["mutants"]}[RETURNS_NOTHING]
+    _step, killed = await tried(template, code, bwrap)
+    assert killed[RETURNS_NOTHING]
 
 
 @pytest.mark.bwrap
@@ -95,9 +100,8 @@ async def test_a_file_that_one_mutant_left_is_not_the_work_of_the_next(bwrap: Sa
         "def save(text):\n    if len(text) > 0:\n        with open('out.txt', 'w') as f:\n            f.write(text)\n"
     )
     template = "# <candidate>\n\n\ndef test_a():\n    save('hello')\n    assert open('out.txt').read() == 'hello'\n"
-    step = await checked(template, code, bwrap)
-    missed = {one.kind for one in step.update["mutants"] if not one.killed}
-    assert missed == {"off_by_one"}
+    step, killed = await tried(template, code, bwrap)
+    assert {kind for kind, noticed in killed.items() if not noticed} == {"off_by_one"}
     assert step.update["strength"] == pytest.approx(2 / 3)
 
 
@@ -106,10 +110,10 @@ async def test_a_mutant_that_never_ends_is_killed_by_time(bwrap: SandboxBackend)
     code = "def f(n):\n    while True:\n        n = n - 1\n        if n <= 0:\n            return n\n"
     template = "# <candidate>\n\n\ndef test_a():\n    assert f(3) == 0\n"
     async with tools_in(bwrap, PipelineConfig(mutant_timeout=0.5)) as tools:
-        step = await CheckValidity()(await executed(template, code, tools), tools)
-    statuses = {one.kind: one.status for one in step.update["mutants"]}
-    assert statuses["dropped_branch"] is Status.TIMEOUT
-    assert Mutant(kind="x", change="", status=Status.TIMEOUT).killed
+        await CheckValidity()(await executed(template, code, tools), tools)
+        ended = {each.mutant.kind: each for each in tools.history.history.mutants if each.mutant}
+    assert ended["dropped_branch"].report.status is Status.TIMEOUT
+    assert ended["dropped_branch"].killed
 
 
 class Runs:
@@ -133,18 +137,15 @@ async def test_strength_is_the_share_of_the_killed() -> None:
         state = await executed(TEMPLATE, SLUG, tools)
         state["weakness"] = "an earlier one was vacuous"
         step = await CheckValidity()(state, tools)
-    assert [one.kind for one in step.update["mutants"]][:3] == [
-        RETURNS_NOTHING,
-        RETURNS_FIRST_ARGUMENT,
-        RAISES,
-    ]
+        kinds = [each.mutant.kind for each in tools.history.history.mutants if each.mutant]
+    assert kinds[:3] == [RETURNS_NOTHING, RETURNS_FIRST_ARGUMENT, RAISES]
     assert step.update["strength"] == 1 / 4
 
 
 async def test_a_vacuous_program_is_written_again_once_and_the_arbiter_told_the_second_time() -> None:
     first = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed))
     assert first.outcome == "vacuous"
-    assert (first.update["mutants"], first.update["strength"]) == ((), None)
+    assert first.update["strength"] is None
     second = await checked(TEMPLATE, SLUG, ScriptedSandbox(passed), weakness=first.update["weakness"])
     assert second.outcome == "checked"
     assert second.update["strength"] == 0
@@ -165,7 +166,7 @@ async def test_a_program_that_proves_something_is_not_vacuous() -> None:
 
 async def test_only_what_passed_is_tried_on_mutants() -> None:
     sandbox = ScriptedSandbox(failed)
-    assert await checked(TEMPLATE, SLUG, sandbox) == Step("checked", {"mutants": (), "strength": None})
+    assert await checked(TEMPLATE, SLUG, sandbox) == Step("checked", {"strength": None})
     assert len(sandbox.jobs) == 1
 
 
@@ -225,8 +226,8 @@ def broke(job: Job) -> RunResult:
     return RunResult((*(record for records in ended for record in records), Record("end")))
 
 
-def one(kind: str, status: Status) -> Mutant:
-    return Mutant(kind=kind, change="line 1: `secret_name < 3` became `secret_name >= 3`", status=status)
+def one(kind: str, status: Status) -> Tried:
+    return Tried(kind, status)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,7 @@ def one(kind: str, status: Status) -> Mutant:
         ([], None),
     ],
 )
-def test_to_notice_a_crash_is_no_proof(found: list[Mutant], vacuous: bool | None) -> None:
+def test_to_notice_a_crash_is_no_proof(found: list[Tried], vacuous: bool | None) -> None:
     assert is_vacuous(found) is vacuous
 
 

@@ -253,5 +253,5 @@ async def test_probabilities_of_tokens_are_not_used() -> None:
         state: State = {"pair": PAIR}
         state = {**state, **(await Arbitrate()(state, tools)).update}
         found = (await RateConfidence()(state, tools)).update["confidence"]
-        assert tools.asker.exchanges[0].raw == doubtful
+        assert tools.history.history.exchanges[0].raw == doubtful
     assert found == (await rated([1, 1, 1]))[0]["confidence"]

@@ -61,8 +61,8 @@ async def test_a_corrected_program_runs_in_place_of_the_broken_one(tmp_path: Pat
     with load_run(tmp_path / "run") as view:
         evidence = view.evidence("1", 0)
     assert evidence is not None
-    assert [execution.source for execution in evidence.executions] == [job.program for job in sandbox.jobs]
-    assert evidence.template == PROGRAM.rstrip("\n")
+    assert [evidence.programs[each.program].source for each in evidence.tests] == [job.program for job in sandbox.jobs]
+    assert evidence.programs[-1].template == PROGRAM.rstrip("\n")
 
 
 async def test_commands_and_a_corrected_program_may_come_together() -> None:

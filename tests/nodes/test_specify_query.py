@@ -211,10 +211,6 @@ async def test_where_the_votes_find_none_met_the_tested_one_is_kept(tmp_path: Pa
     variant = {"start": "specify_query", "nodes": nodes}
     found = await annotate(ScriptedLLM(outvoted), [PAIR], variant=variant, run_dir=tmp_path / "run")
     assert (found[0].votes, found[0].label, found[0].reading) == ((1, 0, 0), 0, "Return the sum of two numbers.")
-    with load_run(tmp_path / "run") as view:
-        evidence = view.evidence("1", 0)
-    assert evidence is not None
-    assert evidence.reading == found[0].reading
 
 
 async def test_a_match_of_the_screener_keeps_its_reading() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.evidence import CommandRun, Evidence, Exchange, Execution
+from agent.history import Command, Event, Exchange, Execution, History
 from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Pair, Status, TestReport, Usage, Verdict
+from tests.histories import program_of
 
 SYSTEM = "You write tests. " * 50
 REPORT = TestReport(
@@ -51,7 +52,11 @@ def full_annotation() -> Annotation:
     )
 
 
-def make_evidence(pair_id: str = "a", usage: Usage = Usage(), **fields: Any) -> Evidence:
+def noted(text: str) -> Command:
+    return Command(command="echo", outcome="ran", output=text)
+
+
+def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fields: Any) -> History:
     exchange = Exchange(
         role="screen",
         key="k" * 64,
@@ -63,17 +68,10 @@ def make_evidence(pair_id: str = "a", usage: Usage = Usage(), **fields: Any) -> 
         usage=usage,
         raw={"choices": [{"message": {"content": "x"}}]},
     )
-    execution = Execution(source="assert True\n", report=REPORT, installed=("numpy==1.0",), stdout="\x1b[31m\x00")
-    return Evidence(
-        pair=make_pair(pair_id),
-        **{
-            "template": "T",
-            "exchanges": (exchange,),
-            "executions": (execution,),
-            "commands": (CommandRun(command="pip install x", outcome="refused"),),
-            **fields,
-        },
-    )
+    execution = Execution(program=0, report=REPORT, installed=("numpy==1.0",), stdout="\x1b[31m\x00")
+    command = Command(command="pip install x", outcome="refused")
+    events = (exchange, program_of("assert True\n"), execution, command, *more)
+    return History(pair=make_pair(pair_id), **{"events": events, **fields})
 
 
 def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> RunFolder:
@@ -91,4 +89,4 @@ def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> 
 
 def commit(folder: RunFolder, pair_id: str, **fields: Any) -> None:
     annotation = make_annotation(pair_id, **fields)
-    folder.commit(annotation, make_evidence(pair_id, annotation.usage))
+    folder.commit(annotation, make_evidence(pair_id, usage=annotation.usage))

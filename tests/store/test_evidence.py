@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError, StorageError
-from agent.evidence import Exchange
+from agent.history import Exchange
 from agent.llm.base import Reply
 from agent.store import evidence
 from agent.store.evidence import EvidenceStore
 from agent.types import Usage
-from tests.store.samples import SYSTEM, make_evidence, make_pair
+from tests.store.samples import SYSTEM, make_evidence, make_pair, noted
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def test_what_was_not_put_is_none(path: Path) -> None:
 
 def test_rounds_are_kept_apart_and_a_second_put_replaces(path: Path) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", reading="old"))
-    store.put(make_evidence("a", reading="new"))
-    store.put(make_evidence("a", reading="other round"), round=1)
+    store.put(make_evidence("a", noted("old")))
+    store.put(make_evidence("a", noted("new")))
+    store.put(make_evidence("a", noted("other round")), round=1)
     first, second = store.get("a", 0), store.get("a", 1)
     assert first is not None
     assert second is not None
-    assert (first.reading, second.reading) == ("new", "other round")
+    assert (first.commands[-1].output, second.commands[-1].output) == ("new", "other round")
     store.close()
     assert count(path, "records") == 2
 
@@ -69,8 +69,8 @@ def shared(key: str, reply: str, problem: str | None = None, *, cached: bool = F
 
 def test_answers_that_pairs_share_are_found_by_the_question_as_it_was_first_asked(path: Path) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", exchanges=(shared("one", "no json", "it is no JSON"), shared("again", "answer"))))
-    store.put(make_evidence("b", exchanges=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
+    store.put(make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer"))))
+    store.put(make_evidence("b", events=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
     assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     assert store.answer("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
     assert [store.answer(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
@@ -79,7 +79,7 @@ def test_answers_that_pairs_share_are_found_by_the_question_as_it_was_first_aske
 def test_of_shared_answers_the_first_one_stays(path: Path) -> None:
     store = EvidenceStore(path)
     for reply in ("first", "second"):
-        store.put(make_evidence("a", exchanges=(shared("one", reply),)))
+        store.put(make_evidence("a", events=(shared("one", reply),)))
     store.close()
     found = EvidenceStore(path).answer("one")
     assert found is not None
@@ -101,7 +101,7 @@ def test_damaged_costs_are_an_error(path: Path, values: str) -> None:
 )
 def test_an_answer_that_is_damaged_is_an_error(path: Path, content: bytes) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", exchanges=(shared("one", "first"),)))
+    store.put(make_evidence("a", events=(shared("one", "first"),)))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE answers SET reply = ?", (content,))
     connection.close()
@@ -123,7 +123,7 @@ def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
 
 def test_long_texts_are_compressed(path: Path) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", reading="the same again " * 100_000))
+    store.put(make_evidence("a", noted("the same again " * 100_000)))
     store.close()
     assert path.stat().st_size < 100_000
 
@@ -144,7 +144,7 @@ def test_a_body_nested_deeper_than_pydantic_writes_is_kept(path: Path) -> None:
     evidence = make_evidence("a")
     exchange = evidence.exchanges[0].model_copy(update={"raw": deep})
     store = EvidenceStore(path)
-    store.put(evidence.model_copy(update={"exchanges": (exchange,)}))
+    store.put(evidence.model_copy(update={"events": (exchange,)}))
     read = store.get("a")
     assert read is not None
     assert read.exchanges[0].raw == deep

@@ -15,7 +15,7 @@ from agent.errors import StorageError
 from agent.llm.base import Reply
 from agent.store import RunFolder, SqliteReplyCache, load_run
 from tests.disks import remount, tiny_disk
-from tests.store.samples import commit, make_annotation, make_evidence, open_folder
+from tests.store.samples import commit, make_annotation, make_evidence, noted, open_folder
 
 ROOT = Path(__file__).parents[2]
 noise = random.Random(7)
@@ -33,7 +33,7 @@ def fill(folder: RunFolder, reason_size: int) -> tuple[int, StorageError]:
     for number in range(10_000):
         reason = noise.randbytes(reason_size // 2).hex()
         try:
-            folder.commit(make_annotation(str(number), reason=reason), make_evidence(str(number), reading=reason))
+            folder.commit(make_annotation(str(number), reason=reason), make_evidence(str(number), noted(reason)))
         except StorageError as error:
             return number, error
     raise AssertionError("the disk never filled")

@@ -16,7 +16,7 @@ import pytest
 
 from agent.datasets import iter_normalised
 from agent.errors import InputError, Outage, RunFolderError, StorageError
-from agent.evidence import Evidence, Exchange
+from agent.history import Command, Exchange, History
 from agent.store import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
@@ -272,10 +272,10 @@ class TestCommitting:
     def test_rounds_are_kept_apart(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "0")
-            folder.commit(make_annotation("0", round=1), make_evidence("0", reading="second"))
+            folder.commit(make_annotation("0", round=1), make_evidence("0", Command(command="second", outcome="ran")))
             found = folder.evidence("0", 1)
-            assert isinstance(found, Evidence)
-            assert found.reading == "second"
+            assert found is not None
+            assert found.commands[-1].command == "second"
             assert folder.done() == {("0", 0), ("0", 1)}
 
 
@@ -300,7 +300,7 @@ class TestErrorsOfTheServer:
 
     def test_it_is_an_error_when_all_others_are_through(self, path: Path) -> None:
         with open_folder(path) as folder:
-            folder.commit(FAILED, make_evidence("failed", Usage(cost_usd=0.25)))
+            folder.commit(FAILED, make_evidence("failed", usage=Usage(cost_usd=0.25)))
         with load_run(path) as view:
             assert (list(view.annotations()), view.spent_usd()) == ([FAILED], 0.25)
 
@@ -310,7 +310,7 @@ class TestErrorsOfTheServer:
     ) -> None:
         def run() -> None:
             with open_folder(path) as folder:
-                folder.commit(FAILED, make_evidence("failed", Usage(cost_usd=0.25)))
+                folder.commit(FAILED, make_evidence("failed", usage=Usage(cost_usd=0.25)))
                 raise end
 
         with pytest.raises(type(end)):
@@ -320,15 +320,13 @@ class TestErrorsOfTheServer:
 
 
 class TestRetrying:
-    def asked(self, *problems: str | None) -> Evidence:
+    def asked(self, *problems: str | None) -> History:
         """A question that was asked once more after each problem."""
-        messages = [{"role": "user", "content": "question"}]
-        exchanges = []
-        for number, problem in enumerate(problems):
-            exchanges.append(exchange(0.0, problem=problem).model_copy(update={"key": f"{number}"}))
-            exchanges[-1] = exchanges[-1].model_copy(update={"messages": tuple(messages)})
-            messages = [*messages, {"role": "assistant", "content": "?"}, {"role": "user", "content": "again"}]
-        return make_evidence("0", exchanges=tuple(exchanges))
+        exchanges = [
+            exchange(0.0, problem=problem).model_copy(update={"key": f"{number}", "attempt": number})
+            for number, problem in enumerate(problems)
+        ]
+        return make_evidence("0", events=tuple(exchanges))
 
     @pytest.mark.parametrize(
         ("problems", "unusable"),

@@ -12,12 +12,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agent.evaluation.scoring import report as scored
-from agent.evidence import CommandRun, Evidence, Exchange, Execution
+from agent.history import Command, Exchange, Execution, History
 from agent.store import RunFolder, load_run
-from agent.types import ErrorInfo, Mutant, Pair, Status, TestReport
+from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.figures.gold import blocks as gold_blocks
 from agent.views.report import Report
 from tests.conftest import browser as browser_path
+from tests.histories import mutant_of, program_of
 from tests.views.browsing import COUNT, Opened, Opener
 from tests.views.report_runs import HOSTILE, IDENTITY, commit, make_pairs, make_run
 from tests.views.review_runs import Served
@@ -53,16 +54,14 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on a pair that is hostile wherever it has a text, and on a harmless one."""
     folder = tmp_path_factory.mktemp("hostile")
     report = TestReport(status=Status.ERROR, message=HOSTILE)
-    evidence = {
-        "exchanges": (
-            Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
-                     messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
-        ),
-        "executions": (Execution(source=HOSTILE, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,)),),
-        "commands": (CommandRun(command=HOSTILE, outcome="ran", output=HOSTILE),),
-        "mutants": (Mutant(kind=HOSTILE, change=HOSTILE, status=Status.FAILED),),
-        "template": HOSTILE,
-    }  # fmt: skip
+    events = (
+        Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
+                 messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
+        program_of(HOSTILE, HOSTILE),
+        Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,)),
+        Command(command=HOSTILE, outcome="ran", output=HOSTILE),
+        mutant_of(HOSTILE, Status.FAILED, change=HOSTILE),
+    )  # fmt: skip
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})
     pairs = [pair, Pair(id="tame", query="tame", code="pass"), Pair(id="", query="", code="")]
     identity = {**IDENTITY, "model": {"default": {"model": HOSTILE}}}
@@ -71,7 +70,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ) as run:
         texts = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE, "test": report}
         commit(run, 0, pair, **texts)
-        run._evidence.put(Evidence(pair=pair, **evidence))
+        run._evidence.put(History(pair=pair, events=events))
         commit(run, 1, pairs[1], label=None, error=ErrorInfo(type=HOSTILE, message=HOSTILE))
         commit(run, 2, pairs[2])
     with load_run(folder / "run") as view:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.evidence import CommandRun, Evidence, Exchange, Execution, NodeVisit, ProgramRun
+from agent.history import Command, Event, Exchange, Execution, History, Visit
 from agent.store import RunFolder
 from agent.types import (
     Annotation,
@@ -15,13 +15,13 @@ from agent.types import (
     CaseResult,
     Cause,
     ErrorInfo,
-    Mutant,
     Pair,
     Status,
     TestReport,
     Usage,
     Verdict,
 )
+from tests.histories import mutant_of, program_of
 
 IDENTITY = {
     "variant": {"name": "full", "start": "screen"},
@@ -53,8 +53,8 @@ def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
                     **fields)  # fmt: skip
 
 
-def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of annotation and evidence of a pair that was tested."""
+def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[Event]]:
+    """Return the fields of the annotation, and the events, of a pair that was tested."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
     passed, vacuous = number % 4 != 0, number % 27 == 0
     outcome = CaseOutcome.PASSED if passed else CaseOutcome.FAILED
@@ -66,12 +66,11 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
     status = Status.PASSED if passed else Status.FAILED
     report = TestReport(status=status, cause=cause, cases=cases, vacuous=passed and vacuous)
     noticed = Status.PASSED if report.vacuous else Status.FAILED
-    runs = [Execution(source=source, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1)]
-    commands: tuple[CommandRun, ...] = ()
+    runs: list[Event] = [Execution(program=0, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1)]
     if number % 5 == 0:
         broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
-        runs.insert(0, Execution(source=source, report=broken, seconds=0.1))
-        commands = (CommandRun(command="pip install numpy", outcome="installed", output="numpy==2.0"),)
+        install = Command(command="pip install numpy", outcome="installed", output="numpy==2.0")
+        runs: list[Event] = [Execution(program=0, report=broken, seconds=0.1), install, *runs]
     generated, reason = _words(chance, 60), _words(chance, 25)
     annotation = {
         "label": 1 if passed else 0,
@@ -79,36 +78,24 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
         "reason": reason,
         "test": report,
         "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
-        "repairs": len(runs) - 1,
+        "repairs": int(len(runs) > 1),
         "strength": 0.0 if report.vacuous else 0.5,
         "confidence": 0.55 + (number % 9) / 20,
     }
-    evidence = {
-        "template": "# <candidate>\n",
-        "executions": tuple(runs),
-        "commands": commands,
-        "mutants": (
-            Mutant(kind="returns_nothing", change="return None", status=noticed),
-            Mutant(kind="swapped_comparison", change="< became >", status=Status.PASSED),
-        ),
-        "exchanges": (
-            _exchange(
-                "generate_test", f"{pair.query}\n{pair.code}\n{'Write a program. ' * 20}", f"{generated}\n{source}"
-            ),
-            _exchange("arbitrate", f"{pair.query}\n{pair.code}\n{source}\n{'Decide. ' * 20}", reason),
-        ),
-        "visits": (
-            NodeVisit(node="generate_test", outcome="generated", seconds=1.6, exchanges=2, runs=0),
-            NodeVisit(node="execute", outcome="evidence", seconds=0.3, exchanges=2, runs=len(runs)),
-            NodeVisit(node="check_validity", outcome="checked", seconds=0.3, exchanges=2, runs=len(runs) + 2),
-            NodeVisit(node="arbitrate", outcome="decided", seconds=1.5, exchanges=3, runs=len(runs) + 2),
-        ),
-        "runs": (
-            *(ProgramRun(seconds=each.seconds) for each in runs),
-            ProgramRun(seconds=0.05), ProgramRun(seconds=0.2, shared=True),
-        ),
-    }  # fmt: skip
-    return annotation, evidence
+    asked = f"{pair.query}\n{pair.code}\n"
+    events = [
+        _exchange("generate_test", f"{asked}{'Write a program. ' * 20}", f"{generated}\n{source}"),
+        program_of(source, "# <candidate>\n"),
+        Visit(node="generate_test", outcome="generated", seconds=1.6),
+        *runs,
+        Visit(node="execute", outcome="evidence", seconds=0.3),
+        mutant_of("returns_nothing", noticed, change="return None", seconds=0.05),
+        mutant_of("swapped_comparison", Status.PASSED, change="< became >", seconds=0.2, shared=True),
+        Visit(node="check_validity", outcome="checked", seconds=0.3),
+        _exchange("arbitrate", f"{asked}{source}\n{'Decide. ' * 20}", reason),
+        Visit(node="arbitrate", outcome="decided", seconds=1.5),
+    ]
+    return annotation, events
 
 
 def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
@@ -119,7 +106,7 @@ def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
     chance = random.Random(number)
     tested = number % 3 == 0
     verdict = Verdict.UNCLEAR if tested else Verdict.MATCH if number % 3 == 1 else Verdict.NON_MATCH
-    annotation, evidence = _tested(number, pair, chance) if tested else ({}, {})
+    annotation, events = _tested(number, pair, chance) if tested else ({}, [])
     if not tested:
         reason = _words(chance, 20)
         annotation = {"label": int(verdict is Verdict.MATCH), "decided_by": "screen", "reason": reason}
@@ -129,13 +116,11 @@ def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
         error = ErrorInfo(type="ReplyError", message="no usable reply")
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
     screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
-    evidence["exchanges"] = (screened, *evidence.get("exchanges", ()))
-    first = NodeVisit(node="screen", outcome=verdict.value, seconds=1.6, exchanges=1, runs=0)
-    evidence["visits"] = (first, *evidence.get("visits", ()))
-    evidence.setdefault("runs", ())
-    usage = sum((exchange.usage for exchange in evidence["exchanges"]), Usage())
+    events = [screened, Visit(node="screen", outcome=verdict.value, seconds=1.6), *events]
+    history = History(pair=pair, events=tuple(events))
+    usage = sum((exchange.usage for exchange in history.exchanges), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
-    folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), Evidence(pair=pair, **evidence))
+    folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), history)
 
 
 def make_pairs(count: int) -> list[Pair]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.evidence import Evidence, Exchange, Execution
+from agent.history import Exchange, Execution, History
 from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
+from tests.histories import make_history, program_of
 
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-of-the-evidence"
@@ -42,13 +43,13 @@ def make_annotation(pair: Pair, **fields: Any) -> Annotation:
     return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **told)
 
 
-def make_evidence(pair: Pair, annotation: Annotation) -> Evidence:
+def make_evidence(pair: Pair, annotation: Annotation) -> History:
     """Evidence of a program that ran."""
     source = f"# {SECRET}\ndef test_right_0():\n    assert f(1) == 1\n"
     report = annotation.test or make_report(1, 0)
     message = {"role": "user", "content": SECRET}
     exchange = Exchange(role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}')
-    return Evidence(pair=pair, exchanges=(exchange,), executions=(Execution(source=source, report=report),))
+    return make_history(pair, program_of(source), Execution(program=0, report=report), exchange)
 
 
 def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fields: Any) -> Path:

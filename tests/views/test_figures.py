@@ -9,7 +9,7 @@ import pytest
 
 from agent.cli.summary import Summary, Tally
 from agent.evaluation.calibration import reliability
-from agent.evidence import Evidence, Exchange, NodeVisit
+from agent.history import Exchange, History, Visit
 from agent.store import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Pair, Status, TestReport, Usage
 from agent.views.charts import Block
@@ -72,7 +72,7 @@ def test_the_funnel_leads_from_pairs_to_labels(seen: list[Seen], summary: Summar
 def test_a_snippet_that_does_not_parse_has_no_program() -> None:
     test = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message="invalid syntax")
     found = Annotation(id="1", input_sha256="", label=0, test=test)
-    (funnel,) = shown(Funnel(1), [Seen(found, Evidence(pair=Pair(id="1", query="q", code="def")))])
+    (funnel,) = shown(Funnel(1), [Seen(found, History(pair=Pair(id="1", query="q", code="def")))])
     assert ["programs", "none, for the snippet does not parse", "1", "100.0%"] in funnel["tables"][0]["rows"]
     assert not any(row[0] in ("executed", "tests") for row in funnel["tables"][0]["rows"])
 
@@ -136,11 +136,10 @@ def test_cost_by_node_adds_up_to_the_whole(seen: list[Seen], summary: Summary) -
 
 
 def test_what_was_asked_again_is_counted_without_the_last_reply() -> None:
-    turns = [{"role": "user", "content": content} for content in ("judge", "no", "again")]
-    tries = tuple(
-        Exchange(role="judge", key="k", messages=tuple(turns[:length]), reply="no", problem="p") for length in (1, 3)
-    )
-    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tries)
+    tries = [
+        Exchange(role="judge", key="k", messages=(), reply="no", problem="p", attempt=attempt) for attempt in (0, 1)
+    ]
+    evidence = History(pair=Pair(id="1", query="q", code="c"), events=tuple(tries))
     (block,) = shown(Cost(), [Seen(Annotation(id="1", input_sha256=""), evidence)])
     assert (
         dict(zip(block["tables"][0]["columns"], ["judge", *cells(block)["judge"]], strict=True))["asked again"] == "1"
@@ -150,11 +149,13 @@ def test_what_was_asked_again_is_counted_without_the_last_reply() -> None:
 def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
     def unpriced(each: Seen) -> Seen:
         assert each.evidence is not None
-        exchanges = [
-            exchange.model_copy(update={"usage": exchange.usage + Usage(cost_usd=None)})
-            for exchange in each.evidence.exchanges
+        events = [
+            event.model_copy(update={"usage": event.usage + Usage(cost_usd=None)})
+            if isinstance(event, Exchange)
+            else event
+            for event in each.evidence.events
         ]
-        return Seen(each.annotation, each.evidence.model_copy(update={"exchanges": tuple(exchanges)}))
+        return Seen(each.annotation, each.evidence.model_copy(update={"events": tuple(events)}))
 
     (block,) = shown(Cost(), [unpriced(each) for each in seen])
     assert {row[-1] for row in cells(block).values()} == {"unknown"}
@@ -179,12 +180,15 @@ def test_the_time_of_calls_belongs_to_the_node_that_made_them_whatever_their_rol
         Exchange(role=role, key=role, messages=(), reply="", seconds=2.0, cached=cached)
         for role, cached in (("scaffold", False), ("generate_blind", False), ("arbitrate", False), ("arbitrate", True))
     ]
-    visits = (
-        NodeVisit(node="generate_blind", outcome="generated", seconds=5.0, exchanges=2, runs=0),
-        NodeVisit(node="arbitrate", outcome="decided", seconds=2.5, exchanges=3, runs=0),
-        NodeVisit(node="rate_confidence", outcome="rated", seconds=0.5, exchanges=4, runs=0),
+    events = (
+        *asked[:2],
+        Visit(node="generate_blind", outcome="generated", seconds=5.0),
+        asked[2],
+        Visit(node="arbitrate", outcome="decided", seconds=2.5),
+        asked[3],
+        Visit(node="rate_confidence", outcome="rated", seconds=0.5),
     )
-    evidence = Evidence(pair=Pair(id="1", query="q", code="c"), exchanges=tuple(asked), visits=visits, runs=())
+    evidence = History(pair=Pair(id="1", query="q", code="c"), events=events)
     (block,) = shown(Time(), [Seen(Annotation(id="1", input_sha256="", label=1), evidence)])
     assert {node: row[2:] for node, row in cells(block).items()} == {
         "generate_blind": ["5.0 s", "4.0 s", "0 ms", "1.0 s"],
@@ -193,27 +197,9 @@ def test_the_time_of_calls_belongs_to_the_node_that_made_them_whatever_their_rol
     }
 
 
-def test_a_run_that_did_not_note_what_took_the_time_says_so(seen: list[Seen]) -> None:
-    def older(each: Seen) -> Seen:
-        assert each.evidence is not None
-        visits = [visit.model_copy(update={"exchanges": None, "runs": None}) for visit in each.evidence.visits]
-        return Seen(each.annotation, each.evidence.model_copy(update={"visits": tuple(visits), "runs": None}))
-
-    (block,) = shown(Time(), [older(each) for each in seen])
-    assert cells(block)["screen"][3:] == ["0 ms", "0 ms", duration(1.6 * COUNT)]
-    assert f"Of {COUNT} annotations it was not noted what took that time" in block["text"]
-
-
-def test_a_run_that_noted_no_times_says_so_rather_than_zero(seen: list[Seen]) -> None:
-    old = [Seen(each.annotation, each.evidence and each.evidence.model_copy(update={"visits": ()})) for each in seen]
-    (block,) = shown(Time(), old)
-    assert (block["chart"], block["tables"]) == (None, [])
-    assert "before the time of each node was noted" in block["text"]
-
-
 def test_a_run_of_which_no_node_came_to_its_end_is_no_older_one() -> None:
     broken = Annotation(id="1", input_sha256="", error=ErrorInfo(type="ModelError", message="no reply"))
-    (block,) = shown(Time(), [Seen(broken, Evidence(pair=Pair(id="1", query="q", code="c")))])
+    (block,) = shown(Time(), [Seen(broken, History(pair=Pair(id="1", query="q", code="c")))])
     assert (block["chart"], block["tables"], block["text"]) == (None, [], "No node came to its end.")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.errors import StorageError
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store import RunFolder, load_run
 from agent.types import Annotation, Pair, Usage, Verdict
 from agent.views.archive import Spool, spool_beside
@@ -51,7 +51,8 @@ def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evide
             shown = read.evidence(row)
             assert shown is not None
             assert [each["reply"] for each in shown["exchanges"]] == [each.reply for each in kept.exchanges]
-            assert [each["source"] for each in shown.get("executions", [])] == [each.source for each in kept.executions]
+            sources = [kept.programs[each.program].source for each in kept.tests]
+            assert [each["source"] for each in shown.get("executions", [])] == sources
     assert (written.annotations, written.listed, written.with_evidence, written.notes) == (COUNT, COUNT, COUNT, ())
     assert written.bytes == (tmp_path / "r.html").stat().st_size
 
@@ -116,7 +117,7 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
                     id=pair.id, input_sha256="", label=label, round=number, decided_by="screen", usage=Usage(calls=1),
                     screen_verdict=Verdict.MATCH, confidence=0.7,
                 )  # fmt: skip
-                folder.commit(found, Evidence(pair=pair))
+                folder.commit(found, History(pair=pair))
     _, read = report(tmp_path / "run", tmp_path / "r.html")
     cards = {card["name"]: (card["value"], card["note"]) for card in read.document["cards"]}
     assert [cards[name][0] for name in ("match", "no match", "undecided", "errors")] == ["1", "1", "1", "0"]
@@ -137,7 +138,7 @@ def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:
         for number in (1, 0):
             for pair in reversed(pairs):
                 found = Annotation(id=pair.id, input_sha256="", label=1, round=number, reason=f"{pair.id} {number}")
-                folder.commit(found, Evidence(pair=pair))
+                folder.commit(found, History(pair=pair))
     _, read = report(tmp_path / "run", tmp_path / "r.html")
     assert [story["reason"] for story in read.stories] == ["p0 0", "p0 1", "p1 0", "p1 1"]
     assert read.document["subtitle"].startswith("2 pairs, 2 rounds")

@@ -99,7 +99,7 @@ def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report:
     texts = [evidence.pair.query, evidence.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
     texts += [each.reply for each in evidence.exchanges]
     texts += [message["content"] for each in evidence.exchanges for message in each.messages]
-    texts += [text for run_ in evidence.executions for text in (run_.source, run_.stdout)]
+    texts += [each.source for each in evidence.programs] + [each.stdout for each in evidence.tests]
     texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']
     assert [text for text in texts if text not in told] == []
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from agent.evidence import Evidence
+from agent.history import History
 from agent.store.majority import Ended, Votes, ended, standing_for
 from agent.types import PROVES_NOTHING, Annotation
 from agent.views.charts import Block
@@ -23,7 +23,7 @@ class Seen:
     """One annotation, what led to it (None: not kept), and the label that people gave (None: not known)."""
 
     annotation: Annotation
-    evidence: Evidence | None = None
+    evidence: History | None = None
     gold: int | None = None
 
     @property
@@ -35,7 +35,7 @@ class Seen:
     def generated(self) -> bool:
         """Whether a test program was written."""
         if self.evidence is not None:
-            return self.evidence.template is not None
+            return bool(self.evidence.programs)
         return self.annotation.test is not None and bool(self.annotation.test.cases)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from agent.evidence import CommandRun
+from agent.history import Command
 from agent.views.charts import Block, Segment, bars, block, stacked, table
 from agent.views.figures.base import LABEL_COLOURS, Seen, share
 from agent.wording import counted
@@ -31,7 +31,7 @@ class Repairs:
             return
         for run in seen.evidence.commands:
             self._kinds.setdefault(_kind(run), Counter())[run.outcome] += 1
-        changed = sum(before.source != after.source for before, after in pairwise(seen.evidence.executions))
+        changed = sum(before.program != after.program for before, after in pairwise(seen.evidence.tests))
         if changed:
             self._kinds.setdefault("program written again", Counter())["changed"] += changed
 
@@ -105,6 +105,6 @@ class StandIns:
         ]  # fmt: skip
 
 
-def _kind(run: CommandRun) -> str:
+def _kind(run: Command) -> str:
     words = run.command.split()
     return "packages installed" if "install" in words and "pip" in " ".join(words[:4]) else "other commands"

@@ -97,10 +97,10 @@ class Executed:
         self.programs += 1
         self.executed += test.executed
         self.cases += len(test.cases)
-        if seen.evidence is None or not seen.evidence.executions:
+        if seen.evidence is None or not seen.evidence.tests:
             self._untold += 1
             return
-        first = seen.evidence.executions[0].report
+        first = seen.evidence.tests[0].report
         if test.executed:
             self._ways["ran after repairs" if first.cause in _OURS else "ran at once"] += 1
         else:
@@ -148,9 +148,10 @@ class Mutants:
         if strength is not None:
             self._strengths.append(strength)
         self._vacuous += test is not None and test.vacuous
-        for wrong in () if seen.evidence is None else seen.evidence.mutants:
-            self._tried[wrong.kind] += 1
-            self._killed[wrong.kind] += wrong.killed
+        for tried in () if seen.evidence is None else seen.evidence.mutants:
+            if tried.mutant is not None:
+                self._tried[tried.mutant.kind] += 1
+                self._killed[tried.mutant.kind] += tried.killed
 
     def blocks(self) -> list[Block]:
         """Return the mutants that were noticed and missed, by kind."""

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
+from agent.history import Exchange, Execution, Visit
 from agent.types import Usage
 from agent.views.charts import Block, Segment, bars, block, stacked, table
 from agent.views.figures.base import Seen, duration, money
@@ -94,7 +95,6 @@ class Time:
         self.seconds = 0.0
         self._nodes: dict[str, _Node] = {}
         self._without = 0
-        self._undivided = 0
 
     def add(self, seen: Seen) -> None:
         """Take in one annotation."""
@@ -103,22 +103,24 @@ class Time:
         if evidence is None or not evidence.visits:
             self._without += seen.label != "error"
             return
-        self._undivided += evidence.runs is None
-        asked = ran = 0
-        for visit in evidence.visits:
-            node = self._nodes.setdefault(visit.node, _Node())
-            node.visits.append(visit.seconds)
-            exchanges, runs = visit.exchanges or asked, visit.runs or ran
+        model = programs = 0.0
+        for event in evidence.events:
             # what the cache answered, or another pair's run, took its time elsewhere
-            node.model += sum(each.seconds or 0.0 for each in evidence.exchanges[asked:exchanges] if not each.cached)
-            node.programs += sum(each.seconds for each in (evidence.runs or ())[ran:runs] if not each.shared)
-            asked, ran = exchanges, runs
+            if isinstance(event, Exchange) and not event.cached:
+                model += event.seconds or 0.0
+            elif isinstance(event, Execution) and not event.shared:
+                programs += event.seconds
+            elif isinstance(event, Visit):
+                node = self._nodes.setdefault(event.node, _Node())
+                node.visits.append(event.seconds)
+                node.model += model
+                node.programs += programs
+                model = programs = 0.0
 
     def blocks(self) -> list[Block]:
         """Return time by node; where none was noted, a word that says so."""
         if not self._nodes:
-            older = "This run was made before the time of each node was noted."
-            return [block("Time by node", older if self._without else "No node came to its end.")]
+            return [block("Time by node", "No node came to its end.")]
         rows = [
             (name, [Segment(part, seconds, colour, duration(seconds))
                     for (part, colour), seconds in zip(_PARTS.items(), node.parts(), strict=True)])
@@ -136,10 +138,6 @@ class Time:
         )
         if self._without:
             text += f" Of {counted(self._without, 'annotation')} the time of each node was not noted."
-        if self._undivided:
-            text += (
-                f" Of {counted(self._undivided, 'annotation')} it was not noted what took that time: it counts as rest."
-            )
         chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
         return [block("Time by node", text, chart, [table(columns, cells)])]
 
