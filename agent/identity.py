@@ -14,7 +14,7 @@ from agent.languages import Language
 from agent.llm.models import Models
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.requirements_file import read_requirements
+from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.select import limit_settings
 from agent.state import Node
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,13 +20,14 @@ from agent.cli.running import to_its_end
 from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import print_json, say
 from agent.config import SandboxConfig
-from agent.errors import AccountError, AgentError, UsageError
+from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, UsageError
 from agent.llm.asking import read_reply
 from agent.llm.base import Call, Message, Reply, close
 from agent.llm.models import Models
 from agent.llm.parsing import Unparsable, parse_screen, schema_of
 from agent.sandbox import selfcheck
-from agent.sandbox.dependencies.pip_process import NO_PIP, pip_environment
+from agent.sandbox.dependencies.uv import Target, Uv
+from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.select import BACKENDS, BackendStatus, probe
 from agent.sandbox.selfcheck import Verdict
 
@@ -74,7 +73,7 @@ async def _examine(options: ModelOptions, sandbox: str | None, quick: bool) -> l
     return [
         _python(),
         *await _sandboxes(sandbox, quick),
-        await asyncio.to_thread(_index),
+        await _index(),
         *await _models(options),
     ]
 
@@ -127,28 +126,19 @@ def _python() -> Finding:
     return Finding("python", platform.python_version(), True, f"test-driven-annotator {__version__} on {system}")
 
 
-def _index() -> Finding:
-    # -P and a folder of its own: whatever lies in the user's folder must not be taken for pip
-    command = [sys.executable, "-P", "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
-    with tempfile.TemporaryDirectory(prefix="agent-pip-") as folder:
-        environment = pip_environment(Path(folder))
+async def _index() -> Finding:
+    with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
-            done = subprocess.run(
-                command, capture_output=True, check=False, cwd=folder, env=environment, text=True, timeout=60
+            # in a folder of its own: what another run fetched says nothing of the index
+            tag = InterpreterTag("{}.{}".format(*sys.version_info))
+            await Uv(Path(folder)).install(["six"], Target(tag), Path(folder) / "six")
+        except (DependencyUnavailable, SandboxError) as error:
+            remedy = (
+                "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; "
+                "environments built before go on working"
             )
-        except subprocess.TimeoutExpired as error:
-            done = subprocess.CompletedProcess(command, 1, "", str(error))
-    if done.returncode == 0:
-        return Finding("index", "pip", True, "the package index answers: missing imports can be installed")
-    if "No module named pip" in done.stderr:
-        return Finding("index", "pip", False, NO_PIP, "python -m ensurepip, or install pip as your system does")
-    return Finding(
-        "index",
-        "pip",
-        False,
-        "no package index answers: programs with missing imports will be reported with cause `dependency`",
-        "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before go on working",
-    )
+            return Finding("index", "uv", False, f"missing imports cannot be installed: {error}", remedy)
+    return Finding("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
 async def _models(options: ModelOptions) -> list[Finding]:

@@ -16,14 +16,15 @@ from agent.cli.text import one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.upkeep import HasShelf, Shelf, Stored, discard, shrink
-from agent.sandbox.dependencies.wheel_cache import WheelCache, default_cache
+from agent.sandbox.dependencies.store import HasStore, Store, Stored, discard, shrink
+from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.select import BACKENDS, Make, choose, none_works
 from agent.wording import counted
 
 _DAY = 24 * 3600.0
 _NAMED = 4
-Found = tuple[str, Stored]
+Found = tuple[str, str, Stored]
+"""A backend's name, where its store is, and an environment in it."""
 
 
 def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
@@ -36,16 +37,23 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
     config = read_config({"sandbox.backend": sandbox}, settings).sandbox
 
     async def look() -> list[Found]:
-        async with _shelves(config, backends) as shelves:
-            return [(name, each) for name, shelf in shelves for each in await shelf.stored()]
+        async with _stores(config, backends) as stores:
+            places.update((name, store.place) for name, store in stores)
+            return [(name, store.place, each) for name, store in stores for each in await store.stored()]
 
-    found = sorted(to_its_end(look()), key=lambda each: -each[1].used)
+    places: dict[str, str] = {}
+    found = sorted(to_its_end(look()), key=lambda each: -each[2].used)
     if as_json:
         print_json([_as_json(*each) for each in found])
         return
     _print(found)
-    say(Console(), f"{_count(found)}, {_size(found)}")
-    say(Console(), f"wheels kept to build them again: {WheelCache(default_cache()).size() / 1e6:.1f} MB")
+    for name, place in places.items():
+        own = [each for each in found if each[0] == name]
+        say(Console(), f"{name}: {place}: {_count(own)}, {_size(own)}")
+    uv = Uv()
+    downloads = uv.size()
+    say(Console(), f"downloads: {uv.cache}: {_megabytes(downloads)}")
+    say(Console(), f"total: {_megabytes(downloads + sum(each.size for *_, each in found))}")
 
 
 def prune(
@@ -60,7 +68,7 @@ def prune(
 ) -> None:
     """Remove environments that nobody uses and print them, and the room they took.
 
-    With `everything`, and when the stores are brought within their limit, so are the wheels kept to build them again.
+    With `everything` so are the downloads that they were made of, and without an age where these exceed the limit.
 
     Raises:
         UsageError: both an age and everything were asked for.
@@ -75,41 +83,44 @@ def prune(
     days = 0.0 if everything else older_than
 
     async def remove() -> list[Found]:
-        async with _shelves(config, backends) as shelves:
+        async with _stores(config, backends) as stores:
             return [
-                (name, each)
-                for name, shelf in shelves
-                for each in await _prune(shelf, days, config.store_mb << 20, pretend=dry_run)
+                (name, store.place, each)
+                for name, store in stores
+                for each in await _prune(store, days, config.store_mb << 20, pretend=dry_run)
             ]
 
     removed = to_its_end(remove())
-    freed = _prune_wheels(config.store_mb << 20, everything=everything, pretend=dry_run) if older_than is None else 0
+    freed = 0 if older_than is not None else _prune_downloads(config.store_mb << 20, everything, pretend=dry_run)
     if as_json:
         print_json([_as_json(*each) for each in removed])
         return
     _print(removed)
     say(Console(), f"{'to remove' if dry_run else 'removed'}: {_count(removed)}, {_size(removed)}")
     if freed:
-        say(Console(), f"{'to remove' if dry_run else 'removed'}: {freed / 1e6:.1f} MB of wheels")
+        say(Console(), f"{'to remove' if dry_run else 'removed'}: {_megabytes(freed)} of downloads")
 
 
-def _prune_wheels(limit: int, *, everything: bool, pretend: bool) -> int:
-    cache = WheelCache(default_cache())
-    if everything:
-        return cache.shrink(0, spared=0.0, pretend=pretend)
-    return cache.shrink(limit, pretend=pretend) if limit else 0
+def _prune_downloads(limit: int, everything: bool, *, pretend: bool) -> int:
+    uv = Uv()
+    size = uv.size()
+    if not everything and (not limit or size <= limit):
+        return 0
+    if not pretend:
+        to_its_end(uv.clean())
+    return size
 
 
-async def _prune(shelf: Shelf, days: float | None, limit: int, *, pretend: bool) -> list[Stored]:
+async def _prune(store: Store, days: float | None, limit: int, *, pretend: bool) -> list[Stored]:
     if days is None:
-        return await shrink(shelf, limit, pretend=pretend) if limit else []
+        return await shrink(store, limit, pretend=pretend) if limit else []
     before = time.time() - days * _DAY
-    unwanted = [each for each in await shelf.stored() if not days or each.used < before]
-    return await discard(shelf, unwanted, pretend=pretend)
+    unwanted = [each for each in await store.stored() if not days or each.used < before]
+    return await discard(store, unwanted, pretend=pretend)
 
 
 @asynccontextmanager
-async def _shelves(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Shelf]]]:
+async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Store]]]:
     """Give the store of the backend asked for, with `auto` of each that works."""
     told = partial(say, Console(stderr=True))
     config = config.model_copy(update={"pool": 0})
@@ -131,7 +142,7 @@ async def _shelves(config: SandboxConfig, backends: Mapping[str, Make]) -> Async
             ends.push_async_callback(found[0].close)
         elif not found:
             raise none_works(refusals)
-        yield [(backend.name, backend.installer) for backend in found if isinstance(backend, HasShelf)]
+        yield [(backend.name, backend.store) for backend in found if isinstance(backend, HasStore)]
 
 
 def _print(found: Sequence[Found]) -> None:
@@ -142,7 +153,7 @@ def _print(found: Sequence[Found]) -> None:
         say(console, _line(*each))
 
 
-def _line(backend: str, stored: Stored) -> str:
+def _line(backend: str, _place: str, stored: Stored) -> str:
     names = ", ".join(stored.installed[:_NAMED])
     more = len(stored.installed) - _NAMED
     packages = f"{names} and {more} more" if more > 0 else names
@@ -155,14 +166,19 @@ def _count(found: Sequence[Found]) -> str:
 
 
 def _size(found: Sequence[Found]) -> str:
-    return f"{sum(stored.size for _backend, stored in found) / 1e6:.1f} MB"
+    return _megabytes(sum(stored.size for *_, stored in found))
 
 
-def _as_json(backend: str, stored: Stored) -> dict[str, Any]:
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _as_json(backend: str, place: str, stored: Stored) -> dict[str, Any]:
     used = datetime.fromtimestamp(stored.used, UTC).isoformat(timespec="seconds")
     return {
         "key": stored.key,
         "backend": backend,
+        "store": place,
         "installed": list(stored.installed),
         "size": stored.size,
         "used": used,

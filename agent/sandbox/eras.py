@@ -6,13 +6,12 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Protocol, runtime_checkable
 
 from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
 from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
-from agent.sandbox.dependencies.environments import Supply
+from agent.sandbox.dependencies.environments import WheelEnvironments
 from agent.sandbox.moments import end_of
 
 _RELEASED = {2019: "3.8", 2020: "3.9", 2021: "3.10", 2022: "3.11", 2023: "3.12", 2024: "3.13", 2025: "3.14"}
@@ -48,17 +47,6 @@ def _number(year: object) -> int | None:
         return datetime.fromisoformat(year.strip()).year
     except ValueError:
         return None
-
-
-@runtime_checkable
-class Supplied(Protocol):
-    """A backend whose environments may come from another supply than its own."""
-
-    supply: Supply
-
-    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
-        """Return a builder for this backend's sandboxes."""
-        ...
 
 
 class Eras(SandboxBackend):
@@ -141,12 +129,6 @@ class Eras(SandboxBackend):
             raise EraUnavailable(f"sandboxes with Python {python} do not work: {error}") from error
         return backend
 
-    def supply(self, newest: datetime) -> Supply:
-        """Return the run's supply as of a moment, or of an earlier one that the run asks for."""
-        assert isinstance(self._own, Supplied)
-        own = self._own.supply
-        return replace(own, newest=newest if own.newest is None else min(own.newest, newest))
-
 
 class _OfEra(SandboxBackend):
     """A view of the backends for the pairs of one era."""
@@ -176,9 +158,8 @@ class _EnvironmentsOfEra(EnvironmentBuilder):
     def __init__(self, era: Era, eras: Eras) -> None:
         self._era = era
         self._eras = eras
-        self._supply = eras.supply(era.newest)
-        self.always = self._supply.always
-        self._builder: EnvironmentBuilder | None = None
+        self.always = eras.environments.always
+        self._builder: WheelEnvironments | None = None
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Build an environment, as `EnvironmentBuilder` says."""
@@ -202,9 +183,9 @@ class _EnvironmentsOfEra(EnvironmentBuilder):
         """Return a requirement for an import name."""
         return await (await self._made()).requirement(import_name)
 
-    async def _made(self) -> EnvironmentBuilder:
+    async def _made(self) -> WheelEnvironments:
         backend = await self._eras.with_python(self._era.python)
         if self._builder is None:
-            assert isinstance(backend, Supplied)
-            self._builder = backend.environments_with(self._supply)
+            assert isinstance(backend.environments, WheelEnvironments)
+            self._builder = backend.environments.before(self._era.newest)
         return self._builder

@@ -1,9 +1,10 @@
-"""Finds the interpreter that bubblewrap sandboxes run: one that an unprivileged user can run."""
+"""Interpreters: what is known of one, and those of this machine that an unprivileged user can run."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import InterpreterUnavailable, SandboxUnavailable
-from agent.sandbox.dependencies.wheels import InterpreterTag
-from agent.sandbox.pythons import every_python, named
 
 UNPRIVILEGED = 65534
 """The uid and gid of what runs in a sandbox, and on the host as well when this process is root: nobody's."""
@@ -32,6 +31,28 @@ print(json.dumps({
     "implementation": {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name),
 }))
 """
+
+
+_NAME = re.compile(r"python3\.\d{1,2}")
+_FOLDERS = ("/usr/local/bin", "/usr/bin")
+
+
+@dataclass(frozen=True)
+class InterpreterTag:
+    """The interpreter an environment is for: which wheels it can use.
+
+    `version` is the minor version, `full` has the patch as well where it is known; `libc` is `glibc` or `musl`.
+    """
+
+    version: str
+    implementation: str = "cp"
+    machine: str = "x86_64"
+    libc: str = "glibc"
+    libc_version: str = "2.36"
+    full: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.implementation}{self.version.replace('.', '')}-{self.libc}{self.libc_version}-{self.machine}"
 
 
 @dataclass(frozen=True)
@@ -67,19 +88,19 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         if found is not None:
             return found
     raise SandboxUnavailable(
-        "bubblewrap sandboxes need a Python 3.8 or later that an unprivileged user can run, and there is none: install "
-        "the system's (apt install python3), or run as the user who owns this one"
+        "sandboxes and the installation of packages need a Python 3.8 or later that an unprivileged user can run, and "
+        "there is none: install the system's (apt install python3), or run as the user who owns this one"
     )
 
 
 def _of_version(python: str) -> Interpreter:
     unusable = []
-    for candidate in named(python):
+    for candidate in _named(python):
         found = _ask(candidate)
         if found is not None and found.tag.version == python:
             return found
         unusable.append(str(candidate))
-    others = filter(None, map(_ask, dict.fromkeys([*_candidates(), *every_python()])))
+    others = filter(None, map(_ask, dict.fromkeys([*_candidates(), *_every_python()])))
     there = sorted({found.tag.version for found in others}, key=lambda version: int(version.partition(".")[2]))
     closed = f" ({', '.join(unusable)} cannot be run by the sandbox's user)" if unusable else ""
     raise InterpreterUnavailable(
@@ -117,6 +138,7 @@ def _ask(path: Path) -> Interpreter | None:
         machine=told["machine"],
         libc=told["libc"],
         libc_version=told["libc_version"],
+        full="{}.{}.{}".format(*version),
     )
     return Interpreter(told["path"], "{}.{}.{}".format(*version), tag, _folders(told["prefix"]))
 
@@ -128,3 +150,53 @@ def _folders(prefix: str) -> tuple[str, ...]:
     if any(map(within, _SYSTEM)):
         return ()
     return (next(filter(within, _STORES), prefix),)
+
+
+def _every_python() -> Iterator[Path]:
+    """Yield every executable that is named after a minor version, the system's and the path's first; links resolved."""
+    seen: dict[Path, None] = {}
+    for folder in _program_folders():
+        try:
+            found = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+        except OSError:
+            continue
+        for path in found:
+            if path.is_file() and not _is_shim(path):
+                seen.setdefault(path.resolve())
+    yield from seen
+
+
+def _named(version: str) -> Iterator[Path]:
+    """Yield the executables that are named after a minor version, and this process's own where it is of that one."""
+    if version == "{}.{}".format(*sys.version_info):
+        own = Path(getattr(sys, "_base_executable", "") or sys.executable)
+        if own.is_file():
+            yield own.resolve()
+    yield from (path for path in _every_python() if path.name == f"python{version}")
+
+
+def _program_folders() -> Iterator[Path]:
+    yield from map(Path, _FOLDERS)
+    yield from (Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute())
+    for place in (Path("/opt"), *_version_managers()):
+        try:
+            yield from sorted(place.glob("*/bin"))
+        except OSError:
+            # PYENV_ROOT and its like may be left from another user's shell
+            continue
+
+
+def _version_managers() -> Iterator[Path]:
+    home = Path("~").expanduser()
+    yield Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    yield Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+
+
+def _is_shim(path: Path) -> bool:
+    # a script that starts whichever version the current folder asks for
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False

@@ -15,9 +15,7 @@ from typing import Any
 from agent.errors import UsageError
 from agent.sandbox.interpreter import as_unprivileged
 
-_OWN = (
-    "bin boot dev envs etc fetch inside lib lib32 lib64 libx32 pip pip-home proc run sbin staging sys tmp usr var work"
-)
+_OWN = "bin boot dev envs etc inside lib lib32 lib64 libx32 proc run sbin staging sys tmp usr var work"
 RESERVED = frozenset(_OWN.split())
 """The folders, right below the root, that are a sandbox's own."""
 

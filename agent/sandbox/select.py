@@ -14,9 +14,7 @@ from agent.sandbox.base import Limits, Progress, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
-from agent.sandbox.dependencies.project_cache import ProjectCache
-from agent.sandbox.dependencies.requirements_file import read_requirements
-from agent.sandbox.dependencies.wheel_cache import default_cache
+from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.eras import Eras
 from agent.sandbox.moments import read_moment
 from agent.sandbox.mounts import read_mounts
@@ -106,7 +104,7 @@ def supply(config: SandboxConfig) -> Supply:
 def rule(config: SandboxConfig) -> IndexRule:
     """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
     asks = config.index_rule and config.network_for_builds
-    return IndexRule(PackageIndex(ProjectCache(default_cache() / "projects")) if asks else None)
+    return IndexRule(PackageIndex() if asks else None)
 
 
 async def choose(

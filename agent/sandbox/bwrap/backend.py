@@ -23,14 +23,11 @@ from agent.sandbox.base import (
     SandboxBackend,
 )
 from agent.sandbox.bwrap.cgroups import ControlGroups, Group
-from agent.sandbox.bwrap.environments import BwrapInstaller
-from agent.sandbox.bwrap.fetch import BwrapBuilders
+from agent.sandbox.bwrap.environments import BwrapShelf
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
 from agent.sandbox.channel import Channel
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
-from agent.sandbox.dependencies.wheels import WheelFetcher
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.mounts import Mount, refuse_hiding, shown
@@ -81,9 +78,8 @@ class BwrapBackend(SandboxBackend):
         self._groups = ControlGroups(None, {})
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, size=pool, starts=starts)
-        self.installer = BwrapInstaller(self._running)
-        self.supply = supply
-        self.environments: EnvironmentBuilder = self.environments_with(supply)
+        self.store = BwrapShelf(self._running)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
 
     async def start(self, progress: Progress) -> None:
         """Find bubblewrap and an interpreter, and try one sandbox.
@@ -93,6 +89,7 @@ class BwrapBackend(SandboxBackend):
         """
         if self._found is not None:
             return
+        self.store.progress = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
@@ -112,11 +109,6 @@ class BwrapBackend(SandboxBackend):
             raise
         self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
-
-    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
-        """Return a builder for this backend's sandboxes that has another supply."""
-        fetcher = WheelFetcher(SandboxedPip(BwrapBuilders(self._running).open))
-        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher)
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""
@@ -156,7 +148,7 @@ class BwrapBackend(SandboxBackend):
         await self._pool.close()
         for sandbox in tuple(self._alive):
             await sandbox.release()
-        self.installer.leases.close()
+        self.store.leases.close()
         await asyncio.to_thread(self._groups.close)
         self._found = None
 

@@ -1,36 +1,37 @@
-"""Dependency environments for bubblewrap sandboxes: built in one of its own, kept in a folder of the host."""
+"""Dependency environments for bubblewrap sandboxes: byte-compiled in one of its own, kept in a folder of the host."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
+from agent.sandbox.base import Progress
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
-from agent.sandbox.dependencies import builder_words, host_pip
-from agent.sandbox.dependencies.leases import Leases
-from agent.sandbox.dependencies.upkeep import Stored
-from agent.sandbox.dependencies.wheel_archive import ROOM, Room
-from agent.sandbox.dependencies.wheels import InterpreterTag
-from agent.sandbox.inside import installer, shelf, source
-from agent.sandbox.interpreter import UNPRIVILEGED
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Stored, everything, last_object, texts
+from agent.sandbox.inside import shelf, source
+from agent.sandbox.interpreter import InterpreterTag
 
 _TEMPORARY = 64 << 20
+_TREE = "/staging"
 
 
-class BwrapInstaller:
-    """Installs wheels in a sandbox that sees them, pip and one staging folder. `place` says where, once started."""
+class BwrapShelf:
+    """A `Store` in a folder of this host. `place` says where, once the backend is started."""
 
-    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]], room: Room = ROOM) -> None:
+    def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
         self._place = place
-        self._room = room
         self.leases = Leases(lambda: place()[1].leases)
+        self.progress: Progress = lambda _line: None
+
+    @property
+    def place(self) -> str:
+        """The folder with the environments of all interpreters."""
+        return str(self._place()[1].base)
 
     @property
     def interpreter(self) -> InterpreterTag:
@@ -41,6 +42,16 @@ class BwrapInstaller:
         """
         return self._place()[0].interpreter.tag
 
+    @property
+    def python(self) -> str:
+        """The path of that interpreter."""
+        return self._place()[0].interpreter.path
+
+    @property
+    def staging(self) -> Path:
+        """A folder on the disk of the store."""
+        return self._place()[1].staging
+
     async def installed(self, key: str) -> tuple[str, ...] | None:
         """Return the lock of a published environment, or None when there is none.
 
@@ -48,32 +59,32 @@ class BwrapInstaller:
             SandboxError: the store cannot be read.
         """
         try:
-            return _lock(self._place()[1].envs / key)
+            return await asyncio.to_thread(_lock, self._place()[1].envs / key)
         except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment store cannot be read: {error}") from error
 
-    async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        """Install wheels in a throwaway sandbox without network; publish under `key`.
+    async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
+        """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place.
 
         Raises:
-            DependencyUnavailable: pip refuses a wheel, or there is none for the interpreter.
-            SandboxError: the builder broke.
+            SandboxError: the sandbox broke, or the store cannot be written.
         """
         bubblewrap, store = self._place()
-        staging = store.staging / f"{key}-{secrets.token_hex(4)}"
-        job = await asyncio.to_thread(builder_words.installer_job, wheels, self._room)
+        code = f"{source('shelf')}\nfinish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
+        arguments = bubblewrap.arguments(
+            [bubblewrap.interpreter.path, "-I", "-c", code, json.dumps(lock)],
+            shown={},
+            tmpfs={"/tmp": _TEMPORARY},
+            kept={tree: _TREE},
+        )
+        await _run(bubblewrap, arguments)
         try:
-            await asyncio.to_thread(installer.drop_stale, staging)
-            await asyncio.to_thread(_prepare, staging, wheels)
-            await self._build(bubblewrap, await asyncio.to_thread(store.pip), staging, key, job)
-            return await asyncio.to_thread(_publish, staging / "out" / key, store.envs / key)
-        except (OSError, ValueError, RecursionError) as error:
+            await asyncio.to_thread(_publish, tree, store.envs / key)
+        except OSError as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
-        finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))
 
     def forget(self, key: str) -> None:
-        """Do nothing: the store itself is looked at each time."""
+        """Do nothing: the folder is looked at each time."""
 
     async def stored(self) -> list[Stored]:
         """Return every published environment, those for other interpreters as well.
@@ -105,74 +116,45 @@ class BwrapInstaller:
         except OSError as error:
             raise SandboxError(f"the environment store cannot be written: {error}") from error
 
-    async def _build(self, bubblewrap: Bubblewrap, pip: Path, staging: Path, key: str, job: str) -> None:
-        build = ["-I", "-c", source("installer"), "/staging/out", "/staging/in", key, job]
-        if host_pip.runs_on(bubblewrap.interpreter.tag.version):
-            build.append("/pip")
-        arguments = bubblewrap.arguments(
-            [bubblewrap.interpreter.path, *build],
-            shown={pip: "/pip"},
-            tmpfs={"/tmp": _TEMPORARY},
-            kept={staging: "/staging"},
-        )
-        process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
-        try:
-            async with asyncio.timeout(builder_words.DEADLINE):
-                said = asyncio.gather(*map(builder_words.everything, (process.reader, process.stderr)))
-                out, err = await said
-        except TimeoutError:
-            raise SandboxError(f"installing wheels took longer than {builder_words.DEADLINE:.0f} s") from None
-        finally:
-            process.kill()
-            await asyncio.shield(process.end())
-        python = bubblewrap.interpreter
-        no_pip = (
-            f"Python {python.version} has no pip of its own, and this program's is too new for it, so nothing can be "
-            f"installed: {python.path} -m ensurepip"
-        )
-        try:
-            builder_words.installed(builder_words.last_object(out), no_pip=no_pip)
-        except ValueError as error:
-            why = err.decode("utf-8", "replace").strip()[-1000:]
-            raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
 
-
-def _prepare(staging: Path, wheels: Sequence[Path]) -> None:
-    into = staging / "in" / "wheels"
-    into.mkdir(parents=True)
-    (staging / "out").mkdir()
-    for wheel in wheels:
-        shutil.copyfile(wheel, into / wheel.name)
-    _give(staging, UNPRIVILEGED, 0o700)
-
-
-def _publish(built: Path, place: Path) -> tuple[str, ...]:
-    """Move an environment to its place and return its lock; one that was published meanwhile is left as it is."""
-    _give(built, 0, 0o755)
+async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
+    process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
     try:
-        built.rename(place)
+        async with asyncio.timeout(DEADLINE):
+            out, err = await asyncio.gather(everything(process.reader), everything(process.stderr))
+        last_object(out)
+    except TimeoutError:
+        raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
+    except ValueError as error:
+        why = err.decode("utf-8", "replace").strip()[-1000:]
+        raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
+    finally:
+        process.kill()
+        await asyncio.shield(process.end())
+
+
+def _publish(tree: Path, place: Path) -> None:
+    """Move an environment to its place; one that was published meanwhile is left as it is."""
+    _own(tree)
+    try:
+        tree.rename(place)
     except OSError:
         if not place.is_dir():
             raise
-    lock = _lock(place)
-    if lock is None:
-        raise SandboxError(f"the environment {place.name} was removed while it was built")
-    return lock
 
 
 def _lock(environment: Path) -> tuple[str, ...] | None:
     try:
-        return builder_words.texts(json.loads((environment / installer.LOCK).read_text(encoding="utf-8")))
+        return texts(json.loads((environment / shelf.LOCK).read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
 
 
-def _give(folder: Path, owner: int, mode: int) -> None:
-    """Make all in a folder a user's, where this process may: sandboxes must not be able to write environments."""
-    if os.geteuid() != 0:
-        return
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            os.lchown(Path(parent) / name, owner, owner)
-    os.lchown(folder, owner, owner)
-    folder.chmod(mode)
+def _own(tree: Path) -> None:
+    """Make all in a tree this process's own, where it may: sandboxes must not be able to write environments."""
+    if os.geteuid() == 0:
+        for parent, folders, files in os.walk(tree):
+            for name in (*folders, *files):
+                os.lchown(Path(parent) / name, 0, 0)
+        os.lchown(tree, 0, 0)
+    tree.chmod(0o755)

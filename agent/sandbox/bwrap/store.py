@@ -44,12 +44,12 @@ class BwrapStore:
     """
 
     def __init__(self, root: Path, interpreter: Interpreter) -> None:
-        self._base = root / "bwrap" / str(interpreter.tag)
-        self.envs = self._base / "envs"
-        self.staging = self._base / "staging"
+        self.base = root / "bwrap" / str(interpreter.tag)
+        self.envs = self.base / "envs"
+        self.staging = self.base / "staging"
         self.leases = root / "leases"
         try:
-            for folder in (root, root / "bwrap", self._base, self.envs, self.staging):
+            for folder in (root, root / "bwrap", self.base, self.envs, self.staging):
                 readable(folder)
             self.etc = self._put("etc", _ETC, "", _add_mount_points)
             sources = {name: source(name) for name in _SOURCES}
@@ -59,29 +59,17 @@ class BwrapStore:
 
     def every_envs(self) -> list[Path]:
         """Return the folders of environments of all interpreters that this store was used with."""
-        return sorted(self._base.parent.glob("*/envs"))
+        return sorted(self.base.parent.glob("*/envs"))
 
     @staticmethod
     def compiled(name: str) -> str:
         """Return where a sandbox finds a compiled source."""
         return f"{INSIDE}/{name}.pyc"
 
-    def pip(self) -> Path:
-        """Return a folder with the host's pip that the sandbox's user can read."""
-        import pip
-
-        package = Path(pip.__file__).parent
-        if os.geteuid() != 0:
-            return package
-        place = self._base / f"pip-{pip.__version__}"
-        if not place.is_dir():
-            _publish(place, lambda folder: shutil.copytree(package, folder, dirs_exist_ok=True))
-        return place
-
     def _put(self, name: str, files: dict[str, str], salt: str, finish: Callable[[Path], None]) -> Path:
         """Write files into a folder that is named by their content and a salt, unless it is there."""
         digest = hashlib.sha256(f"{salt}{sorted(files.items())}".encode()).hexdigest()[:16]
-        place = self._base / f"{name}-{digest}"
+        place = self.base / f"{name}-{digest}"
 
         def write(folder: Path) -> None:
             for file, text in files.items():

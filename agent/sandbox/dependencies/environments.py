@@ -1,7 +1,7 @@
-"""Dependency environments (stage 1 of the Bug Fixer): requirements become wheels, wheels become an environment.
+"""Dependency environments (stage 1 of the Bug Fixer): requirements become a tree of packages in a backend's store.
 
-Wheels are fetched, then installed by the backend's `Installer`, each in throwaway sandboxes without network. An
-environment's key is the hash of its wheels and of the interpreter, so equal wheels make one environment.
+uv installs wheels into a folder of this host; the store byte-compiles the tree in a sandbox and publishes it. A key is
+the hash of what was installed and of the interpreter, so equal trees make one environment.
 """
 
 from __future__ import annotations
@@ -9,32 +9,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
-import tempfile
+import secrets
+import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.base import Environment, EnvironmentBuilder
-from agent.sandbox.dependencies.contradictions import contradiction
 from agent.sandbox.dependencies.index_rule import IndexRule
-from agent.sandbox.dependencies.pip_options import read_sources
-from agent.sandbox.dependencies.requirements import MalformedRequirement, merged, parse_requirement
-from agent.sandbox.dependencies.upkeep import Shelf, shrink
-from agent.sandbox.dependencies.wheel_cache import Answer, WheelCache, default_cache
-from agent.sandbox.dependencies.wheels import InterpreterTag, WheelFetcher
+from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
+from agent.sandbox.dependencies.store import Store, shrink
+from agent.sandbox.dependencies.uv import Target, Uv, drop_stale
 from agent.sandbox.flights import Flights
-
-__all__ = ["Installer", "InterpreterTag", "Supply", "WheelEnvironments"]
+from agent.sandbox.places import replacing
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
@@ -43,8 +39,11 @@ SILENCE = 60.0
 """Seconds for which an index that did not answer is not asked again."""
 
 _KEY = re.compile(r"[0-9a-f]{8,64}")
-_DOWNLOADS = 2
+_AT_ONCE = 2
 _ATTEMPTS = 2
+_NAMED = 5
+_VARYING = frozenset({"RECORD", "REQUESTED", "INSTALLER", "direct_url.json", "uv_cache.json"})
+"""Files of a distribution's metadata that say how it was installed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Supply:
     With `network` off only what was fetched before is used. Nothing is fetched that the `rule` does not admit; without
     one everything asked for is. `always` are requirements of the user's own, which the rule does not judge: they are
     part of every environment. What an index got at the moment `newest` or later is not taken. After a build the store
-    is shrunk to `limit` bytes, and so is the cache (0: they grow without limit).
+    is shrunk to `limit` bytes, and a cache that is larger is emptied (0: they grow without limit).
     """
 
     network: bool = True
@@ -64,71 +63,39 @@ class Supply:
     newest: datetime | None = None
 
 
-class Installer(Shelf, Protocol):
-    """Puts wheels into an environment that sandboxes of one backend can use. Keys are lower-case hexadecimal digits."""
-
-    @property
-    def interpreter(self) -> InterpreterTag:
-        """The interpreter that sandboxes run; asked for only when something is built."""
-        ...
-
-    async def installed(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock (`name==version`, sorted) of a published environment, or None when there is none.
-
-        Raises:
-            SandboxError: the store cannot be read.
-        """
-        ...
-
-    async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        """Install wheels, all that is needed, in a throwaway sandbox without network; publish atomically under `key`.
-
-        Returns the lock, as `installed` does. A key that was published meanwhile is left as it is.
-
-        Raises:
-            SandboxError: the builder broke.
-            DependencyUnavailable: a wheel cannot be installed.
-        """
-        ...
-
-    def forget(self, key: str) -> None:
-        """Take an environment for gone, whatever is known of it: `installed` looks again."""
-        ...
-
-
 class WheelEnvironments(EnvironmentBuilder):
-    """Fetches wheels with the host's pip settings, as far as the `supply` goes.
+    """Builds environments by uv and a backend's store, as far as the `supply` goes.
 
-    `cache` is a folder for wheels and the index's answers, by default the user's cache folder. An answer counts for the
-    indexes it came from alone, which `sources` names. A refusal is remembered as long as this object lives.
+    What requirements led to is remembered in `uv`'s folder, for the same sources. A refusal is remembered as long as
+    this object lives, unless asking later may end otherwise.
     """
 
     def __init__(
         self,
-        installer: Installer,
+        store: Store,
         *,
         supply: Supply = Supply(),
-        cache: Path | None = None,
-        fetcher: WheelFetcher | None = None,
-        sources: Callable[[], Awaitable[Sequence[str]]] = read_sources,
+        uv: Uv | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._installer = installer
+        self._store = store
         self._supply = supply
         self.always = supply.always
-        self._grown = False
-        self._cache = WheelCache(cache or default_cache(), newest=supply.newest)
-        self.fetcher = replace(fetcher or WheelFetcher(), newest=supply.newest)
-        self._sources = sources
-        self._places: Sequence[str] | None = None
-        self._asking = asyncio.Lock()
+        self._uv = uv or Uv()
         self._clock = clock
-        self._downloads = asyncio.Semaphore(_DOWNLOADS)
+        self._turn = asyncio.Semaphore(_AT_ONCE)
         self._builds: Flights[Environment] = Flights()
-        self._installs: Flights[tuple[str, ...]] = Flights()
         self._built: dict[tuple[str, ...], Environment] = {}
         self._refused: dict[tuple[str, ...], str] = {}
         self._silent: tuple[float, str] | None = None
+        self._grown = False
+
+    def before(self, moment: datetime) -> WheelEnvironments:
+        """Return a builder like this one that takes nothing that an index got at a moment or later."""
+        newest = moment if self._supply.newest is None else min(moment, self._supply.newest)
+        return WheelEnvironments(
+            self._store, supply=replace(self._supply, newest=newest), uv=self._uv, clock=self._clock
+        )
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
@@ -138,13 +105,16 @@ class WheelEnvironments(EnvironmentBuilder):
             SandboxError: the builder itself broke.
         """
         try:
-            wanted = (*self.always, *requirements)
-            asked = tuple(sorted({str(parse_requirement(requirement)) for requirement in wanted}))
+            asked = tuple(sorted({str(parse_requirement(one)) for one in (*self.always, *requirements)}))
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
-            environment = await self._built_or_build(asked)
-            if await self._hold(environment.key):
+            if asked not in self._built:
+                if asked in self._refused:
+                    raise DependencyUnavailable(self._refused[asked])
+                self._built[asked] = await self._builds.join(asked, lambda: self._find_or_install(asked))
+            environment = self._built[asked]
+            if await self._hold(environment.key) is not None:
                 try:
                     await self._shrink()
                 except BaseException:
@@ -160,172 +130,142 @@ class WheelEnvironments(EnvironmentBuilder):
         Raises:
             SandboxError: the store cannot be read.
         """
-        if not _KEY.fullmatch(key):
-            return None
-        await self._installer.leases.take(key)
-        installed = None
-        try:
-            installed = await self._installer.installed(key)
-        finally:
-            if installed is None:
-                self.release(key)
-        return None if installed is None else Environment(key, installed, installed)
+        lock = await self._hold(key) if _KEY.fullmatch(key) else None
+        return None if lock is None else Environment(key, lock, lock)
 
     def release(self, key: str) -> None:
         """Let an environment be removed by whoever needs the room, once all that asked for it have released it."""
-        self._installer.leases.give_back(key)
+        self._store.leases.give_back(key)
 
     def forget(self, key: str) -> None:
         """Take an environment for gone: the next `build` that leads to it makes it again."""
         self._built = {asked: built for asked, built in self._built.items() if built.key != key}
-        self._installer.forget(key)
-
-    async def _built_or_build(self, asked: tuple[str, ...]) -> Environment:
-        if asked not in self._built:
-            if asked in self._refused:
-                raise DependencyUnavailable(self._refused[asked])
-            self._built[asked] = await self._builds.join(asked, lambda: self._build(asked))
-        return self._built[asked]
-
-    async def _hold(self, key: str) -> bool:
-        """Keep an environment from being removed; False when somebody was faster."""
-        await self._installer.leases.take(key)
-        try:
-            if await self._installer.installed(key) is not None:
-                return True
-        except BaseException:
-            self.release(key)
-            raise
-        self.release(key)
-        return False
-
-    async def _shrink(self) -> None:
-        if self._supply.limit and self._grown:
-            self._grown = False
-            # what cannot be removed now is removed after another build: no pair is to fail for it
-            with suppress(SandboxError):
-                await shrink(self._installer, self._supply.limit)
-            await asyncio.to_thread(self._cache.shrink, self._supply.limit)
+        self._store.forget(key)
 
     async def requirement(self, import_name: str) -> str | None:
         """Return the requirement by which the rule admits an import name, or None; asks nobody with the network off.
 
         Raises:
             DependencyUnavailable: the index does not answer.
-            SandboxError: it cannot be asked.
         """
-        return (
-            None
-            if self._supply.rule is None or not self._supply.network
-            else await self._supply.rule.resolve(import_name)
-        )
+        if self._supply.rule is None or not self._supply.network:
+            return None
+        return await self._supply.rule.resolve(import_name)
 
-    async def _build(self, asked: tuple[str, ...]) -> Environment:
-        request = self._normalise(asked)
+    async def _hold(self, key: str) -> tuple[str, ...] | None:
+        """Keep an environment from being removed and return its lock; None when it is not there."""
+        await self._store.leases.take(key)
+        lock = None
         try:
-            key, installed = await self._find_or_fetch(request)
+            lock = await self._store.installed(key)
+        finally:
+            if lock is None:
+                self.release(key)
+        return lock
+
+    async def _shrink(self) -> None:
+        if not (self._supply.limit and self._grown):
+            return
+        self._grown = False
+        # what cannot be removed now is removed after another build: no pair is to fail for it
+        with suppress(SandboxError):
+            await shrink(self._store, self._supply.limit)
+        if await asyncio.to_thread(self._uv.size) > self._supply.limit:
+            await self._uv.clean()
+
+    async def _find_or_install(self, asked: tuple[str, ...]) -> Environment:
+        record = await asyncio.to_thread(self._record, asked)
+        known = await asyncio.to_thread(_recall, record)
+        current = known is not None and (not self._supply.network or self._clock() - known[1] < ANSWER_LIFE)
+        if known is not None and current and (lock := await self._store.installed(known[0])) is not None:
+            return Environment(known[0], asked, lock)
+        try:
+            await self._admit(asked)
+            key, lock = await self._install(asked)
         except DependencyUnavailable as error:
+            if error.temporary and known is not None and (lock := await self._store.installed(known[0])) is not None:
+                return Environment(known[0], asked, lock)
             if not error.temporary and self._supply.network:
                 self._refused[asked] = str(error)
             raise
-        return Environment(key, request, installed)
+        with suppress(OSError), replacing(record) as new:
+            new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
+        return Environment(key, asked, lock)
 
-    def _normalise(self, asked: Sequence[str]) -> tuple[str, ...]:
-        markers = self._installer.interpreter.markers
-        parsed = (Requirement(text) for text in asked)
-        meant = [one for one in parsed if one.marker is None or one.marker.evaluate({**markers, "extra": ""})]
-        for one in meant:
-            one.marker = None
-        found = contradiction(meant)
-        if found is not None:
-            raise DependencyUnavailable(found)
-        request = merged(meant)
-        if not request:
-            raise DependencyUnavailable("there is nothing to install for this interpreter")
-        return request
+    def _record(self, asked: Sequence[str]) -> Path:
+        """Return the file that says what requirements led to; a rule that was not asked says nothing for one that is.
 
-    async def _find_or_fetch(self, request: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        asked = await self._asked()
-        known = await asyncio.to_thread(self._cache.recall, request, asked)
-        if known is not None:
-            await self._admit_again(request, known)
-        current = known is not None and (not self._supply.network or self._clock() - known.time < ANSWER_LIFE)
-        if known is not None and current:
-            found = await self._from_cache(known)
-            if found is not None:
-                return found
-        try:
-            return await self._fetch(request, asked)
-        except DependencyUnavailable as error:
-            found = await self._from_cache(known) if known is not None and error.temporary and not current else None
-            if found is None:
-                raise
-            return found
+        Raises:
+            UsageError: pip's settings cannot be read.
+        """
+        newest = "" if self._supply.newest is None else self._supply.newest.isoformat()
+        sources = self._uv.sources().places
+        question = [asked, str(self._store.interpreter), newest, sources, self._supply.rule is not None]
+        return self._uv.root / "answers" / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
-    async def _asked(self) -> list[str]:
-        """Return what an answer depends on besides the requirements."""
-        async with self._asking:
-            if self._places is None:
-                self._places = await self._sources()
-        return [str(self._installer.interpreter), *self._places]
+    async def _admit(self, asked: Sequence[str]) -> None:
+        own = {canonicalize_name(Requirement(text).name) for text in self.always}
+        for name in (Requirement(text).name for text in asked):
+            if self._supply.rule is not None and canonicalize_name(name) not in own:
+                refusal = await self._supply.rule.refusal(name)
+                if refusal is not None:
+                    raise DependencyUnavailable(refusal)
 
-    async def _from_cache(self, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
-        key = self._key(answer)
-        installed = await self._installer.installed(key)
-        if installed is not None:
-            return key, installed
-        wheels = await asyncio.to_thread(self._cache.wheels, answer)
-        return None if wheels is None else (key, await self._install(wheels, key))
-
-    async def _fetch(self, request: tuple[str, ...], asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        if not self._supply.network:
-            message = f"{', '.join(request)}: not fetched before, and the network is switched off by the settings"
-            raise DependencyUnavailable(message)
-        requirements = [Requirement(text) for text in request]
-        await self._admit(requirements)
-        async with self._downloads:
+    async def _install(self, asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        async with self._turn:
             if self._silent is not None and self._clock() < self._silent[0]:
                 raise DependencyUnavailable(self._silent[1], temporary=True)
-            with tempfile.TemporaryDirectory(prefix="agent-wheels-", ignore_cleanup_errors=True) as folder:
-                try:
-                    wheels = await self.fetcher.fetch(requirements, self._installer.interpreter, Path(folder))
-                except DependencyUnavailable as error:
-                    if error.temporary:
-                        self._silent = (self._clock() + SILENCE, str(error))
-                    raise
-                self._silent = None
-                keep = partial(self._cache.keep, now=self._clock(), admitted=self._supply.rule is not None)
-                answer = await asyncio.to_thread(keep, request, asked, wheels)
+            tree = self._store.staging / secrets.token_hex(8)
+            target = Target(self._store.interpreter, self._store.python, self._supply.newest)
+            self._store.progress(_announcement(asked))
+            await asyncio.to_thread(drop_stale, self._store.staging)
+            try:
+                lock = await self._uv.install(
+                    asked, target, tree, progress=self._store.progress, offline=not self._supply.network
+                )
+                if not lock:
+                    raise DependencyUnavailable("there is nothing to install for this interpreter")
+                key = await asyncio.to_thread(_finished, tree, str(target.tag))
+                if await self._store.installed(key) is None:
+                    await self._store.publish(tree, key, lock)
                 self._grown = True
-                key = self._key(answer)
-                installed = await self._installer.installed(key)
-                if installed is None:
-                    installed = await self._install([wheel.path for wheel in wheels], key)
-                return key, installed
-
-    async def _admit_again(self, request: tuple[str, ...], known: Answer) -> None:
-        """Apply the rule to what was fetched before, perhaps without one, or by another."""
-        if known.admitted and not self._supply.network:
-            return  # without its index the rule knows less than it did then
-        try:
-            await self._admit([Requirement(text) for text in request])
-        except DependencyUnavailable as error:
-            if not (error.temporary and known.admitted):
+            except DependencyUnavailable as error:
+                if error.temporary:
+                    self._silent = (self._clock() + SILENCE, str(error))
                 raise
+            finally:
+                await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
+            self._silent = None
+            return key, lock
 
-    async def _admit(self, requirements: Sequence[Requirement]) -> None:
-        own = {canonicalize_name(Requirement(text).name) for text in self.always}
-        for requirement in requirements:
-            if self._supply.rule is None or canonicalize_name(requirement.name) in own:
-                continue
-            refusal = await self._supply.rule.refusal(requirement.name)
-            if refusal is not None:
-                raise DependencyUnavailable(refusal)
 
-    async def _install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        self._grown = True
-        return await self._installs.join(key, lambda: self._installer.install(wheels, key))
+def _announcement(asked: Sequence[str]) -> str:
+    more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
+    return f"Installing {', '.join(asked[:_NAMED])}{more}"
 
-    def _key(self, answer: Answer) -> str:
-        described = [str(self._installer.interpreter), list(answer.locked), sorted(sha for _name, sha in answer.files)]
-        return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:40]
+
+def _recall(record: Path) -> tuple[str, float] | None:
+    try:
+        key, moment = json.loads(record.read_bytes())
+        return (key, float(moment)) if _KEY.fullmatch(key) else None
+    except (OSError, ValueError, TypeError):
+        return None  # absent, or torn
+
+
+def _finished(tree: Path, interpreter: str) -> str:
+    """Take what is uv's own out of a tree, and return the key of the rest: uv names no hashes of what it installed."""
+    shutil.rmtree(tree / "bin", ignore_errors=True)
+    (tree / ".lock").unlink(missing_ok=True)
+    digest = hashlib.sha256(interpreter.encode())
+    for path in sorted(_files(tree)):
+        if path.name in _VARYING and path.parent.name.endswith(".dist-info"):
+            continue
+        digest.update(f"\0{path.relative_to(tree)}\0".encode("utf-8", "surrogateescape"))
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:40]
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    for parent, _folders, names in os.walk(tree):
+        yield from (path for name in names if not (path := Path(parent, name)).is_symlink())

@@ -1,16 +1,28 @@
-"""Which distribution provides an import name, and which names no distribution provides."""
+"""Which distribution provides an import name, and which names no distribution provides, by `import_map.toml`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
+from importlib.resources import files
 
-from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, PYTHON2_MODULES, REMOVED_FROM_STDLIB, WHEEL_SUBSTITUTES
+_TABLES = tomllib.loads(files("agent.sandbox.dependencies").joinpath("import_map.toml").read_text(encoding="utf-8"))
 
-__all__ = ["PYTHON2_MODULES", "Resolver", "distribution_for", "is_stdlib", "requirement_for"]
+DISTRIBUTIONS: Mapping[str, str] = _TABLES["distributions"]
+"""Import name -> requirement."""
+
+WHEEL_SUBSTITUTES: Mapping[str, str] = _TABLES["wheel_substitutes"]
+"""Distribution -> the one that gives the same modules and has wheels that work without a display."""
+
+PYTHON2_MODULES: Mapping[str, str] = _TABLES["python2_modules"]
+"""Modules that only Python 2 had -> where what they held is now."""
+
+REMOVED_FROM_STDLIB: frozenset[str] = frozenset(_TABLES["removed_from_stdlib"])
+"""Modules that an earlier Python 3 has in its standard library and a later one has not."""
 
 Resolver = Callable[[str], str | None]
-"""Tells the requirement that provides an import name, or None when it knows none; `requirement_for` is one."""
+"""Returns the requirement that provides an import name, or None when it knows none; `requirement_for` is one."""
 
 
 def is_stdlib(name: str) -> bool:

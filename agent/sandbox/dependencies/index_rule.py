@@ -1,19 +1,23 @@
-"""Decides which distributions may be installed: those of the map, and of the index those that have stood the time."""
+"""Decides which distributions may be installed: those of the map, and of the index the established projects."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import InvalidName, NormalizedName, canonicalize_name
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, WHEEL_SUBSTITUTES
-from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib, requirement_for
+from agent.sandbox.dependencies.imports import (
+    DISTRIBUTIONS,
+    PYTHON2_MODULES,
+    WHEEL_SUBSTITUTES,
+    is_stdlib,
+    requirement_for,
+)
+from agent.sandbox.dependencies.package_index import PackageIndex, Project
 
 MIN_AGE = timedelta(days=730)
 """How long ago a project must have been uploaded first."""
@@ -22,29 +26,6 @@ MIN_RELEASES = 5
 """How many releases, not counting those taken back, a project must have."""
 
 _LONGEST = 100
-
-
-@dataclass(frozen=True)
-class Project:
-    """What a package index says of a project: `first_upload` is None where it gives no times (PEP 700) or no files.
-
-    `releases` counts the versions that have a file which is not yanked.
-    """
-
-    first_upload: datetime | None
-    releases: int
-
-
-class ProjectIndex(Protocol):
-    """Knows the projects of a package index."""
-
-    async def project(self, name: NormalizedName) -> Project | None:
-        """Return what is known of a project, or None when there is none.
-
-        Raises:
-            DependencyUnavailable: the index does not answer (`temporary`), or not with anything that can be used.
-        """
-        ...
 
 
 class IndexRule:
@@ -58,7 +39,7 @@ class IndexRule:
     the import name: what is in it shows only after the download.
     """
 
-    def __init__(self, index: ProjectIndex | None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, index: PackageIndex | None, *, clock: Callable[[], float] = time.time) -> None:
         self._index = index
         self._clock = clock
         self._verdicts: dict[NormalizedName, str | None] = {}

@@ -1,17 +1,23 @@
-"""Asks package indexes for a project, by the JSON form of the simple API (PEP 691, PEP 700)."""
+"""Asks package indexes about a project, by the JSON form of the simple API (PEP 691, PEP 700)."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import hashlib
+import http.client
+import json
+import netrc
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -21,26 +27,37 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.dependencies.index_rule import Project
-from agent.sandbox.dependencies.pip_options import PipOptions, read_options
-from agent.sandbox.dependencies.project_cache import ProjectCache
+from agent.sandbox.dependencies.sources import Sources, read_sources, without_credentials
 from agent.sandbox.flights import Flights
+from agent.sandbox.places import replacing, user_cache
 
-if TYPE_CHECKING:
-    import httpx
+UNREACHABLE = "no network, or the package index does not answer: check the connection and pip's settings"
+REFUSED = "the package index refuses access: check the credentials in pip's settings"
+LIFE = 7 * 24 * 3600.0
+"""Seconds for which an index's answer is used again."""
 
 _JSON = "application/vnd.pypi.simple.v1+json"
-_HTML = frozenset({"text/html", "application/vnd.pypi.simple.v1+html"})
-_ABSENT = frozenset({404, 410})
-_REFUSED = frozenset({401, 403, 407})
-_REDIRECTS = 5
+_HTML = ("text/html", "application/vnd.pypi.simple.v1+html")
 _SILENCE = 60.0
-_SILENT = "no network, or the package index does not answer: check the connection and pip's settings"
-_UNUSABLE = "the package index cannot be asked: check index, proxy and certificates in pip's settings"
+_SECONDS = 30.0
+_SIZE = 32 << 20
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a package index says of a project: `first_upload` is None where it gives no times (PEP 700) or no files.
+
+    `releases` counts the versions that have a file which is not yanked.
+    """
+
+    first_upload: datetime | None
+    releases: int
+
+
 _UNDATED = Project(None, 0)
 
 
@@ -57,27 +74,22 @@ class _Page(BaseModel):
 
 
 class PackageIndex:
-    """A `ProjectIndex` over the indexes of pip's settings; the first that has a project speaks for it.
+    """The indexes of the settings over HTTP; the first that has a project speaks for it.
 
-    Answers are kept in `cache`, and settings are read once. `size` (bytes) and `seconds` limit one question to one
-    index; after one that was not answered there is silence for a minute. A local folder (`find-links`, `file://`) has
-    no dates and is not asked.
+    Answers are kept in `cache`, settings are read once; after a question that was not answered there is silence for a
+    minute. A local folder has no dates and is not asked.
     """
 
     def __init__(
         self,
-        cache: ProjectCache,
+        cache: Path | None = None,
         *,
-        settings: Callable[[], Awaitable[PipOptions]] = read_options,
-        size: int = 32 << 20,
-        seconds: float = 30.0,
+        sources: Callable[[], Sources] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._cache = cache
-        self._read_settings = settings
-        self._settings: PipOptions | None = None
-        self._size = size
-        self._seconds = seconds
+        self._cache = cache or user_cache() / "projects"
+        self._read_sources = sources
+        self._sources: Sources | None = None
         self._clock = clock
         self._silent: tuple[float, str] | None = None
         self._questions: Flights[Project | None] = Flights()
@@ -86,8 +98,7 @@ class PackageIndex:
         """Return what the first index that has a project says of it, or None when none has it.
 
         Raises:
-            DependencyUnavailable: an index does not answer (`temporary`), or with nothing that can be used.
-            SandboxError: pip does not tell its settings.
+            DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is of no use.
         """
         return await self._questions.join(name, lambda: self._patiently(name))
 
@@ -95,69 +106,148 @@ class PackageIndex:
         if self._silent is not None and self._clock() < self._silent[0]:
             raise DependencyUnavailable(self._silent[1], temporary=True)
         try:
-            return await self._project(name)
+            return await asyncio.to_thread(self._project, name)
         except DependencyUnavailable as error:
             if error.temporary:
                 self._silent = (self._clock() + _SILENCE, str(error))
             raise
 
-    async def _project(self, name: NormalizedName) -> Project | None:
-        if self._settings is None:
-            self._settings = await self._read_settings()
-        if not self._settings.remote_indexes:
+    def _project(self, name: NormalizedName) -> Project | None:
+        self._sources = self._sources or self._read_sources()
+        if not self._sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
-        for url in self._settings.remote_indexes:
-            try:
-                index, user = _apart(url)
-            except ValueError:
-                raise DependencyUnavailable(_UNUSABLE, temporary=True) from None
-            found = await asyncio.to_thread(self._cache.recall, index, name, now=self._clock())
-            if found == "unasked":
-                found = await self._ask(f"{index.rstrip('/')}/{name}/", user, name, self._settings)
-                await asyncio.to_thread(self._cache.keep, index, name, found, now=self._clock())
-            if found is not None:
-                return found
+        for index in self._sources.remote_indexes:
+            known = self._recall(index, name)
+            if known is None:
+                known = [_ask(index, name, self._sources)]
+                self._keep(index, name, known[0])
+            if known[0] is not None:
+                return known[0]
         return None
 
-    async def _ask(
-        self, url: str, user: tuple[str, str] | None, name: NormalizedName, settings: PipOptions
-    ) -> Project | None:
-        import httpx
-
+    def _recall(self, index: str, name: NormalizedName) -> list[Project | None] | None:
+        """Return what an index said lately, in a list; None when it was not asked."""
         try:
-            async with asyncio.timeout(self._seconds), await _client(url, user, settings) as client:
-                return await self._follow(client, url, name)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
-            # The error may quote an address, and an address a password.
-            raise DependencyUnavailable(_SILENT, temporary=True) from None
+            record = json.loads(self._path(index, name).read_bytes())
+            if not 0 <= self._clock() - record["time"] < LIFE:
+                return None
+            if record["project"] is None:
+                return [None]
+            first, releases = record["project"]
+            return [Project(None if first is None else datetime.fromisoformat(first), int(releases))]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # absent, or torn
 
-    async def _follow(self, client: httpx.AsyncClient, url: str, name: NormalizedName) -> Project | None:
-        for _ in range(_REDIRECTS):
-            async with client.stream("GET", url) as response:
-                if not response.has_redirect_location:
-                    return await self._read(response, name)
-                url = _redirected(url, response.headers["location"])
-        raise DependencyUnavailable("the package index sends in circles for it")
+    def _keep(self, index: str, name: NormalizedName, project: Project | None) -> None:
+        first = None if project is None or project.first_upload is None else project.first_upload.isoformat()
+        facts = None if project is None else [first, project.releases]
+        with suppress(OSError), replacing(self._path(index, name)) as new:
+            new.write_text(json.dumps({"time": self._clock(), "project": facts}))
 
-    async def _read(self, response: httpx.Response, name: NormalizedName) -> Project | None:
-        status, kind = response.status_code, response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if status in _ABSENT:
-            return None
-        if status in _REFUSED:
-            message = "the package index refuses access: check the credentials in pip's settings"
-            raise DependencyUnavailable(message, temporary=True)
-        if status == 406 or (status == 200 and kind in _HTML):
-            return _UNDATED
-        if status == 429 or status >= 500:
-            raise DependencyUnavailable(_SILENT, temporary=True)
-        if status != 200 or kind != _JSON:
-            raise DependencyUnavailable(f"the package index answers with status {status} and no page of a project")
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > self._size:
-                raise DependencyUnavailable(f"the package index answers with more than {self._size >> 20} MB")
-        return await asyncio.to_thread(read_page, bytes(body), name)
+    def _path(self, index: str, name: NormalizedName) -> Path:
+        asked = json.dumps([without_credentials(index)[0], name])
+        return self._cache / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"
+
+
+async def refused(name: str, sources: Sources) -> bool:
+    """Say whether an index refuses access to a project, which its users cannot tell from one that it does not have."""
+
+    def look() -> bool:
+        for index in sources.remote_indexes:
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                if _get(index, canonicalize_name(name), sources)[0] in (401, 403, 407):
+                    return True
+        return False
+
+    return await asyncio.to_thread(look)
+
+
+def _ask(index: str, name: NormalizedName, sources: Sources) -> Project | None:
+    """Ask one index. Blocks.
+
+    Raises:
+        DependencyUnavailable: as for `PackageIndex.project`.
+    """
+    try:
+        status, kind, body = _get(index, name, sources)
+    except (OSError, ValueError, http.client.HTTPException):
+        # the error may quote an address, and an address a password
+        raise DependencyUnavailable(UNREACHABLE, temporary=True) from None
+    if status in (404, 410):
+        return None
+    if status in (401, 403, 407):
+        raise DependencyUnavailable(REFUSED, temporary=True)
+    if status == 429 or status >= 500:
+        raise DependencyUnavailable(UNREACHABLE, temporary=True)
+    if status == 406 or (status == 200 and kind in _HTML):
+        return _UNDATED
+    if status != 200 or kind != _JSON:
+        raise DependencyUnavailable(f"the package index answers with status {status} and no page of a project")
+    if len(body) > _SIZE:
+        raise DependencyUnavailable(f"the package index answers with more than {_SIZE >> 20} MB")
+    return read_page(body, name)
+
+
+def _get(index: str, name: NormalizedName, sources: Sources) -> tuple[int, str, bytes]:
+    """Return status, content type and body of a project's page.
+
+    Raises:
+        OSError: the index does not answer.
+        ValueError: its address, or the certificates, cannot be used.
+        HTTPException: what answers does not speak HTTP.
+    """
+    bare, user = without_credentials(index)
+    request = urllib.request.Request(f"{bare.rstrip('/')}/{name}/", headers={"Accept": f"{_JSON}, text/html;q=0.1"})
+    user = user or _netrc(sources, request.host)
+    if user is not None:
+        # unredirected: elsewhere is where a password of the settings must not go
+        secret = b64encode(":".join(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {secret}")
+    proxies = None if sources.proxy is None else dict.fromkeys(("http", "https"), sources.proxy)
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=_certificates(bare, sources))
+    )
+    deadline = time.monotonic() + _SECONDS
+    try:
+        with opener.open(request, timeout=_SECONDS) as response:
+            body = bytearray()
+            while (chunk := response.read1(1 << 16)) and len(body) <= _SIZE:
+                body += chunk
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the page does not end")
+            return response.status, response.headers.get_content_type(), bytes(body)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code, error.headers.get_content_type(), b""
+
+
+def _netrc(sources: Sources, host: str) -> tuple[str, str] | None:
+    if sources.netrc is None:
+        return None
+    with suppress(OSError, netrc.NetrcParseError):
+        found = netrc.netrc(sources.netrc).authenticators(host.partition(":")[0])
+        return None if found is None else (found[0], found[2] or "")
+    return None
+
+
+def _certificates(index: str, sources: Sources) -> ssl.SSLContext:
+    where = urlsplit(index)
+    if {where.hostname, where.netloc} & set(sources.trusted_hosts):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    elif sources.certificates is not None:
+        named = sources.certificates
+        folder = Path(named).is_dir()
+        context = ssl.create_default_context(cafile=None if folder else named, capath=named if folder else None)
+    else:
+        context = ssl.create_default_context()
+        with suppress(ImportError):  # some Pythons come without the system's certificates
+            import certifi
+
+            context.load_verify_locations(certifi.where())
+    if sources.client_certificate is not None:
+        context.load_cert_chain(sources.client_certificate)
+    return context
 
 
 def read_page(body: bytes, name: NormalizedName) -> Project:
@@ -172,23 +262,11 @@ def read_page(body: bytes, name: NormalizedName) -> Project:
         raise DependencyUnavailable("the package index's answer cannot be read") from None
     if canonicalize_name(page.name) != name:
         raise DependencyUnavailable("the package index answers for another project")
-    times = [_aware(file.upload_time) for file in page.files if file.upload_time is not None]
+    times = [file.upload_time for file in page.files if file.upload_time is not None]
     if page.versions is None or not times:
         return _UNDATED
-    listed = {_version(text) for text in page.versions}
-    offered = {_version_of(file.filename) for file in page.files if file.yanked is False}
-    return Project(min(times), len((listed & offered) - {None}))
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
+    offered = {_version_of(file.filename) for file in page.files if file.yanked is False} - {None}
+    return Project(min(time if time.tzinfo else time.replace(tzinfo=UTC) for time in times), len(offered))
 
 
 def _version_of(filename: str) -> Version | None:
@@ -196,54 +274,3 @@ def _version_of(filename: str) -> Version | None:
         return parse_wheel_filename(filename)[1] if filename.endswith(".whl") else parse_sdist_filename(filename)[1]
     except (InvalidWheelFilename, InvalidSdistFilename):
         return None
-
-
-def _apart(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Return a URL without its user and password, and these."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    bare = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
-    user = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
-    return bare, user
-
-
-def _redirected(url: str, location: str) -> str:
-    # Elsewhere is where a password of pip's settings must not go, and where its owner put no trust.
-    with suppress(ValueError):
-        target = urljoin(url, location)
-        old, new = urlsplit(url), urlsplit(target)
-        if (old.scheme, old.hostname, old.port) == (new.scheme, new.hostname, new.port):
-            return _apart(target)[0]
-    raise DependencyUnavailable("the package index sends elsewhere for it, where nothing is asked")
-
-
-async def _client(url: str, user: tuple[str, str] | None, settings: PipOptions) -> httpx.AsyncClient:
-    import httpx
-
-    options: dict[str, Any] = {
-        "auth": None if user is None else httpx.BasicAuth(*user),
-        "headers": {"Accept": f"{_JSON}, text/html;q=0.1", "Accept-Encoding": "gzip"},
-        "timeout": None,
-    }
-    try:
-        host = urlsplit(url)
-        trusted = {host.hostname, host.netloc} & set(settings.trusted_hosts)
-        verify = False if trusted else await asyncio.to_thread(_certificates, settings)
-        return httpx.AsyncClient(verify=verify, proxy=settings.proxy, **options)
-    except (ValueError, ImportError, OSError):
-        raise DependencyUnavailable(_UNUSABLE, temporary=True) from None
-
-
-def _certificates(settings: PipOptions) -> ssl.SSLContext:
-    import httpx
-
-    named = settings.cert or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    if named is None:
-        context = httpx.create_ssl_context()
-        context.load_default_certs()
-    else:
-        folder = Path(named).is_dir()
-        context = ssl.create_default_context(cafile=None if folder else named, capath=named if folder else None)
-    if settings.client_cert is not None:
-        context.load_cert_chain(settings.client_cert)
-    return context

@@ -1,16 +1,20 @@
-"""Requirements as they may be asked for: a distribution's name, extras and version specifiers; nothing else."""
+"""Requirements as they may be asked for: a distribution's name, extras, version specifiers and marker; nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidName, canonicalize_name
 
+from agent.errors import InputError
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
 _LONGEST = 200
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=|(?<=-r))(\S.*)")
 _FILE_ENDINGS = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".egg", ".txt", ".toml", ".cfg", ".ini", ".lock")
 
 
@@ -55,22 +59,6 @@ def canonical(requirement: Requirement) -> str:
     return f"{canonicalize_name(requirement.name)}{f'[{extras}]' if extras else ''}{requirement.specifier}"
 
 
-def merged(requirements: Iterable[Requirement]) -> tuple[str, ...]:
-    """Return one requirement for each distribution and marker, which asks for all that they ask for; sorted."""
-    extras: dict[tuple[str, str], set[str]] = {}
-    specifiers: dict[tuple[str, str], SpecifierSet] = {}
-    for one in requirements:
-        key = canonicalize_name(one.name), "" if one.marker is None else str(one.marker)
-        extras.setdefault(key, set()).update(one.extras)
-        specifiers[key] = specifiers.get(key, SpecifierSet()) & SpecifierSet(str(one.specifier))
-    together = []
-    for (name, marker), wanted in extras.items():
-        whole = Requirement(name)
-        whole.extras, whole.specifier = wanted, specifiers[name, marker]
-        together.append(canonical(whole) + (f"; {marker}" if marker else ""))
-    return tuple(sorted(together))
-
-
 def _refuse_python_itself(name: str) -> None:
     # Distributions of these names are backports that break a newer Python, or squatters.
     module = name.replace("-", "_")
@@ -80,3 +68,60 @@ def _refuse_python_itself(name: str) -> None:
         )
     if is_stdlib(module) or is_stdlib(module.lower()):
         raise MalformedRequirement(f"{name!r} is part of Python: nothing to install")
+
+
+def read_requirements(path: Path) -> tuple[str, ...]:
+    """Return the requirements of a file and of those it includes by `-r`, sorted; of pip's format nothing else is read.
+
+    Raises:
+        InputError: a file cannot be read, or a line is something else; names file and line.
+    """
+    return tuple(sorted(set(_read(path, {}))))
+
+
+def _read(path: Path, seen: dict[Path, None]) -> Iterator[str]:
+    if path.resolve() in seen:
+        return
+    seen[path.resolve()] = None
+    for number, line in _lines(path):
+        include = _INCLUDE.fullmatch(line)
+        if include is not None:
+            yield from _read(_included(path, include[1].strip(), number), seen)
+            continue
+        try:
+            requirement = parse_requirement(line)
+        except MalformedRequirement as error:
+            raise InputError(str(error), path=path, line=number) from None
+        yield canonical(requirement) + (f"; {requirement.marker}" if requirement.marker else "")
+
+
+def _included(path: Path, name: str, line: int) -> Path:
+    other = path.parent / name
+    if not other.is_file():
+        raise InputError(f"{name!r} is no file", path=path, line=line)
+    return other
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each logical line without its comment, and the number of its first line in the file."""
+    first, held = 0, ""
+    for number, line in enumerate([*_text(path).splitlines(), ""], 1):
+        first = first or number
+        comment = line.lstrip().startswith("#")
+        if line.endswith("\\") and not comment:
+            held += line[:-1]
+            continue
+        # a comment line within a continued one ends it, as for pip
+        whole = _COMMENT.sub("", held if comment else held + line).strip()
+        if whole:
+            yield first, whole
+        first, held = 0, ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error

@@ -21,16 +21,11 @@ from agent.sandbox.base import (
     SandboxBackend,
 )
 from agent.sandbox.channel import Channel
-from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.dependencies.pip_options import read_sources
-from agent.sandbox.dependencies.sandboxed_pip import SandboxedPip
-from agent.sandbox.dependencies.wheels import WheelFetcher
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import WORK, ContainerCrew, Launched, Setting, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.docker.environments import DockerInstaller, Site
-from agent.sandbox.docker.fetch import DockerBuilders
+from agent.sandbox.docker.environments import DockerShelf, Site
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
@@ -87,7 +82,7 @@ class DockerBackend(SandboxBackend):
 
     Args:
         limits: what one sandbox may use.
-        image: an image to run in place of ours; it needs Python 3.8 or later, and pip for dependencies.
+        image: an image to run in place of ours; it needs Python 3.8 or later.
         python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
             names, or an official one that the engine has.
         supply: which dependencies may be had, and how many are kept.
@@ -126,9 +121,8 @@ class DockerBackend(SandboxBackend):
         self._mounts = tuple(mounts)
         self._connect = connect
         self._patience = patience
-        self.installer = DockerInstaller(self._running)
-        self.supply = supply
-        self.environments: EnvironmentBuilder = self.environments_with(supply)
+        self.store = DockerShelf(self._running)
+        self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
         self._site: Site | None = None
         self._pool = Pool(self._fresh, size=pool, starts=starts)
         self._progress: Progress = lambda _line: None
@@ -144,7 +138,7 @@ class DockerBackend(SandboxBackend):
         """
         if self._site is not None:
             return
-        self._progress = progress
+        self._progress = self.store.progress = progress
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:
@@ -177,13 +171,6 @@ class DockerBackend(SandboxBackend):
                 "Unix socket): put the files into an image (--image), or use an engine of this machine"
             )
 
-    def environments_with(self, supply: Supply) -> EnvironmentBuilder:
-        """Return a builder for this backend's sandboxes that has another supply."""
-        # an image's own pip may know nothing of dates
-        builders = DockerBuilders(self._running, self._site_of_pip if supply.newest else None)
-        fetcher = WheelFetcher(SandboxedPip(builders.open))
-        return WheelEnvironments(self.installer, supply=supply, fetcher=fetcher, sources=self._sources)
-
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
         return self._description
@@ -210,7 +197,7 @@ class DockerBackend(SandboxBackend):
         self._site = None
         for sandbox in tuple(self._alive):
             await sandbox.release()
-        self.installer.leases.close()
+        self.store.leases.close()
         for name, error in (await site.crew.close()).items():
             self._progress(f"Container {name} is left; the next start removes it: {error}")
         site.engine.close()
@@ -221,7 +208,7 @@ class DockerBackend(SandboxBackend):
         losses: dict[str, str] = {}
         while True:
             try:
-                await self.installer.probe()
+                await self.store.probe()
             except SandboxError as error:
                 concession = next((one for one in left if one.word in str(error)), None)
                 if concession is None:
@@ -285,23 +272,10 @@ class DockerBackend(SandboxBackend):
         image_id = (engine.image_id(image) or image).rpartition(":")[2]
         return f"{self._volume}-{image_id[:_ID]}"
 
-    async def _sources(self) -> list[str]:
-        """Return what wheels come from: an image that is not ours may have made them up."""
-        store = self._running().setting.store
-        return [*await read_sources(), *([] if store == self._volume else [store])]
-
     def _refuse_other_python(self, image: str) -> None:
-        has = self.installer.interpreter.version
+        has = self.store.interpreter.version
         if self._python not in (None, has):
             raise InterpreterUnavailable(f"the image {image} has Python {has}, and not {self._python}, as asked for")
-
-    async def _site_of_pip(self) -> Site:
-        """Return where this process's own pip runs: the image of the sandboxes, or ours where that is too old."""
-        site = self._running()
-        if host_pip.runs_on(self.installer.interpreter.version):
-            return site
-        image = await ensure_built(site.engine, _own_image(), self._progress, call=site.crew.call)
-        return replace(site, setting=replace(site.setting, image=image))
 
     async def _describe(self, site: Site) -> Mapping[str, str]:
         return {
@@ -311,7 +285,7 @@ class DockerBackend(SandboxBackend):
             "platform": site.engine.platform,
             "image": site.setting.image,
             "image_id": await site.crew.call(site.engine.image_id, site.setting.image) or "",
-            "python": self.installer.python,
+            "python": self.store.interpreter.full,
         }
 
 

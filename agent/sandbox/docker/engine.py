@@ -20,7 +20,7 @@ from docker.utils import version_lt
 
 from agent.errors import EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
-from agent.sandbox.dependencies.pip_process import clean
+from agent.sandbox.dependencies.uv import clean
 from agent.sandbox.docker.attach import plain_socket
 from agent.sandbox.owner import KIND
 

@@ -12,16 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits
-from agent.sandbox.dependencies import builder_words
-from agent.sandbox.dependencies.environments import InterpreterTag
-from agent.sandbox.dependencies.leases import Leases
-from agent.sandbox.dependencies.upkeep import Stored
-from agent.sandbox.dependencies.wheel_archive import ROOM, Room
+from agent.sandbox.base import Limits, Progress
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Stored, everything, last_object, texts
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import (
     STORE,
@@ -34,16 +30,17 @@ from agent.sandbox.docker.containers import (
     sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.inside import installer, source
-from agent.sandbox.places import user_cache
+from agent.sandbox.inside import shelf, source
+from agent.sandbox.interpreter import InterpreterTag
+from agent.sandbox.places import shared_cache, user_cache
 
 T = TypeVar("T")
 
-DEADLINE = 60.0
+_START_DEADLINE = 60.0
 _BUILDER_MEMORY = 1 << 30
 
 _PROBE = f"""
-import platform, sys
+import platform
 closed = [path for path in ({WORK!r}, "/tmp", "/dev/shm") if os.stat(path).st_mode & 0o7 != 0o7]
 if closed:
     sys.exit("not everybody may write to " + ", ".join(closed) + ": in the image, remove the folder or chmod 1777 it")
@@ -57,8 +54,14 @@ print(json.dumps(dict(
 )))
 """
 
+_FINISH = f"""
+tree = Path(sys.argv[1])
+finish(tree, json.loads(sys.argv[3]))
+publish(Path({STORE!r}), tree, sys.argv[2])
+print(json.dumps(dict()))
+"""
 _LIST = f"print(json.dumps(listed(Path({STORE!r}))))"
-_REMOVE = f"import sys\nremove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
+_REMOVE = f"remove(Path({STORE!r}), sys.argv[1:])\nprint(dict())"
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Site:
     setting: Setting
 
 
-class DockerInstaller:
-    """Installs wheels into the volume that every sandbox has mounted read-only. `site` says where, once started.
+class DockerShelf:
+    """A `Store` in the volume that every sandbox has mounted read-only. `site` says where, once started.
 
     What the volume held at the start and what was installed since is known without asking the engine; only for the
     rest, which another process may have built, is it asked.
@@ -81,12 +84,12 @@ class DockerInstaller:
     does not see them; what it removes is built again.
     """
 
-    def __init__(self, site: Callable[[], Site], room: Room = ROOM) -> None:
+    def __init__(self, site: Callable[[], Site]) -> None:
         self._site = site
-        self._room = room
         self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
-        self.python = ""
+        self.python: str | None = None
+        self.progress: Progress = lambda _line: None
         self._leases_folder = Path()
         self.leases = Leases(lambda: self._leases_folder)
 
@@ -101,6 +104,16 @@ class DockerInstaller:
             raise SandboxError("the Docker backend was not started")
         return self._interpreter
 
+    @property
+    def place(self) -> str:
+        """The volume."""
+        return f"volume {self._site().setting.store}"
+
+    @property
+    def staging(self) -> Path:
+        """A folder of this host that nobody may enter."""
+        return shared_cache() / "staging"
+
     async def probe(self) -> None:
         """Ask the image's interpreter what it is and what the store holds; shows that hardened containers start here.
 
@@ -110,8 +123,8 @@ class DockerInstaller:
         site = self._site()
         command = ["python3", "-I", "-S", "-c", source("shelf") + _PROBE]
         config = sandbox_config(site.setting, command)
-        said = await _said(site, config, DEADLINE)
-        self.python, self._known, self._interpreter = _understood(_probed, said)
+        said = await _printed(site, config, _START_DEADLINE)
+        self._known, self._interpreter = _understood(_probed, said)
         place = hashlib.sha256(f"{site.engine.id}\0{site.setting.store}".encode()).hexdigest()[:16]
         self._leases_folder = user_cache() / "docker" / place / "leases"
 
@@ -123,38 +136,34 @@ class DockerInstaller:
         """
         if key not in self._known:
             site = self._site()
-            content = await site.crew.call(_read, site, f"{STORE}/{key}/{installer.LOCK}")
+            content = await site.crew.call(_read, site, f"{STORE}/{key}/{shelf.LOCK}")
             if content is None:
                 return None
             try:
-                self._known[key] = builder_words.texts(json.loads(content))
+                self._known[key] = texts(json.loads(content))
             except (ValueError, RecursionError) as error:
                 raise SandboxError(f"the environment {key} has no readable lock: {error}") from error
         return self._known[key]
 
-    async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        """Install wheels in a throwaway container without network, secrets or capabilities; publish under `key`.
+    async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
+        """Byte-compile a tree in a throwaway container without network, secrets or capabilities, and publish it there.
 
         Raises:
-            SandboxError: the builder broke.
-            DependencyUnavailable: the image has no pip, or pip refuses a wheel.
+            SandboxError: the container broke.
         """
         site = self._site()
-        staging = f".staging/{key}-{secrets.token_hex(4)}"
-        job = await asyncio.to_thread(builder_words.installer_job, wheels, self._room)
-        command = ["python3", "-I", "-c", source("installer"), STORE, f"{STORE}/{staging}", key, job]
-        config = builder_config(for_builders(site.setting), command)
+        place = f".staging/{key}-{secrets.token_hex(4)}/tree"
+        code = f"{source('shelf')}\n{_FINISH}"
+        command = ["python3", "-I", "-c", code, f"{STORE}/{place}", key, json.dumps(lock)]
 
-        def send_wheels(name: str) -> None:
+        def send(name: str) -> None:
             with tempfile.TemporaryFile() as archive:
-                _pack(wheels, staging, archive)
+                _pack(tree, place, archive)
                 archive.seek(0)
                 site.engine.put(name, STORE, archive)
 
-        said = await _said(site, config, builder_words.DEADLINE, send_wheels)
-        no_pip = f"the sandbox image {site.setting.image} has no pip, so nothing can be installed: add it to the image"
-        self._known[key] = _understood(partial(builder_words.installed, no_pip=no_pip), said)
-        return self._known[key]
+        await _printed(site, builder_config(_roomy(site.setting), command), DEADLINE, send)
+        self._known[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
         """Take an environment for gone: the next who asks for it has the volume looked at."""
@@ -168,7 +177,7 @@ class DockerInstaller:
         """
         site = self._site()
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
-        said = await _said(site, sandbox_config(site.setting, command), DEADLINE)
+        said = await _printed(site, sandbox_config(site.setting, command), _START_DEADLINE)
         stored = _understood(_listed, said)
         self._known = {each.key: each.installed for each in stored}
         return [replace(each, used=self.leases.used(each.key) or each.used) for each in stored]
@@ -183,21 +192,17 @@ class DockerInstaller:
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
         for key in keys:
             self.forget(key)
-        await _said(site, builder_config(site.setting, command), builder_words.DEADLINE)
+        await _printed(site, builder_config(site.setting, command), DEADLINE)
 
 
-def _probed(said: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, ...]], InterpreterTag]:
+def _probed(said: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], InterpreterTag]:
     words = {name: said[name] for name in ("full", "version", "machine", "implementation", "libc", "libc_version")}
-    builder_words.texts(list(words.values()))
-    full = words.pop("full")
-    return full, {key: builder_words.texts(lock) for key, lock in said["store"].items()}, InterpreterTag(**words)
+    texts(list(words.values()))
+    return {key: texts(lock) for key, lock in said["store"].items()}, InterpreterTag(**words)
 
 
 def _listed(said: Mapping[str, Any]) -> list[Stored]:
-    return [
-        Stored(key, builder_words.texts(lock), int(size), float(published))
-        for key, (lock, size, published) in said.items()
-    ]
+    return [Stored(key, texts(lock), int(size), float(published)) for key, (lock, size, published) in said.items()]
 
 
 def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
@@ -212,26 +217,31 @@ def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any])
         raise SandboxError(f"a container's answer makes no sense: {error}") from error
 
 
-def for_builders(setting: Setting) -> Setting:
-    """A builder runs pip alone: it needs no less than pip does, however small the sandboxes are."""
+def _roomy(setting: Setting) -> Setting:
+    """A builder runs the compiler alone: it needs no less than that does, however small the sandboxes are."""
     limits = setting.limits
     roomy = Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
     return replace(setting, limits=roomy)
 
 
-def _pack(wheels: Sequence[Path], staging: str, stream: BinaryIO) -> None:
-    folders = (".staging", staging, f"{staging}/wheels")
+def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
+    """Write a tree as a tar archive whose files are root's; what is neither file nor folder is left out."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if not (entry.isdir() or entry.isreg()):
+            return None
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode = 0o755 if entry.isdir() else 0o644
+        return entry
+
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        for folder in folders:
+        for folder in (".staging", str(PurePosixPath(place).parent)):
             entry = tarfile.TarInfo(folder)
             # without its time it would pass for a stale one, which any other builder removes
             entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, time.time()
             archive.addfile(entry)
-        for wheel in wheels:
-            with wheel.open("rb") as content:
-                entry = tarfile.TarInfo(f"{folders[-1]}/{wheel.name}")
-                entry.size, entry.mode = wheel.stat().st_size, 0o644
-                archive.addfile(entry, content)
+        archive.add(tree, place, filter=plain)
 
 
 def _read(site: Site, path: str) -> bytes | None:
@@ -244,7 +254,7 @@ def _read(site: Site, path: str) -> bytes | None:
         site.engine.remove(name)
 
 
-async def _said(
+async def _printed(
     site: Site, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Run a container to its end and return the JSON object that is the last line of its output.
@@ -257,8 +267,8 @@ async def _said(
         stream = await AttachedStream.open(launched.connection)
         try:
             async with asyncio.timeout(deadline):
-                output = await builder_words.everything(stream.reader)
-            return builder_words.last_object(output)
+                output = await everything(stream.reader)
+            return last_object(output)
         except TimeoutError:
             raise SandboxError(f"container {launched.name} did not end within {deadline:.0f} s") from None
         except (OSError, ValueError) as error:

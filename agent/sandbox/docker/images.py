@@ -6,20 +6,22 @@ import asyncio
 import hashlib
 import io
 import re
+import shutil
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from packaging.requirements import InvalidRequirement, Requirement
-
-from agent.errors import DependencyUnavailable, InterpreterUnavailable, SandboxError, SandboxUnavailable
+from agent.errors import DependencyUnavailable, InputError, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Progress
-from agent.sandbox.dependencies.wheels import InterpreterTag, WheelFetcher
+from agent.sandbox.dependencies.requirements import read_requirements
+from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.docker.engine import DockerEngine
+from agent.sandbox.interpreter import InterpreterTag
+from agent.sandbox.places import shared_cache
 
 REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
@@ -32,7 +34,7 @@ _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d
 
 @dataclass(frozen=True)
 class ImageSource:
-    """A folder with a Dockerfile, and the requirements whose wheels its build finds in `wheels/`."""
+    """A folder with a Dockerfile, and the requirements that its build finds installed in `packages/`."""
 
     folder: Path
 
@@ -69,26 +71,26 @@ class ImageSource:
         """Return the Python version that the base image names, such as "3.11".
 
         Raises:
-            SandboxUnavailable: it names none, so wheels cannot be chosen.
+            SandboxUnavailable: it names none, so packages cannot be chosen.
         """
         versions = [match.group(1) for base in self.bases() if (match := _PYTHON.search(base))]
         if not versions:
             raise SandboxUnavailable(
                 f"{self.folder / 'Dockerfile'}: no FROM line names a Python version (python:3.11-slim-bookworm), "
-                "so the wheels of requirements.txt cannot be chosen"
+                "so the packages of requirements.txt cannot be chosen"
             )
         return versions[-1]
 
-    def pack(self, wheels: Iterable[Path], stream: BinaryIO) -> None:
-        """Write the folder, and the wheels under `wheels/`, as a tar archive; equal content gives equal bytes."""
+    def pack(self, packages: Path, stream: BinaryIO) -> None:
+        """Write the folder, and the tree `packages`, as a tar archive; equal content gives equal bytes."""
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for path in self.files():
                 _add(archive, path, self._inside(path).as_posix())
-            folder = tarfile.TarInfo("wheels")
+            folder = tarfile.TarInfo("packages")
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(folder)
-            for path in sorted(wheels):
-                _add(archive, path, f"wheels/{path.name}")
+            for path in sorted(path for path in packages.rglob("*") if path.is_file()):
+                _add(archive, path, f"packages/{path.relative_to(packages).as_posix()}")
 
     def _inside(self, path: Path) -> Path:
         return path.relative_to(self.folder)
@@ -101,27 +103,25 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-async def fetch_wheels(requirements: Path, interpreter: InterpreterTag, into: Path) -> list[Path]:
-    """Download the wheels of a requirements file with the host's pip settings; returns them.
+async def install_packages(requirements: Path, interpreter: InterpreterTag, into: Path, progress: Progress) -> None:
+    """Install a requirements file into a folder, with this host's settings for where packages come from.
 
     Raises:
         SandboxUnavailable: a line is malformed, no index answers, or a requirement has no wheel.
     """
     try:
-        return [wheel.path for wheel in await WheelFetcher().fetch(_wanted(requirements), interpreter, into)]
-    except (InvalidRequirement, DependencyUnavailable, SandboxError) as error:
+        await Uv().install(read_requirements(requirements), Target(interpreter), into, progress=progress)
+    except (InputError, DependencyUnavailable, SandboxError) as error:
         raise SandboxUnavailable(
-            f"the sandbox image needs the wheels of {requirements}, and they could not be fetched: {error}\n"
-            "Give pip an index that has them (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
+            f"the sandbox image needs what {requirements} names, and it cannot be installed: {error}\n"
+            "Name an index that has it in pip's settings (PIP_INDEX_URL), or a folder of wheels (PIP_FIND_LINKS)."
         ) from error
+    for own in (into / "bin", into / ".lock"):
+        shutil.rmtree(own, ignore_errors=True)
+        own.unlink(missing_ok=True)
 
 
-def _wanted(requirements: Path) -> list[Requirement]:
-    lines = (line.partition("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
-    return [Requirement(line) for line in lines if line]
-
-
-Fetch = Callable[[Path, InterpreterTag, Path], Awaitable[Sequence[Path]]]
+Install = Callable[[Path, InterpreterTag, Path, Progress], Awaitable[None]]
 Call = Callable[..., Awaitable[Any]]
 
 
@@ -131,12 +131,12 @@ async def ensure_built(
     progress: Progress,
     *,
     call: Call = asyncio.to_thread,
-    fetch: Fetch = fetch_wheels,
+    install: Install = install_packages,
 ) -> str:
     """Return the tag of the folder's image, building it when the engine lacks it. `call` runs blocking calls.
 
     Raises:
-        SandboxUnavailable: a base image, a wheel or a build step is missing or fails.
+        SandboxUnavailable: a base image, a package or a build step is missing or fails.
     """
     tag = source.tag()
     if await call(engine.image_id, tag) is not None:
@@ -145,13 +145,15 @@ async def ensure_built(
     for base in source.bases():
         await ensure_present(engine, base, progress, call=call)
     requirements = source.requirements()
-    with tempfile.TemporaryDirectory(prefix="agent-image-") as folder, tempfile.TemporaryFile() as context:
-        wheels: Sequence[Path] = ()
+    staging = shared_cache() / "staging"
+    staging.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=staging) as folder, tempfile.TemporaryFile() as context:
+        packages = Path(folder) / "packages"
         if requirements is not None:
-            progress(f"Fetching the wheels of {requirements.name}")
+            progress(f"Installing what {requirements.name} names")
             interpreter = InterpreterTag(source.python_version(), machine=engine.machine, libc_version=OLDEST_GLIBC)
-            wheels = await fetch(requirements, interpreter, Path(folder))
-        source.pack(wheels, context)
+            await install(requirements, interpreter, packages, progress)
+        source.pack(packages, context)
         context.seek(0)
         await call(engine.build, context, tag, _from_thread(progress))
     return tag

@@ -1,4 +1,4 @@
-"""Lists and removes the environments of a store; its source is sent to the containers that do so.
+"""Finishes, lists and removes the environments of a store; its source is sent to the sandboxes that do so.
 
 Standard library only, Python 3.8 and later; what uses it there is appended to it.
 """
@@ -8,10 +8,50 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 LOCK, SIZE = ".lock.json", ".size"
-_TRASH = ".trash"
+_TRASH, _STAGING = ".trash", ".staging"
+_COMPILE = ["-I", "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash"]
+_COMPILE_SECONDS = 600.0
+_STALE = 24 * 3600.0
+
+
+def finish(tree: Path, lock: list[str]) -> None:
+    """Byte-compile an installed tree, and write down its size and, last, its lock."""
+    os.umask(0o022)
+    with suppress(subprocess.TimeoutExpired):
+        # what cannot be compiled, or breaks the compiler, may still be of use: its importer gets the error
+        subprocess.run(
+            [sys.executable, *_COMPILE, str(tree)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMPILE_SECONDS,
+            check=False,
+        )
+    for name in (SIZE, LOCK):
+        _make_way(tree / name)
+    size = sum(path.lstat().st_blocks * 512 for path in tree.rglob("*"))
+    (tree / SIZE).write_text(str(size), encoding="utf-8")
+    (tree / LOCK).write_text(json.dumps(lock), encoding="utf-8")
+
+
+def publish(store: Path, tree: Path, key: str) -> None:
+    """Move a finished tree to its place in one step; one that was published meanwhile is left as it is."""
+    try:
+        tree.rename(store / key)
+    except OSError:
+        if not (store / key / LOCK).is_file():
+            raise
+    shutil.rmtree(tree.parent, ignore_errors=True)
+    for left in (store / _STAGING).glob("*"):
+        if left.stat().st_mtime < time.time() - _STALE:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def locks(store: Path) -> dict[str, list[str]]:
@@ -30,17 +70,11 @@ def listed(store: Path) -> dict[str, tuple[list[str], int, float]]:
     found = {}
     for key, lock in locks(store).items():
         try:
-            found[key] = (lock, _size(store / key), (store / key).stat().st_mtime)
+            size = int((store / key / SIZE).read_text(encoding="utf-8"))
+            found[key] = (lock, size, (store / key).stat().st_mtime)
         except (OSError, ValueError):
             continue
     return found
-
-
-def _size(folder: Path) -> int:
-    try:
-        return int((folder / SIZE).read_text(encoding="utf-8"))
-    except FileNotFoundError:  # built before sizes were written down
-        return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 def remove(store: Path, keys: list[str]) -> None:
@@ -55,3 +89,11 @@ def remove(store: Path, keys: list[str]) -> None:
             continue
     for left in trash.iterdir():
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _make_way(path: Path) -> None:
+    """Remove what a wheel put in the place of a file of ours."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

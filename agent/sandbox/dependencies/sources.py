@@ -1,0 +1,179 @@
+"""Where packages come from: pip's configuration, or uv's variables, as uv is given it and the index is asked.
+
+pip is not asked: its files and variables are read here, as far as they say where to fetch from (`index-url`,
+`extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host`, `timeout`). A variable of
+uv's that names an index takes the place of pip's indexes.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from agent.errors import UsageError
+
+DEFAULT_INDEX = "https://pypi.org/simple"
+"""Where packages come from when no setting says otherwise."""
+
+_REMOTE = ("http://", "https://")
+_INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
+_KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Indexes in the order of the settings, each a URL with its credentials, and what is needed to reach them.
+
+    `environment` is what uv is given in variables, since a command line can be read by everybody; `folders` are local
+    `find_links`. `notes` says what of the settings is not used. Only `places` and `notes` are fit to be printed.
+    """
+
+    indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    find_links: tuple[str, ...] = ()
+    trusted_hosts: tuple[str, ...] = ()
+    certificates: str | None = None
+    client_certificate: str | None = None
+    proxy: str | None = None
+    netrc: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def remote_indexes(self) -> tuple[str, ...]:
+        """The indexes that are asked over HTTP."""
+        return tuple(dict.fromkeys(index for index in self.indexes if index.startswith(_REMOTE)))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of this host that hold wheels."""
+        return tuple(link for link in self.find_links if not link.startswith(_REMOTE))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The indexes and folders, without credentials."""
+        return tuple(without_credentials(place)[0] for place in (*self.indexes, *self.find_links))
+
+
+def without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Return a URL without its user and password, and these.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    if "://" not in url:
+        return url, None
+    parts = urlsplit(url)
+    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+    return bare, None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+
+
+def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
+    """Read the settings of this user and machine.
+
+    Raises:
+        UsageError: a file of pip's cannot be read.
+    """
+    pip = _pip_settings(environ)
+    given = {name: value for upper in _KEPT for name in (upper, upper.lower()) if (value := environ.get(name))}
+    if any(environ.get(name) for name in _INDEX_VARIABLES):
+        indexes, links = _uv_places(environ)
+        given |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
+        given |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
+    else:
+        indexes, links = _pip_places(pip)
+        if indexes:
+            given |= {"UV_DEFAULT_INDEX": indexes[0], "UV_INDEX": " ".join(indexes[1:])}
+    find_links, notes = _existing(links)
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    netrc = Path(environ.get("NETRC") or Path("~/.netrc").expanduser())
+    trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
+    given |= {
+        "UV_FIND_LINKS": ",".join(link for link in find_links if link.startswith(_REMOTE)),
+        "UV_INSECURE_HOST": " ".join(trusted),
+        "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT") or pip.get("timeout", "").partition(".")[0],
+        **(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), pip["proxy"]) if pip.get("proxy") else {}),
+    }
+    return Sources(
+        indexes=indexes,
+        find_links=find_links,
+        trusted_hosts=trusted,
+        certificates=pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle,
+        client_certificate=pip.get("client-cert") or environ.get("SSL_CLIENT_CERT"),
+        proxy=pip.get("proxy"),
+        netrc=netrc if netrc.is_file() else None,
+        environment={name: value for name, value in given.items() if value},
+        notes=notes,
+    )
+
+
+def _existing(links: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the places for wheels that are there, and notes on those that are not."""
+    found, notes = [], []
+    for link in links:
+        path = Path(link.removeprefix("file://")).expanduser().absolute()
+        if link.startswith(_REMOTE) or path.exists():
+            found.append(link if link.startswith(_REMOTE) else str(path))
+        else:
+            notes.append(f"{path}, where pip's settings look for wheels (find-links), does not exist: left out")
+    return tuple(found), tuple(notes)
+
+
+def _pip_places(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    links = tuple(pip.get("find-links", "").split())
+    if pip.get("no-index", "0").lower() not in ("", "0", "false", "no", "off", "n", "f"):
+        return (), links
+    indexes = (pip.get("index-url") or DEFAULT_INDEX, *pip.get("extra-index-url", "").split())
+    return tuple(index if "://" in index else Path(index).absolute().as_uri() for index in indexes), links
+
+
+def _uv_places(environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or DEFAULT_INDEX
+    extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
+    links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
+    named = (*extra, default)  # each may be NAME=URL
+    return tuple(one.partition("=")[2] if "=" in one.partition("://")[0] else one for one in named), tuple(links)
+
+
+def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return pip's options for installing, as its files and variables add up."""
+    settings: dict[str, str] = {}
+    for path in _pip_files(environ):
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: pip's settings cannot be read: {type(error).__name__}") from error
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                settings |= {_option(name): value for name, value in parser.items(section)}
+    variables = {name: value for name, value in environ.items() if name.startswith("PIP_") and value}
+    return settings | {_option(name.removeprefix("PIP_")): value for name, value in variables.items()}
+
+
+def _option(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("--")
+
+
+def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the files that pip reads, in the order in which the later ones count."""
+    own = environ.get("PIP_CONFIG_FILE", "")
+    if own == os.devnull:
+        return
+    home = Path("~").expanduser()
+    mac = sys.platform == "darwin"
+    folders = environ.get("XDG_CONFIG_DIRS") or ("/Library/Application Support" if mac else "/etc/xdg")
+    yield from (Path(folder, "pip", "pip.conf") for folder in reversed(folders.split(":")))
+    yield Path("/etc/pip.conf")
+    if not Path(own or "/nowhere").exists():
+        yield home / ".pip" / "pip.conf"
+        application = home / "Library" / "Application Support"
+        configured = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        yield (application if mac and (application / "pip").is_dir() else configured) / "pip" / "pip.conf"
+    yield Path(sys.prefix, "pip.conf")
+    if own:
+        yield Path(own)

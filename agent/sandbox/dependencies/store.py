@@ -1,0 +1,305 @@
+"""Stores of environments: what the backends' have in common, who uses which environment, and what is removed.
+
+Leases are files of the host that no sandbox sees, one per environment: whoever uses it holds a shared lock on the file,
+which ends with the process however that dies, and touches it; whoever removes the environment holds the lock alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from agent.sandbox.base import Progress
+from agent.sandbox.interpreter import InterpreterTag
+
+DEADLINE = 900.0
+"""Seconds that finishing an environment may take."""
+
+_AGAIN = 0.05
+_MOST_PRINTED = 16 << 20
+
+
+class Leases:
+    """One process's leases on the environments of a store. `folder`, asked for on use, is where its users meet.
+
+    Where the folder cannot be written there are no leases: nothing is removed from here, and an environment that
+    another process removes is found to be gone when a program is to run in it.
+    """
+
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        self._folder = folder
+        self._held: dict[str, tuple[int, int]] = {}
+
+    async def take(self, key: str) -> None:
+        """Keep an environment from being removed until it is given back as often as it was taken."""
+        if key not in self._held:
+            with suppress(OSError):
+                descriptor = await self._shared(key)
+                if key in self._held:
+                    os.close(descriptor)
+                else:
+                    self._held[key] = descriptor, 0
+        if key in self._held:
+            descriptor, count = self._held[key]
+            self._held[key] = descriptor, count + 1
+            os.utime(descriptor, ns=(time.time_ns(),) * 2)  # the kernel's own clock for files is coarse
+
+    async def _shared(self, key: str) -> int:
+        while True:
+            descriptor = self._locked(key, fcntl.LOCK_SH)
+            if descriptor is not None:
+                return descriptor
+            await asyncio.sleep(_AGAIN)
+
+    def give_back(self, key: str) -> None:
+        """Undo one `take`."""
+        if key in self._held:
+            descriptor, count = self._held.pop(key)
+            if count > 1:
+                self._held[key] = descriptor, count - 1
+            else:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Give everything back."""
+        for descriptor, _count in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+
+    def used(self, key: str) -> float | None:
+        """Return when an environment was last taken on this host, in seconds since the epoch, or None."""
+        try:
+            return (self._folder() / key).stat().st_mtime
+        except OSError:
+            return None
+
+    def forget(self, key: str) -> None:
+        """Remove what is known of the use of an environment that was claimed and is gone."""
+        (self._folder() / key).unlink(missing_ok=True)
+
+    @contextmanager
+    def claims(self) -> Iterator[Callable[[str], bool]]:
+        """Give a function that claims an environment for removal; until the end nobody else can take a claimed one.
+
+        It returns False for one that is in use, by this process or another.
+        """
+        with ExitStack() as ends:
+
+            def claim(key: str) -> bool:
+                path = self._folder() / key
+                unknown = not path.exists()
+                try:
+                    descriptor = self._locked(key, fcntl.LOCK_EX)
+                except OSError:
+                    return False
+                if descriptor is None:
+                    return False
+                ends.callback(os.close, descriptor)
+                if unknown:
+                    ends.callback(path.unlink, missing_ok=True)  # it is a use to nobody else
+                return True
+
+            yield claim
+
+    def _locked(self, key: str, kind: int) -> int | None:
+        """Return a descriptor of the environment's file, locked; None while others do not let it be.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        path = self._folder() / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            # a lock on a file that was removed meanwhile is one that nobody else sees
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An environment in a store: `size` in bytes, `used` when it was last asked for (seconds since the epoch)."""
+
+    key: str
+    installed: tuple[str, ...]
+    size: int
+    used: float
+
+
+class Store(Protocol):
+    """Where the environments of one backend are. Keys are lower-case hexadecimal digits.
+
+    Trees are made in `staging`, a folder of this host. `progress` is given lines for the user. `python` is where this
+    host has the interpreter that sandboxes run, None where it is in an image.
+    """
+
+    leases: Leases
+    progress: Progress
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a user finds it: a folder, or the name of a volume."""
+        ...
+
+    @property
+    def interpreter(self) -> InterpreterTag:
+        """The interpreter that sandboxes run; known once the backend is started."""
+        ...
+
+    @property
+    def python(self) -> str | None:
+        """The path of that interpreter."""
+        ...
+
+    @property
+    def staging(self) -> Path:
+        """The folder for trees that are being made."""
+        ...
+
+    async def installed(self, key: str) -> tuple[str, ...] | None:
+        """Return the lock (`name==version`, sorted) of a published environment, or None when there is none.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        ...
+
+    async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
+        """Byte-compile an installed tree in a sandbox without network, and publish it in one step; `tree` is used up.
+
+        A key that was published meanwhile is left as it is.
+
+        Raises:
+            SandboxError: the sandbox broke, or the store cannot be written.
+        """
+        ...
+
+    def forget(self, key: str) -> None:
+        """Take an environment for gone, whatever is known of it: `installed` looks again."""
+        ...
+
+    async def stored(self) -> list[Stored]:
+        """Return every published environment.
+
+        Raises:
+            SandboxError: the store cannot be read.
+        """
+        ...
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove environments that were claimed; each is gone as a whole or not at all.
+
+        Raises:
+            SandboxError: the store cannot be written.
+        """
+        ...
+
+
+@runtime_checkable
+class HasStore(Protocol):
+    """A backend with a store of its own."""
+
+    @property
+    def store(self) -> Store:
+        """Its store."""
+        ...
+
+
+async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Stored]:
+    """Remove environments, those unused longest first, until the rest takes no more than `limit` bytes.
+
+    Returns those removed; with `pretend` those that would be.
+
+    Raises:
+        SandboxError: the store cannot be read or written.
+    """
+    stored = await store.stored()
+    excess = sum(each.size for each in stored) - limit
+
+    def enough(removed: Sequence[Stored]) -> bool:
+        return sum(each.size for each in removed) >= excess
+
+    return await discard(store, stored, enough, pretend=pretend)
+
+
+async def discard(
+    store: Store,
+    unwanted: Sequence[Stored],
+    enough: Callable[[Sequence[Stored]], bool] = lambda _removed: False,
+    *,
+    pretend: bool = False,
+) -> list[Stored]:
+    """Remove those of the unwanted environments that nobody uses, until it is enough; return them.
+
+    Raises:
+        SandboxError: the store cannot be written.
+    """
+    removed: list[Stored] = []
+    with store.leases.claims() as claim:
+        for each in sorted(unwanted, key=lambda stored: stored.used):
+            if enough(removed):
+                break
+            if claim(each.key):
+                removed.append(each)
+        if removed and not pretend:
+            await store.remove([each.key for each in removed])
+            for each in removed:
+                with suppress(OSError):  # what is known of its use is of no use any more
+                    store.leases.forget(each.key)
+    return removed
+
+
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    """Return all that a builder prints, which may be anything.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    printed = bytearray()
+    while chunk := await reader.read(1 << 16):
+        printed += chunk
+        if len(printed) > _MOST_PRINTED:
+            raise ValueError(f"more than {_MOST_PRINTED} bytes")
+    return bytes(printed)
+
+
+def last_object(output: bytes) -> dict[str, Any]:
+    """Return the JSON object that is the last line of an output.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        found = json.loads(output.rstrip().rpartition(b"\n")[2])
+    except RecursionError:
+        raise ValueError("an answer nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("an answer that is no object")
+    return found
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """Return a list of texts, such as a lock.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError("no list of texts")
+    return tuple(value)
