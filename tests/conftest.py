@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import uv
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
@@ -77,8 +77,18 @@ def _no_real_data() -> str | None:
 
 
 def _no_network() -> str | None:
-    command = [sys.executable, "-m", "pip", "index", "versions", "six", "--timeout", "10", "--retries", "0"]
-    done = subprocess.run(command, capture_output=True)
+    command = [
+        uv.find_uv_bin(),
+        "pip",
+        "install",
+        "--dry-run",
+        "--no-config",
+        "--no-cache",
+        "--target",
+        "/tmp/none",
+        "six",
+    ]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "UV_HTTP_RETRIES": "0"})
     return None if done.returncode == 0 else "no package index answers"
 
 

@@ -34,10 +34,11 @@ ORDER = (
     ("__main__",),
 )
 SANDBOX_ORDER = (
-    ("base", "flights", "inside", "moments", "owner", "places", "pool", "pythons", "registry", "seccomp"),
+    ("base", "flights", "inside", "moments", "owner", "places", "pool", "registry", "seccomp"),
     ("channel",),
+    ("interpreter",),
     ("dependencies",),
-    ("commands", "interpreter"),
+    ("commands",),
     ("mounts",),
     ("bwrap", "docker", "scripted", "session"),
     ("eras", "selfcheck"),
@@ -53,7 +54,7 @@ OWNERS = {
     "langchain_core": {"llm/langchain.py", "llm/openai.py", "annotator.py"},
     "jinja2": {"prompts.py"},
     "docker": {"sandbox/docker/engine.py"},
-    "httpx": {"sandbox/dependencies/package_index.py"},
+    "uv": {"sandbox/dependencies/uv.py"},
     "numpy": {"evaluation/statistics.py"},
     "scipy": {"evaluation/statistics.py"},
     "starlette": {"views/server.py"},

@@ -7,37 +7,29 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.dependencies.environments import Installer
 from tests.benchmarks.lives import TRIVIAL
-from tests.sandbox.wheel import make_wheel
+from tests.sandbox.stores import put, store_of
+from tests.sandbox.wheelhouse import make_wheel
 
 KEY = "benchmark0"
 ROUNDS = 30
 
 
-@runtime_checkable
-class HasInstaller(Protocol):
-    """A backend whose environments are kept in a store of its own."""
-
-    installer: Installer
-
-
 async def environment_hit(backend: SandboxBackend) -> dict[str, float]:
     """Return what it takes to find a built environment, and what it adds to a run, in milliseconds (medians)."""
-    assert isinstance(backend, HasInstaller)
+    store = store_of(backend)
     with tempfile.TemporaryDirectory() as folder:
-        wheel = make_wheel(Path(folder), "bricks", {"bricks.py": "COLOUR = 'red'\n"})
-        await backend.installer.install([wheel], KEY)
+        wheel = make_wheel(Path(folder), "bricks", files={"bricks.py": "COLOUR = 'red'\n"})
+        await put(backend, wheel, KEY)
     found: list[float] = []
     plain: list[float] = []
     within: list[float] = []
     for _ in range(ROUNDS):
         sandbox = await backend.acquire()
         begin = time.perf_counter()
-        assert await backend.installer.installed(KEY) is not None
+        assert await store.installed(KEY) is not None
         found.append(time.perf_counter() - begin)
         for job, seconds in ((TRIVIAL, plain), (replace(TRIVIAL, environment=KEY), within)):
             begin = time.perf_counter()

@@ -17,12 +17,13 @@ from agent.cli import env
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Progress, SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.dependencies.leases import Leases
-from agent.sandbox.dependencies.wheel_cache import default_cache
+from agent.sandbox.dependencies.store import Leases
+from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import Make
 from tests.cli.commands import Commands
-from tests.sandbox.wheel import make_wheel
+from tests.sandbox.stores import put
+from tests.sandbox.wheelhouse import make_wheel
 
 DAY = 24 * 3600
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
@@ -31,16 +32,16 @@ pytestmark = pytest.mark.bwrap
 
 @pytest.fixture
 def kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Make]:
-    """A store of the test's own with `old`, unused for nine days, and `new`; the user's cache is the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    """A store of the test's own with `old`, unused for nine days, and `new`; uv's cache is the test's own."""
+    monkeypatch.setattr("agent.cli.env.Uv", lambda: Uv(tmp_path / "uv"))
 
     async def fill() -> None:
         backend = BwrapBackend(store=store, pool=0)
         await backend.start(lambda _line: None)
         for name in ("old", "new"):
-            wheel = make_wheel(tmp_path, name, {f"{name}.py": "", f"{name}.bin": "x" * 1_200_000})
-            await backend.installer.install([wheel], name * 10)
-            await backend.installer.leases.take(name * 10)
+            wheel = make_wheel(tmp_path, name, files={f"{name}.py": "", f"{name}.bin": "x" * 1_200_000})
+            await put(backend, wheel, name * 10)
+            await backend.store.leases.take(name * 10)
         await backend.close()
         os.utime(store / "leases" / ("old" * 10), (time.time() - 9 * DAY,) * 2)
 
@@ -73,31 +74,34 @@ def test_environments_are_listed_with_what_is_known_of_them(read: Any) -> None:
     assert old["used"] < new["used"]
 
 
-def test_the_table_ends_with_the_sum(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_ends_with_places_and_sums(
+    kept: Mapping[str, Make], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env.show("bwrap", [], as_json=False, backends=kept)
-    head, new, old, total, wheels = capsys.readouterr().out.splitlines()
+    head, new, old, own, downloads, total = capsys.readouterr().out.splitlines()
     assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
     assert new.startswith("newnewnewnew  ")
     assert old.endswith("MB  bwrap    old==1.0")
-    assert total.startswith("2 environments, 2.")
-    assert wheels == "wheels kept to build them again: 0.0 MB"
+    assert own.startswith(f"bwrap: {store}/bwrap: 2 environments, 2.")
+    assert downloads.endswith("/uv/cache: 0.0 MB")
+    assert total.startswith("total: 2.")
 
 
-def test_wheels_are_counted_and_go_with_the_rest(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> None:
-    files = default_cache() / "files"
-    for name, age in (("a", 9 * DAY), ("b", 7200), ("c", 0)):
-        (files / name).mkdir(parents=True)
-        (files / name / "x.whl").write_bytes(b"0" * 1_000_000)
-        os.utime(files / name / "x.whl", (time.time() - age,) * 2)
+def test_downloads_are_counted_and_go_with_the_rest(
+    kept: Mapping[str, Make], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = tmp_path / "uv" / "cache"
+    (cache / "archive-v0").mkdir(parents=True)
+    (cache / "archive-v0" / "x").write_bytes(b"0" * 5_000_000)
     env.show("bwrap", [], as_json=False, backends=kept)
-    assert capsys.readouterr().out.endswith("wheels kept to build them again: 3.0 MB\n")
-    prune(kept, "sandbox.store_mb=2")
-    assert "removed: 1.0 MB of wheels" in capsys.readouterr().out
-    assert [path.name for path in sorted(files.iterdir())] == ["b", "c"]
+    assert "/uv/cache: 5.0 MB\ntotal: 7." in capsys.readouterr().out
+    prune(kept, "sandbox.store_mb=6")
+    assert "downloads" not in capsys.readouterr().out
     prune(kept, everything=True, dry_run=True)
-    assert "to remove: 2.0 MB of wheels" in capsys.readouterr().out
-    prune(kept, everything=True)
-    assert list(files.iterdir()) == []
+    assert "to remove: 5.0 MB of downloads" in capsys.readouterr().out
+    prune(kept, "sandbox.store_mb=4")
+    assert "removed: 5.0 MB of downloads" in capsys.readouterr().out
+    assert not cache.exists()
 
 
 def test_what_was_unused_for_longer_is_removed_and_told(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import SandboxConfig
-from agent.sandbox.dependencies.upkeep import HasShelf, discard
+from agent.sandbox.dependencies.store import HasStore, discard
 from agent.sandbox.select import choose
 from tests.cli.commands import Commands
 from tests.sandbox.wheelhouse import make_wheel
@@ -88,13 +88,12 @@ def test_memory_is_what_was_asked_for(agent: Commands, backend: str) -> None:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> dict[str, str]:
+def index(open_folder: Path, tmp_path: Path) -> dict[str, str]:
     """pip's settings for a folder with two versions of one distribution."""
-    (folder := tmp_path / "wheels").mkdir()
     for version in ("1.0", "2.0"):
-        make_wheel(folder, "ourowntool", version)
+        make_wheel(open_folder, "ourowntool", version)
     cache = str(tmp_path / "cache")
-    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(open_folder), "PIP_CONFIG_FILE": "/dev/null"}
     return {**settings, "PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": cache}
 
 
@@ -104,9 +103,9 @@ async def tidied(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     name: str = request.param
     yield name
     backend = await choose(SandboxConfig(backend=name, pool=0), lambda _line: None)
-    assert isinstance(backend, HasShelf)
-    ours = [each for each in await backend.installer.stored() if each.installed == ("ourowntool==1.0",)]
-    await discard(backend.installer, ours)
+    assert isinstance(backend, HasStore)
+    ours = [each for each in await backend.store.stored() if each.installed == ("ourowntool==1.0",)]
+    await discard(backend.store, ours)
     await backend.close()
 
 

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import shutil
 import subprocess
+import zipfile
+from pathlib import Path
 
 import docker
 
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.dependencies.environments import Installer
+from agent.sandbox.dependencies.store import Store
 from agent.sandbox.docker.backend import DockerBackend
+from agent.sandbox.interpreter import UNPRIVILEGED, as_unprivileged
 
 
-def installer_of(backend: SandboxBackend) -> Installer:
-    """Return what installs into a backend's store."""
+def store_of(backend: SandboxBackend) -> Store:
+    """Return a backend's store."""
     assert isinstance(backend, DockerBackend | BwrapBackend)
-    return backend.installer
+    return backend.store
+
+
+async def put(backend: SandboxBackend, wheel: Path, key: str) -> tuple[str, ...]:
+    """Publish what is in a wheel under a key; return its lock."""
+    store = store_of(backend)
+    name, version = wheel.name.split("-")[:2]
+    tree = store.staging / secrets.token_hex(4)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tree)
+    if as_unprivileged():
+        await asyncio.to_thread(subprocess.run, ["chown", "-R", str(UNPRIVILEGED), tree], check=True)
+    lock = (f"{name.replace('_', '-')}=={version}",)
+    await store.publish(tree, key, lock)
+    shutil.rmtree(tree, ignore_errors=True)
+    return lock
 
 
 async def in_store(backend: SandboxBackend, script: str) -> str:

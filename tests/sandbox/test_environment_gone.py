@@ -12,9 +12,10 @@ import pytest
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import WheelEnvironments
+from agent.sandbox.dependencies.uv import Uv
 from agent.sandbox.session import SandboxSession
 from tests.sandbox.conftest import job, passes
-from tests.sandbox.stores import in_store, installer_of
+from tests.sandbox.stores import in_store, store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 NAME = f"vanishing-{secrets.token_hex(4)}"
@@ -22,11 +23,12 @@ IMPORTS = job(f"import {NAME.replace('-', '_')}\ndef test_a(): pass")
 
 
 @pytest.fixture
-def index(backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder as the only source of wheels, and a cache of the test's own."""
-    use_folder(monkeypatch, tmp_path)
-    make_wheel(tmp_path, NAME)
-    monkeypatch.setattr(backend, "environments", WheelEnvironments(installer_of(backend), cache=tmp_path / "cache"))
+    use_folder(monkeypatch, open_folder)
+    make_wheel(open_folder, NAME)
+    uv = Uv(open_folder / "uv")
+    monkeypatch.setattr(backend, "environments", WheelEnvironments(store_of(backend), uv=uv))
 
 
 @pytest.mark.usefixtures("index")

@@ -16,12 +16,10 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agent.errors import DependencyUnavailable, InterpreterUnavailable
-from agent.sandbox import pythons
+from agent.sandbox import interpreter
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.dependencies import host_pip
 from agent.sandbox.dependencies.environments import Supply
-from agent.sandbox.dependencies.pip_trouble import explain
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.images import image_with
 from tests.pythons import build_image, copied, remove_image
@@ -112,12 +110,15 @@ async def test_programs_run_on_the_python_that_was_asked_for(started: Begin) -> 
 
 @pytest.mark.pyenv
 async def test_wheels_are_fetched_and_installed_for_the_python_that_was_asked_for(
-    started: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: Begin, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = await started(python=OTHER)
-    use_folder(monkeypatch, tmp_path)
-    for tag in ("cp39-cp39-linux_x86_64", f"cp{HERE.replace('.', '')}-cp{HERE.replace('.', '')}-linux_x86_64"):
-        make_wheel(tmp_path, "tagged", tag=tag, files={"tagged.py": f"TAG = {tag[:4]!r}\n"})
+    use_folder(monkeypatch, open_folder)
+    for tag in (
+        "cp39-cp39-manylinux2014_x86_64",
+        f"cp{HERE.replace('.', '')}-cp{HERE.replace('.', '')}-manylinux2014_x86_64",
+    ):
+        make_wheel(open_folder, "tagged", tag=tag, files={"tagged.py": f"TAG = {tag[:4]!r}\n"})
     built = await backend.environments.build(["tagged"])
     assert await run(backend, "import tagged\n\n\ndef test_a():\n    assert tagged.TAG == 'cp39'\n", built.key)
 
@@ -142,7 +143,7 @@ def dated(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 async def test_what_was_uploaded_later_is_not_taken(started: Begin, python: str | None) -> None:
     backend = await started(python=python, supply=Supply(newest=CUTOFF))
     assert (await backend.environments.build(["tinything"])).installed == ("tinything==1.0",)
-    with pytest.raises(DependencyUnavailable, match=r"the newest that have: 1\.0"):
+    with pytest.raises(DependencyUnavailable, match=r"tinything"):
         await backend.environments.build(["tinything>=2"])
 
 
@@ -177,18 +178,11 @@ async def test_an_index_that_knows_no_times_is_named_as_the_reason(
     assert not caught.value.temporary
 
 
-@pytest.mark.parametrize("kind", ["heap", "index"])
 async def test_files_of_the_users_own_are_taken_whatever_their_age(
-    started: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    started: Begin, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "heap":
-        use_folder(monkeypatch, tmp_path)
-        make_wheel(tmp_path, "mine")
-    else:
-        (page := tmp_path / "index" / "simple" / "mine").mkdir(parents=True)
-        (files := tmp_path / "index" / "files").mkdir()
-        (page / "index.html").write_text(f'<a href="../../files/{make_wheel(files, "mine").name}">mine</a>')
-        use_index(monkeypatch, (tmp_path / "index" / "simple").as_uri())
+    use_folder(monkeypatch, open_folder)
+    make_wheel(open_folder, "mine")
     backend = await started(supply=Supply(newest=CUTOFF))
     assert (await backend.environments.build(["mine"])).installed == ("mine==1.0",)
 
@@ -248,9 +242,9 @@ def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monk
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    found = {path.name for path in pythons.every_python() if path.is_relative_to(tmp_path)}
+    found = {path.name for path in interpreter._every_python() if path.is_relative_to(tmp_path)}
     assert found == {"python3.8", "python3.9", "python3.10"}
-    assert [path.parent.name for path in pythons.named("3.8") if path.is_relative_to(tmp_path)] == ["path"]
+    assert [path.parent.name for path in interpreter._named("3.8") if path.is_relative_to(tmp_path)] == ["path"]
 
 
 def test_a_folder_of_another_user_has_no_pythons_to_offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,14 +262,4 @@ def test_a_folder_of_another_user_has_no_pythons_to_offer(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "stat", stat)
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
-    assert [path.name for path in pythons.every_python() if path.is_relative_to(tmp_path)] == ["python3.10"]
-
-
-def test_pip_says_which_pythons_it_runs_on() -> None:
-    assert host_pip.runs_on(HERE)
-    assert not host_pip.runs_on("3.2")
-
-
-def test_a_pip_that_knows_no_dates_is_named_as_the_reason() -> None:
-    error = explain("Usage: pip ...\n\nno such option: --uploaded-prior-to\n", None, "cp39")
-    assert "too old to leave out what is newer" in str(error)
+    assert [path.name for path in interpreter._every_python() if path.is_relative_to(tmp_path)] == ["python3.10"]

@@ -31,7 +31,7 @@ class BwrapShelf:
     @property
     def place(self) -> str:
         """The folder with the environments of all interpreters."""
-        return str(self._place()[1].base)
+        return str(self._place()[1].base.parent)
 
     @property
     def interpreter(self) -> InterpreterTag:

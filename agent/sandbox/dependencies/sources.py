@@ -20,6 +20,7 @@ from agent.errors import UsageError
 DEFAULT_INDEX = "https://pypi.org/simple"
 """Where packages come from when no setting says otherwise."""
 
+_SYSTEM_FILE = Path("/etc/pip.conf")
 _REMOTE = ("http://", "https://")
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 _KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -168,7 +169,7 @@ def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
     mac = sys.platform == "darwin"
     folders = environ.get("XDG_CONFIG_DIRS") or ("/Library/Application Support" if mac else "/etc/xdg")
     yield from (Path(folder, "pip", "pip.conf") for folder in reversed(folders.split(":")))
-    yield Path("/etc/pip.conf")
+    yield _SYSTEM_FILE
     if not Path(own or "/nowhere").exists():
         yield home / ".pip" / "pip.conf"
         application = home / "Library" / "Application Support"

@@ -272,4 +272,4 @@ async def test_nothing_is_known_before_the_start() -> None:
     with pytest.raises(SandboxError, match="not started"):
         await backend.acquire()
     with pytest.raises(SandboxError, match="not started"):
-        _ = backend.installer.interpreter
+        _ = backend.store.interpreter

@@ -1,11 +1,11 @@
+"""Equal requests share one environment; what an index said is remembered, and what it refused as long as it should."""
+
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import re
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,41 +16,47 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import EnvironmentBuilder, SandboxBackend
+from agent.sandbox.base import Progress, SandboxBackend
 from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
-from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule, Project
-from agent.sandbox.dependencies.leases import Leases
-from agent.sandbox.dependencies.upkeep import Stored, discard
-from agent.sandbox.dependencies.wheel_cache import SPARED
-from agent.sandbox.dependencies.wheels import InterpreterTag, Wheel, WheelFetcher, read_wheels
+from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
+from agent.sandbox.dependencies.package_index import PackageIndex, Project
+from agent.sandbox.dependencies.sources import Sources
+from agent.sandbox.dependencies.store import Leases, Stored, discard
+from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.flights import Flights
+from agent.sandbox.interpreter import InterpreterTag
 from tests.sandbox.conftest import job
+from tests.sandbox.stores import store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 
-class MemoryInstaller:
-    """An installer whose environments are names of wheels; it remembers what it was given."""
+class MemoryStore:
+    """A store of locks; it remembers what was published."""
 
-    def __init__(self, leases: Path, version: str = "3.11") -> None:
-        self.leases = Leases(lambda: leases)
+    place = "nowhere"
+    python = None
+
+    def __init__(self, folder: Path, version: str = "3.11") -> None:
+        self.staging = folder / "staging"
+        self.leases = Leases(lambda: folder / "leases")
         self.interpreter = InterpreterTag(version)
         self.published: dict[str, tuple[str, ...]] = {}
-        self.installs: list[str] = []
+        self.made: list[str] = []
+        self.said: list[str] = []
+        self.progress: Progress = self.said.append
         self.error: Exception | None = None
         self.vanish = False
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
         return self.published.get(key)
 
-    async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        self.installs.append(key)
+    async def publish(self, _tree: Path, key: str, lock: Sequence[str]) -> None:
+        self.made.append(key)
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
-        lock = tuple(wheel.locked for wheel in await asyncio.to_thread(read_wheels, wheels))
         if not self.vanish:
-            self.published[key] = lock
-        return lock
+            self.published[key] = tuple(lock)
 
     def forget(self, key: str) -> None:
         self.published.pop(key, None)
@@ -63,25 +69,36 @@ class MemoryInstaller:
             del self.published[key]
 
 
-@dataclasses.dataclass(frozen=True)
-class MakingFetcher(WheelFetcher):
-    """Makes a wheel of version 1.0 for every requirement, instead of fetching it."""
+class MakingUv(Uv):
+    """Makes a module of version 1.0 for every requirement, instead of installing it."""
 
-    asked: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
-    errors: list[DependencyUnavailable] = dataclasses.field(default_factory=list)
-    before: Callable[[], Awaitable[None]] | None = None
+    def __init__(self, root: Path, index: str = "https://one.invalid/simple") -> None:
+        super().__init__(root, sources=lambda: Sources(indexes=(index,)))
+        self.asked: list[tuple[str, ...]] = []
+        self.errors: list[DependencyUnavailable] = []
+        self.before: Callable[[], Awaitable[None]] | None = None
 
-    async def fetch(self, requirements: Sequence[Requirement], _tag: InterpreterTag, into: Path) -> list[Wheel]:
-        self.asked.append(tuple(str(requirement) for requirement in requirements))
+    async def install(
+        self, requirements: Sequence[str], _target: Target, into: Path, *, offline: bool = False, **_options: Any
+    ) -> tuple[str, ...]:
+        self.asked.append(tuple(requirements))
         if self.before is not None:
             await self.before()
         if self.errors:
             raise self.errors.pop(0)
-        return read_wheels([make_wheel(into, requirement.name) for requirement in requirements])
+        if offline:
+            raise DependencyUnavailable("not fetched before, and the network is switched off")
+        (into / "bin").mkdir(parents=True)
+        for name in (Requirement(one).name for one in requirements):
+            (into / f"{name}.py").write_text(f"NAME = {name!r}")
+            (into / "bin" / name).write_text(secrets.token_hex(4))
+            (into / f"{name}.dist-info").mkdir()
+            (into / f"{name}.dist-info" / "RECORD").write_text(secrets.token_hex(4))
+        return tuple(sorted(f"{Requirement(one).name}==1.0" for one in requirements))
 
 
 class Clock:
-    """A clock that stands still until it is told."""
+    """A clock that stands still until it is set."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -94,75 +111,68 @@ class Clock:
 class World:
     """One process's builder and all that it uses."""
 
-    installer: MemoryInstaller
-    fetcher: MakingFetcher
-    clock: Clock
-    cache: Path
+    folder: Path
+    clock: Clock = dataclasses.field(default_factory=Clock)
     network: bool = True
     rule: IndexRule | None = None
     index: str = "https://one.invalid/simple"
+    version: str = "3.11"
+    limit: int = 0
 
     def __post_init__(self) -> None:
-        self.environments = WheelEnvironments(
-            self.installer,
-            supply=Supply(self.network, rule=self.rule),
-            cache=self.cache,
-            fetcher=self.fetcher,
-            sources=self.sources,
-            clock=self.clock,
-        )
+        self.store = MemoryStore(self.folder, self.version)
+        self.uv = MakingUv(self.folder / "uv", self.index)
+        supply = Supply(self.network, rule=self.rule, limit=self.limit)
+        self.environments = WheelEnvironments(self.store, supply=supply, uv=self.uv, clock=self.clock)
 
-    async def sources(self) -> list[str]:
-        return [self.index]
-
-    def later(self, *, seconds: float = 0.0, network: bool = True, same_store: bool = True, **parts: Any) -> World:
+    def later(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
         self.clock.now += seconds
-        installer = MemoryInstaller(self.cache.with_name("leases"))
-        installer.published = dict(self.installer.published) if same_store else {}
-        return World(installer, MakingFetcher(), self.clock, self.cache, network, **parts)
+        world = World(self.folder, self.clock, **parts)
+        world.store.published = dict(self.store.published) if same_store else {}
+        return world
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(MemoryInstaller(tmp_path / "leases"), MakingFetcher(), Clock(), tmp_path / "cache")
+    return World(tmp_path)
 
 
 UNREACHABLE = DependencyUnavailable("no network", temporary=True)
 
 
-async def test_it_is_an_environment_builder(world: World) -> None:
-    assert isinstance(world.environments, EnvironmentBuilder)
-
-
 async def test_an_environment_names_its_key_its_requirements_and_its_lock(world: World) -> None:
     environment = await world.environments.build(["Foo>=1", "bar"])
     assert re.fullmatch("[0-9a-f]{40}", environment.key)
-    assert environment.requirements == ("bar", "foo>=1")
-    assert environment.installed == ("bar==1.0", "foo==1.0")
-    assert world.installer.published == {environment.key: environment.installed}
+    assert environment.requirements == ("Foo>=1", "bar")
+    assert environment.installed == ("Foo==1.0", "bar==1.0")
+    assert world.store.published == {environment.key: environment.installed}
 
 
 async def test_fifty_requests_for_one_environment_build_it_once(world: World) -> None:
-    spellings = (["Foo_Bar", "baz <2,>=1"], ["baz>=1,<2", "foo-bar"], ["foo.bar", "foo-bar", "baz>=1,<2"])
+    spellings = (["foo", "baz <2,>=1"], ["baz>=1,<2", "foo"], ["foo", "foo", "baz<2,>=1"])
     builds = (world.environments.build(spellings[number % 3]) for number in range(50))
     environments = await asyncio.gather(*builds)
     assert len({environment.key for environment in environments}) == 1
-    assert len(world.installer.installs) == 1
+    assert len(world.store.made) == 1
 
 
 async def test_an_environment_that_was_built_is_not_asked_for_again(world: World) -> None:
     first = await world.environments.build(["foo"])
     assert await world.environments.build(["foo"]) is first
-    assert len(world.fetcher.asked) == 1
+    assert len(world.uv.asked) == 1
 
 
-async def test_an_environment_that_has_gone_is_built_again_from_the_wheels_kept(world: World) -> None:
+async def test_an_environment_that_has_gone_is_built_again(world: World) -> None:
     built = await world.environments.build(["foo"])
     world.environments.forget(built.key)
     assert await world.environments.build(["foo"]) == built
-    assert world.installer.installs == [built.key] * 2
-    assert len(world.fetcher.asked) == 1
+    assert world.store.made == [built.key] * 2
+
+
+async def test_what_is_being_installed_is_said(world: World) -> None:
+    await world.environments.build([f"a{number}" for number in range(8)])
+    assert world.store.said == ["Installing a0, a1, a2, a3, a4 and 3 more"]
 
 
 async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(world: World) -> None:
@@ -172,69 +182,55 @@ async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(wor
     assert kept is not None
     assert (kept.key, kept.installed) == (built.key, ("foo==1.0",))
     world.environments.release(built.key)
-    assert await discard(later.installer, await later.installer.stored()) == []
+    assert await discard(later.store, await later.store.stored()) == []
     later.environments.release(kept.key)
-    assert [each.key for each in await discard(later.installer, await later.installer.stored())] == [built.key]
+    assert [each.key for each in await discard(later.store, await later.store.stored())] == [built.key]
 
 
 @pytest.mark.parametrize("key", ["0" * 40, "", "..", "../../etc", "0" * 40 + "/..", "0" * 40 + "\n", "A" * 40])
 async def test_a_key_of_nothing_leads_nowhere(world: World, key: str) -> None:
-    world.installer.published[""] = world.installer.published[".."] = ("foo==1.0",)
+    world.store.published[""] = world.store.published[".."] = ("foo==1.0",)
     assert await world.environments.kept(key) is None
-    leases = world.cache.with_name("leases")
+    leases = world.folder / "leases"
     assert not leases.exists() or {file.name for file in leases.iterdir()} <= {"0" * 40}
 
 
 async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(world: World) -> None:
-    world.installer.vanish = True
+    world.store.vanish = True
     with pytest.raises(EnvironmentGone, match="foo is removed whenever"):
         await world.environments.build(["foo"])
 
 
 async def test_after_a_build_the_environments_unused_longest_go(world: World) -> None:
-    environments = WheelEnvironments(
-        world.installer, supply=Supply(limit=250), cache=world.cache, fetcher=world.fetcher
-    )
+    environments = WheelEnvironments(world.store, supply=Supply(limit=250), uv=world.uv)
     keys = []
     for name in ("one", "two", "three"):
         keys.append((await environments.build([name])).key)
         environments.release(keys[-1])
-    assert list(world.installer.published) == keys[1:]
+    assert list(world.store.published) == keys[1:]
     await environments.build(["one"])
-    assert list(world.installer.published) == [keys[2], keys[0]]
+    assert list(world.store.published) == [keys[2], keys[0]]
 
 
 async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> None:
-    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
+    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
     used = await environments.build(["one"])
     await environments.build(["one"])
     environments.release(used.key)
     other = await environments.build(["two"])
-    assert set(world.installer.published) == {used.key, other.key}
+    assert set(world.store.published) == {used.key, other.key}
     environments.release(used.key)
     environments.release(other.key)
     last = await environments.build(["three"])
-    assert set(world.installer.published) == {last.key}
-
-
-async def test_after_a_build_the_wheels_unused_longest_go_but_none_that_is_just_used(world: World) -> None:
-    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
-    for name in ("one", "two"):
-        environments.release((await environments.build([name])).key)
-    assert len(list(world.cache.rglob("*.whl"))) == 2
-    for path in (each for each in world.cache.rglob("*") if each.is_file()):
-        os.utime(path, (time.time() - 2 * SPARED,) * 2)
-    environments.forget(next(iter(world.installer.published)))
-    environments.release((await environments.build(["two"])).key)
-    assert [path.name for path in world.cache.rglob("*.whl")] == ["two-1.0-py3-none-any.whl"]
+    assert set(world.store.published) == {last.key}
 
 
 async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: World) -> None:
     async def broken(_keys: Sequence[str]) -> None:
         raise SandboxError("the engine is away")
 
-    world.installer.remove = broken  # type: ignore[method-assign]
-    environments = WheelEnvironments(world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher)
+    world.store.remove = broken  # type: ignore[method-assign]
+    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
     environments.release((await environments.build(["one"])).key)
     assert (await environments.build(["two"])).installed == ("two==1.0",)
 
@@ -243,19 +239,19 @@ async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(
     first, second = await asyncio.gather(world.environments.build(["foo"]), world.environments.build(["foo>=1"]))
     assert first.key == second.key
     assert first.requirements != second.requirements
-    assert len(world.installer.installs) == 1
+    assert len(world.store.made) == 1
 
 
 async def test_another_interpreter_is_another_environment(world: World) -> None:
-    other = World(MemoryInstaller(world.cache.with_name("leases"), "3.12"), MakingFetcher(), world.clock, world.cache)
+    other = World(world.folder, version="3.12")
     assert (await world.environments.build(["foo"])).key != (await other.environments.build(["foo"])).key
 
 
-async def test_a_later_run_asks_neither_index_nor_installer(world: World) -> None:
+async def test_a_later_run_asks_nobody(world: World) -> None:
     built = await world.environments.build(["foo"])
     again = world.later(seconds=ANSWER_LIFE / 2)
     assert await again.environments.build(["foo"]) == built
-    assert again.fetcher.asked == again.installer.installs == []
+    assert again.uv.asked == again.store.made == []
 
 
 async def test_without_network_an_environment_that_was_built_is_found(world: World) -> None:
@@ -263,56 +259,37 @@ async def test_without_network_an_environment_that_was_built_is_found(world: Wor
     assert await world.later(seconds=ANSWER_LIFE * 9, network=False).environments.build(["foo"]) == built
 
 
-async def test_without_network_an_environment_is_built_again_from_the_wheels_kept(world: World) -> None:
-    built = await world.environments.build(["foo"])
-    again = world.later(network=False, same_store=False)
-    assert await again.environments.build(["foo"]) == built
-    assert again.installer.installs == [built.key]
-
-
 async def test_without_network_what_was_never_fetched_is_unavailable(world: World) -> None:
     offline = world.later(network=False)
-    with pytest.raises(DependencyUnavailable, match=r"foo: not fetched before, and the network is switched off"):
+    with pytest.raises(DependencyUnavailable, match=r"not fetched before, and the network is switched off"):
         await offline.environments.build(["foo"])
-    assert offline.fetcher.asked == []
 
 
-async def test_a_wheel_changed_in_the_cache_is_not_used(world: World) -> None:
-    await world.environments.build(["foo"])
-    [kept] = world.cache.rglob("*.whl")
-    kept.write_bytes(kept.read_bytes() + b"x")
-    again = world.later(same_store=False)
-    await again.environments.build(["foo"])
-    assert again.fetcher.asked == [("foo",)]
-
-
-@pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "request": ["foo"], "files": [[1]]}']
-)
+@pytest.mark.parametrize("damage", ["", "{", "[]", '["../../etc", 1]', '["0123456789", "soon"]', "[1, 2]"])
 async def test_a_damaged_answer_is_asked_for_again(world: World, damage: str) -> None:
     await world.environments.build(["foo"])
-    [answer] = world.cache.rglob("*.json")
+    [answer] = (world.folder / "uv").rglob("*.json")
     answer.write_text(damage)
     again = world.later()
     await again.environments.build(["foo"])
-    assert again.fetcher.asked == [("foo",)]
+    assert again.uv.asked == [("foo",)]
 
 
 async def test_an_old_answer_is_asked_for_again(world: World) -> None:
     await world.environments.build(["foo"])
     again = world.later(seconds=ANSWER_LIFE + 1)
     await again.environments.build(["foo"])
-    assert again.fetcher.asked == [("foo",)]
+    assert again.uv.asked == [("foo",)]
 
 
 async def test_an_old_answer_serves_while_the_index_is_away(world: World) -> None:
     built = await world.environments.build(["foo"])
     again = world.later(seconds=ANSWER_LIFE + 1)
-    again.fetcher.errors.append(UNREACHABLE)
+    again.uv.errors.append(UNREACHABLE)
     assert await again.environments.build(["foo"]) == built
 
 
-class Index:
+class Index(PackageIndex):
     """An index that knows one old project, and may be away."""
 
     away = False
@@ -339,7 +316,7 @@ async def test_an_index_that_is_away_lets_in_what_it_vouched_for_before_and_noth
     index.away = True
     for network in (True, False):
         again = world.later(network=network, rule=IndexRule(index if network else None, clock=world.clock))
-        again.installer.published[built.key] = built.installed
+        again.store.published[built.key] = built.installed
         assert await again.environments.build(["venerable-thing"]) == built
         with pytest.raises(DependencyUnavailable, match=r"no network|switched off"):
             await again.environments.build(["venerable-thing>0"])
@@ -349,15 +326,10 @@ async def test_an_answer_of_one_index_is_none_of_another(world: World) -> None:
     await world.environments.build(["foo"])
     again = world.later(index="https://two.invalid/simple")
     await again.environments.build(["foo"])
-    assert again.fetcher.asked == [("foo",)]
+    assert again.uv.asked == [("foo",)]
     offline = world.later(index="https://three.invalid/simple", network=False)
     with pytest.raises(DependencyUnavailable, match="not fetched before"):
         await offline.environments.build(["foo"])
-
-
-async def test_a_cache_that_cannot_be_written_costs_only_the_next_download(world: World) -> None:
-    world.cache.write_text("a file, not a folder")
-    assert (await world.environments.build(["foo"])).installed == ("foo==1.0",)
 
 
 @pytest.mark.parametrize(
@@ -378,40 +350,33 @@ async def test_a_cache_that_cannot_be_written_costs_only_the_next_download(world
 async def test_what_is_no_requirement_is_refused_before_anything_runs(world: World, requirement: str) -> None:
     with pytest.raises(DependencyUnavailable):
         await world.environments.build(["foo", requirement])
-    assert world.fetcher.asked == []
-
-
-async def test_markers_are_read_for_the_sandbox_interpreter(world: World) -> None:
-    environment = await world.environments.build(["foo; python_version == '3.11'", "bar; sys_platform == 'win32'"])
-    assert environment.requirements == ("foo",)
-    with pytest.raises(DependencyUnavailable, match="nothing to install"):
-        await world.environments.build(["bar; python_version < '3'"])
+    assert world.uv.asked == []
 
 
 async def test_a_refusal_is_remembered(world: World) -> None:
-    world.fetcher.errors.append(DependencyUnavailable("foo: no such distribution"))
+    world.uv.errors.append(DependencyUnavailable("foo: no such distribution"))
     for _ in range(3):
         with pytest.raises(DependencyUnavailable, match="no such distribution"):
             await world.environments.build(["foo"])
-    assert len(world.fetcher.asked) == 1
+    assert len(world.uv.asked) == 1
 
 
 async def test_an_index_that_does_not_answer_is_left_alone_for_a_while(world: World) -> None:
-    world.fetcher.errors.append(UNREACHABLE)
+    world.uv.errors.append(UNREACHABLE)
     for name in ("foo", "foo", "bar"):
         with pytest.raises(DependencyUnavailable, match="no network") as caught:
             await world.environments.build([name])
         assert caught.value.temporary
-    assert world.fetcher.asked == [("foo",)]
+    assert world.uv.asked == [("foo",)]
     world.clock.now += SILENCE
     assert (await world.environments.build(["foo"])).installed == ("foo==1.0",)
 
 
 async def test_a_broken_builder_is_a_sandbox_error_and_is_tried_again(world: World) -> None:
-    world.installer.error = SandboxError("the builder broke")
+    world.store.error = SandboxError("the builder broke")
     with pytest.raises(SandboxError, match="the builder broke"):
         await world.environments.build(["foo"])
-    world.installer.error = None
+    world.store.error = None
     assert (await world.environments.build(["foo"])).installed == ("foo==1.0",)
 
 
@@ -447,9 +412,8 @@ async def test_a_build_that_nobody_waits_for_has_ended_when_the_last_waiter_is_g
             await asyncio.sleep(0.01)
             ended.set()
 
-    fetcher = MakingFetcher(before=block)
-    blocked = World(world.installer, fetcher, world.clock, world.cache)
-    waiters = [asyncio.ensure_future(blocked.environments.build(["foo"])) for _ in range(3)]
+    world.uv.before = block
+    waiters = [asyncio.ensure_future(world.environments.build(["foo"])) for _ in range(3)]
     await started.wait()
     for waiter in waiters:
         waiter.cancel()
@@ -457,50 +421,7 @@ async def test_a_build_that_nobody_waits_for_has_ended_when_the_last_waiter_is_g
         isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*waiters, return_exceptions=True)
     )
     assert ended.is_set()
-    assert len(fetcher.asked) == 1
-
-
-async def test_wheels_come_from_a_folder_that_pip_is_set_to_by_a_relative_name(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    links = tmp_path / "links"
-    links.mkdir()
-    make_wheel(links, "top", requires=["below"])
-    make_wheel(links, "below")
-    links.chmod(0o500)
-    monkeypatch.chdir(tmp_path)
-    use_folder(monkeypatch, Path("links"))
-    environments = WheelEnvironments(world.installer, cache=world.cache)
-    assert (await environments.build(["top"])).installed == ("below==1.0", "top==1.0")
-
-
-class CountingInstaller:
-    """Counts what another installer installs."""
-
-    def __init__(self, backend: SandboxBackend) -> None:
-        self._installer = backend.environments._installer  # type: ignore[attr-defined]
-        self.interpreter: InterpreterTag = self._installer.interpreter
-        self.leases: Leases = self._installer.leases
-        self.installs = 0
-
-    async def installed(self, key: str) -> tuple[str, ...] | None:
-        found: tuple[str, ...] | None = await self._installer.installed(key)
-        return found
-
-    async def install(self, wheels: Sequence[Path], key: str) -> tuple[str, ...]:
-        self.installs += 1
-        lock: tuple[str, ...] = await self._installer.install(wheels, key)
-        return lock
-
-    def forget(self, key: str) -> None:
-        self._installer.forget(key)
-
-    async def stored(self) -> list[Stored]:
-        found: list[Stored] = await self._installer.stored()
-        return found
-
-    async def remove(self, keys: Sequence[str]) -> None:
-        await self._installer.remove(keys)
+    assert len(world.uv.asked) == 1
 
 
 _PROBE = """
@@ -528,17 +449,17 @@ def test_write():
 
 
 async def test_a_backend_builds_once_what_its_sandboxes_import_and_cannot_change(
-    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = secrets.token_hex(4)  # a new environment each time, for stores outlive a test
-    links = tmp_path / "links"
-    links.mkdir()
-    make_wheel(links, "probe-package", files={"probe_package/__init__.py": f"SECRET = {secret!r}\n"})
-    use_folder(monkeypatch, links)
-    installer = CountingInstaller(backend)
-    environments = WheelEnvironments(installer, cache=tmp_path / "cache")
+    make_wheel(open_folder, "probe-package", files={"probe_package/__init__.py": f"SECRET = {secret!r}\n"})
+    use_folder(monkeypatch, open_folder)
+    store = store_of(backend)
+    said: list[str] = []
+    monkeypatch.setattr(store, "progress", said.append)
+    environments = WheelEnvironments(store, uv=Uv(open_folder / "uv"))
     built = await asyncio.gather(*(environments.build(["probe-package"]) for _ in range(50)))
-    assert installer.installs == 1
+    assert said == ["Installing probe-package"]
     assert built[0].installed == ("probe-package==1.0",)
     program = job(_PROBE.format(secret=secret), ("test_import", "test_write"))
     for _ in range(2):
@@ -552,18 +473,6 @@ async def test_a_backend_builds_once_what_its_sandboxes_import_and_cannot_change
         assert result.clean
 
 
-async def test_a_backend_refuses_a_wheel_that_cannot_be_installed(
-    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    links = tmp_path / "links"
-    links.mkdir()
-    wheel = make_wheel(links, f"escaping-{secrets.token_hex(4)}", files={"../../escaped.py": ""})
-    use_folder(monkeypatch, links)
-    environments = WheelEnvironments(CountingInstaller(backend), cache=tmp_path / "cache")
-    with pytest.raises(DependencyUnavailable):
-        await environments.build([wheel.name.split("-")[0]])
-
-
 async def test_a_build_that_is_cancelled_while_the_store_shrinks_holds_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -575,12 +484,10 @@ async def test_a_build_that_is_cancelled_while_the_store_shrinks_holds_nothing(
         raise AssertionError
 
     monkeypatch.setattr("agent.sandbox.dependencies.environments.shrink", slow)
-    environments = WheelEnvironments(
-        world.installer, supply=Supply(limit=1), cache=world.cache, fetcher=world.fetcher, sources=world.sources
-    )
+    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
     building = asyncio.create_task(environments.build(["bricks"]))
     await entered.wait()
     building.cancel()
     with pytest.raises(asyncio.CancelledError):
         await building
-    assert not world.installer.leases._held
+    assert not world.store.leases._held

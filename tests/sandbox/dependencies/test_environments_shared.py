@@ -11,8 +11,8 @@ import pytest
 
 from agent.sandbox.base import SandboxBackend
 from tests.sandbox.conftest import job, outcomes, passes
-from tests.sandbox.stores import in_store, installer_of
-from tests.sandbox.wheel import make_wheel
+from tests.sandbox.stores import in_store, put
+from tests.sandbox.wheelhouse import make_wheel
 
 _COMMON = """
 import ctypes, mmap, os, shared_bricks
@@ -68,8 +68,8 @@ async def key(backend: SandboxBackend, tmp_path_factory: pytest.TempPathFactory)
     """An environment with one package."""
     made = f"shared{secrets.token_hex(8)}"
     folder: Path = tmp_path_factory.mktemp("wheels")
-    wheel = make_wheel(folder, "shared_bricks", {"shared_bricks/__init__.py": "COLOUR = 'red'\n"})
-    await installer_of(backend).install([wheel], made)
+    wheel = make_wheel(folder, "shared_bricks", files={"shared_bricks/__init__.py": "COLOUR = 'red'\n"})
+    await put(backend, wheel, made)
     yield made
     await in_store(backend, f"rm -r {made}")
 

@@ -10,8 +10,15 @@ import pytest
 from packaging.requirements import Requirement
 
 from agent.languages import PythonLanguage
-from agent.sandbox.dependencies.import_map import DISTRIBUTIONS, REMOVED_FROM_STDLIB, WHEEL_SUBSTITUTES
-from agent.sandbox.dependencies.imports import PYTHON2_MODULES, distribution_for, is_stdlib, requirement_for
+from agent.sandbox.dependencies.imports import (
+    DISTRIBUTIONS,
+    PYTHON2_MODULES,
+    REMOVED_FROM_STDLIB,
+    WHEEL_SUBSTITUTES,
+    distribution_for,
+    is_stdlib,
+    requirement_for,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gzip
 import json
 import logging
 import socket
@@ -22,13 +21,13 @@ from werkzeug import Request, Response
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable
+from agent.sandbox.dependencies import package_index
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.dependencies.index_rule import IndexRule, Project, within_one_edit
-from agent.sandbox.dependencies.package_index import PackageIndex, read_page
-from agent.sandbox.dependencies.pip_options import PipOptions
-from agent.sandbox.dependencies.project_cache import LIFE, ProjectCache
+from agent.sandbox.dependencies.index_rule import IndexRule, within_one_edit
+from agent.sandbox.dependencies.package_index import LIFE, PackageIndex, read_page
+from agent.sandbox.dependencies.sources import Sources
 from agent.sandbox.select import rule as rule_of
-from tests.sandbox.dependencies.test_environments import Clock, MakingFetcher, MemoryInstaller
+from tests.sandbox.dependencies.test_environments import Clock, MakingUv, MemoryStore
 from tests.sandbox.wheelhouse import project_page, use_index
 
 NOW = 1_750_000_000.0  # June 2025
@@ -44,15 +43,11 @@ class World:
         self.clock = Clock()
         self.clock.now = NOW
         self.folder = folder
-        self.settings = PipOptions((server.url_for("/simple"),))
+        self.settings = Sources((server.url_for("/simple"),))
         self.rule = self.another_process()
 
-    def another_process(self, **limits: float) -> IndexRule:
-        async def settings() -> PipOptions:
-            return self.settings
-
-        index = PackageIndex(ProjectCache(self.folder), settings=settings, clock=self.clock, **limits)  # type: ignore[arg-type]
-        return IndexRule(index, clock=self.clock)
+    def another_process(self) -> IndexRule:
+        return IndexRule(PackageIndex(self.folder, sources=lambda: self.settings, clock=self.clock), clock=self.clock)
 
     def serve(self, name: str, page: Any, *, under: str = "simple", status: int = 200, kind: str = JSON) -> None:
         body = page if isinstance(page, str | bytes) else json.dumps(page)
@@ -200,30 +195,48 @@ async def test_an_index_that_does_not_answer_is_asked_again_later(world: World, 
 async def test_nobody_there_is_temporary(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    world.settings = PipOptions((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
+    world.settings = Sources((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
     assert "does not answer" in await temporary(world.rule, "venerable_thing")
 
 
-async def test_an_index_that_hangs_is_not_waited_for(world: World) -> None:
+async def test_an_index_that_hangs_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_index, "_SECONDS", 0.3)
     go_on = threading.Event()
     world.answer("tarpit", lambda _request: (go_on.wait(30), Response())[1])
     try:
-        assert "does not answer" in await temporary(world.another_process(seconds=0.3), "tarpit")
+        assert "does not answer" in await temporary(world.rule, "tarpit")
     finally:
         go_on.set()
 
 
-async def test_a_huge_answer_is_not_read_to_its_end(world: World) -> None:
-    bomb = gzip.compress(b" " * (8 << 20))
-    world.answer("huge-thing", lambda _: Response(bomb, content_type=JSON, headers={"Content-Encoding": "gzip"}))
-    assert "more than 1 MB" in await refusal(world.another_process(size=1 << 20), "huge_thing")
+async def test_a_huge_answer_is_not_read_to_its_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_index, "_SIZE", 1 << 20)
+    world.serve("huge-thing", b" " * (8 << 20))
+    assert "more than 1 MB" in await refusal(world.rule, "huge_thing")
 
 
-@pytest.mark.parametrize("kind", ["https://example.invalid/x/", "//example.invalid/x/", "file:///etc/passwd"])
-async def test_a_redirect_elsewhere_is_not_followed(world: World, kind: str) -> None:
-    world.answer("moved-thing", lambda _: Response(status=302, headers={"Location": kind}))
-    assert "sends elsewhere" in await refusal(world.rule, "moved_thing")
-    assert len(world.asked) == 1
+async def test_a_redirect_to_no_web_page_is_not_followed(world: World) -> None:
+    world.answer("moved-thing", lambda _: Response(status=302, headers={"Location": "file:///etc/passwd"}))
+    assert (
+        await refusal(world.rule, "moved_thing")
+        == "moved-thing: the package index answers with status 302 and no page of a project"
+    )
+
+
+async def test_a_password_does_not_go_where_an_index_sends_elsewhere(world: World) -> None:
+    seen: list[str | None] = []
+
+    def answer(request: Request) -> Response:
+        seen.append(request.headers.get("Authorization"))
+        return Response(json.dumps(project_page("moved-thing", OLD)), content_type=JSON)
+
+    with HTTPServer() as other:
+        other.expect_request("/elsewhere/").respond_with_handler(answer)
+        target = other.url_for("/elsewhere/")
+        world.answer("moved-thing", lambda _: Response(status=302, headers={"Location": target}))
+        world.settings = Sources((world.server.url_for("/simple").replace("http://", "http://me:secret@"),))
+        assert await world.rule.resolve("moved_thing") == "moved-thing"
+    assert seen == [None]
 
 
 async def test_a_redirect_on_the_same_host_is_followed_but_not_in_circles(world: World) -> None:
@@ -231,7 +244,7 @@ async def test_a_redirect_on_the_same_host_is_followed_but_not_in_circles(world:
     world.serve("venerable-thing", project_page("moved-thing", OLD))
     world.answer("round-thing", lambda _: Response(status=301, headers={"Location": "/simple/round-thing/"}))
     assert await world.rule.resolve("moved_thing") == "moved-thing"
-    assert "circles" in await refusal(world.rule, "round_thing")
+    assert "status 301" in await refusal(world.rule, "round_thing")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +302,7 @@ async def test_equal_questions_at_once_are_one(world: World) -> None:
 
 
 async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
-    world.settings = PipOptions(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
+    world.settings = Sources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
     world.serve("elsewhere-thing", "", under="own", status=404)
     world.serve("elsewhere-thing", project_page("elsewhere-thing", OLD))
     world.serve("both-thing", project_page("both-thing", {"1.0": "2024-01-01T00:00:00Z"}), under="own")
@@ -310,7 +323,7 @@ async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
 
     world.answer("venerable-thing", answer)
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
-    world.settings = PipOptions((url,))
+    world.settings = Sources((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
     assert seen == ["Basic " + base64.b64encode(b"me:s3cr et").decode()]
     written = caplog.text + "".join(path.read_text() for path in world.folder.iterdir())
@@ -321,27 +334,27 @@ async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
     "settings",
     [
         {"indexes": ("http://[::1",)},
-        {"indexes": ("https://index.invalid/simple",), "cert": "/no/such/file"},
+        {"indexes": ("https://index.invalid/simple",), "certificates": "/no/such/file"},
         {"indexes": ("https://index.invalid/simple",), "proxy": "gopher://me:s3cret@proxy.invalid"},
     ],
 )
 async def test_settings_that_cannot_be_used_are_named_without_their_secrets(
     world: World, settings: dict[str, Any]
 ) -> None:
-    world.settings = PipOptions(**settings)
+    world.settings = Sources(**settings)
     said = await temporary(world.rule, "venerable_thing")
-    assert "check index, proxy and certificates" in said
+    assert "does not answer" in said
     assert "s3cret" not in said
 
 
 async def test_the_proxy_of_pips_settings_is_used(world: World) -> None:
-    world.settings = PipOptions(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
+    world.settings = Sources(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
 
 
 async def test_without_an_index_only_the_map_is_left(world: World) -> None:
-    world.settings = PipOptions(())
+    world.settings = Sources(())
     assert "name no package index" in await refusal(world.rule, "venerable_thing")
     assert "switched off" in await refusal(IndexRule(None), "venerable_thing")
     assert await IndexRule(None).resolve("yaml") == "pyyaml"
@@ -357,38 +370,32 @@ async def test_the_settings_of_the_host_lead_to_its_index(
 ) -> None:
     use_index(monkeypatch, world.server.url_for("/simple"))
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    rule = IndexRule(PackageIndex(ProjectCache(tmp_path / "cache")))
+    rule = IndexRule(PackageIndex(tmp_path / "cache"))
     assert await rule.resolve("venerable_thing") == "venerable-thing"
 
 
 def environments(
     world: World, tmp_path: Path, *, network: bool = True, always: tuple[str, ...] = ()
-) -> tuple[WheelEnvironments, MakingFetcher]:
-    fetcher = MakingFetcher()
-    built = WheelEnvironments(
-        MemoryInstaller(tmp_path / "leases"),
-        cache=tmp_path / "cache",
-        fetcher=fetcher,
-        clock=world.clock,
-        supply=Supply(network, world.rule, always=always),
-    )
-    return built, fetcher
+) -> tuple[WheelEnvironments, MakingUv]:
+    uv = MakingUv(tmp_path / "uv")
+    supply = Supply(network, world.rule, always=always)
+    return WheelEnvironments(MemoryStore(tmp_path), uv=uv, clock=world.clock, supply=supply), uv
 
 
 async def test_what_the_rule_refuses_is_not_fetched_by_whatever_name_it_is_asked_for(
     world: World, tmp_path: Path
 ) -> None:
-    builder, fetcher = environments(world, tmp_path)
+    builder, uv = environments(world, tmp_path)
     world.serve("hallucinated", "", status=404)
     for requirement in ("hallucinated[x]>=1", "Numpi==1.0"):
         with pytest.raises(DependencyUnavailable, match=r"no such distribution|slip"):
             await builder.build(["numpy", requirement])
-    assert fetcher.asked == []
+    assert uv.asked == []
     assert (await builder.build(["numpy"])).installed == ("numpy==1.0",)
 
 
 async def test_what_the_rule_admits_is_fetched(world: World, tmp_path: Path) -> None:
-    builder, _fetcher = environments(world, tmp_path)
+    builder, _uv = environments(world, tmp_path)
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     requirement = await builder.requirement("venerable_thing")
     assert requirement == "venerable-thing"
@@ -396,30 +403,25 @@ async def test_what_the_rule_admits_is_fetched(world: World, tmp_path: Path) -> 
 
 
 async def test_an_index_that_is_down_holds_up_nothing_that_was_fetched_before(world: World, tmp_path: Path) -> None:
-    builder, _fetcher = environments(world, tmp_path)
+    store = MemoryStore(tmp_path)
+
+    def builder() -> WheelEnvironments:
+        uv = MakingUv(tmp_path / "uv")
+        return WheelEnvironments(store, uv=uv, clock=world.clock, supply=Supply(rule=world.another_process()))
+
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    built = await builder.build(["venerable-thing"])
+    built = await builder().build(["venerable-thing"])
     world.server.clear()
     world.serve("venerable-thing", "", status=500)
     world.clock.now += 2 * LIFE
-    world.rule = world.another_process()
-    again, _fetcher = environments(world, tmp_path)
-    assert await again.build(["venerable-thing"]) == built
-    assert await again.build(["numpy"])
+    assert await builder().build(["venerable-thing"]) == built
+    assert await builder().build(["numpy"])
 
 
 async def test_with_the_network_off_nobody_is_asked(world: World, tmp_path: Path) -> None:
-    builder, _fetcher = environments(world, tmp_path, network=False)
+    builder, _uv = environments(world, tmp_path, network=False)
     assert await builder.requirement("venerable_thing") is None
     assert world.asked == []
-
-
-async def test_an_index_may_be_anything_that_knows_projects() -> None:
-    class Ancient:
-        async def project(self, _name: NormalizedName) -> Project | None:
-            return read_page(json.dumps(project_page("anything", OLD)).encode(), NormalizedName("anything"))
-
-    assert await IndexRule(Ancient()).resolve("anything") == "anything"
 
 
 def edit_distance(first: str, second: str) -> int:
@@ -457,12 +459,10 @@ def test_every_single_slip_is_one_edit(name: str, data: st.DataObject) -> None:
 
 
 async def test_what_the_user_wrote_is_not_judged_and_what_comes_with_it_is(world: World, tmp_path: Path) -> None:
-    builder, _fetcher = environments(world, tmp_path, always=("our-own-tool<2",))
+    builder, _uv = environments(world, tmp_path, always=("our-own-tool<2",))
     world.serve("hallucinated", "", status=404)
     built = await builder.build([])
     assert (built.requirements, world.asked) == (("our-own-tool<2",), [])
     assert (await builder.build(["numpy"])).requirements == ("numpy", "our-own-tool<2")
     with pytest.raises(DependencyUnavailable, match="no such distribution"):
         await builder.build(["hallucinated"])
-    with pytest.raises(DependencyUnavailable, match="our-own-tool<2 and our-own-tool>=2: no version meets both"):
-        await builder.build(["Our_Own_Tool>=2"])

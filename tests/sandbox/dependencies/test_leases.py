@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox.dependencies.leases import Leases
+from agent.sandbox.dependencies.store import Leases
 
 _HOLD = """
 import asyncio, sys
 from pathlib import Path
-from agent.sandbox.dependencies.leases import Leases
+from agent.sandbox.dependencies.store import Leases
 leases = Leases(lambda: Path(sys.argv[1]))
 asyncio.run(leases.take("k"))
 print("held", flush=True)

@@ -14,9 +14,10 @@ import pytest
 from agent.errors import EnvironmentGone
 from agent.sandbox.base import Job, SandboxBackend
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.dependencies.upkeep import Shelf, discard
+from agent.sandbox.dependencies.store import Store, discard
+from agent.sandbox.dependencies.uv import Uv
 from tests.sandbox.conftest import BACKENDS, LIMITS, job, need, passes
-from tests.sandbox.stores import installer_of
+from tests.sandbox.stores import store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 MEGABYTE = 1 << 20
@@ -25,13 +26,13 @@ Process = Callable[[], Awaitable[SandboxBackend]]
 
 @pytest.fixture(params=BACKENDS)
 async def process(
-    request: pytest.FixtureRequest, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, store: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Process]:
     """Return a function that starts a backend on a store of the test's own, as another process would."""
     need(request.param)
-    use_folder(monkeypatch, tmp_path)
+    use_folder(monkeypatch, open_folder)
     for name in ("one", "two", "three"):
-        make_wheel(tmp_path, name, files={f"{name}.py": "", f"{name}.bin": "x" * MEGABYTE})
+        make_wheel(open_folder, name, files={f"{name}.py": "", f"{name}.bin": "x" * MEGABYTE})
     volume = f"test-driven-annotator-tests-upkeep-{os.getpid()}"
     async with AsyncExitStack() as stack:
 
@@ -39,8 +40,8 @@ async def process(
             backend = _docker(volume) if request.param == "docker" else _bwrap(store)
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
-            cache, limit = tmp_path / "cache", MEGABYTE * 5 // 2
-            backend.environments = WheelEnvironments(installer_of(backend), cache=cache, supply=Supply(limit=limit))
+            supply = Supply(limit=MEGABYTE * 5 // 2)
+            backend.environments = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), supply=supply)
             return backend
 
         yield started
@@ -66,7 +67,7 @@ def _imports(name: str, key: str) -> Job:
     return replace(job(f"import {name}\ndef test_a(): pass"), environment=key)
 
 
-async def keys(shelf: Shelf) -> set[str]:
+async def keys(shelf: Store) -> set[str]:
     """Return what is in a store."""
     return {each.key for each in await shelf.stored()}
 
@@ -78,7 +79,7 @@ async def test_a_store_over_its_limit_loses_what_was_unused_longest(process: Pro
     backend.environments.release(two.key)
     backend.environments.release((await backend.environments.build(["one"])).key)
     three = await backend.environments.build(["three"])
-    shelf = installer_of(backend)
+    shelf = store_of(backend)
     assert await keys(shelf) == {one.key, three.key}
     assert all(MEGABYTE <= each.size < 1.1 * MEGABYTE for each in await shelf.stored())
     sandbox = await backend.acquire()
@@ -93,7 +94,7 @@ async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -
     used = await first.environments.build(["one"])
     for name in ("two", "three"):
         second.environments.release((await second.environments.build([name])).key)
-    shelf = installer_of(second)
+    shelf = store_of(second)
     assert used.key in await keys(shelf)
     assert used.key not in {each.key for each in await discard(shelf, await shelf.stored())}
     sandbox = await first.acquire()
@@ -108,7 +109,7 @@ async def test_what_another_process_removed_is_built_again(process: Process) -> 
     first, second = await process(), await process()
     built = await first.environments.build(["one"])
     first.environments.release(built.key)
-    shelf = installer_of(second)
+    shelf = store_of(second)
     await discard(shelf, await shelf.stored())
     first.environments.forget(built.key)
     assert await first.environments.build(["one"]) == built

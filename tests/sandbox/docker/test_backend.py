@@ -19,7 +19,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from agent.errors import ContainerLost, DependencyUnavailable, EngineLost, SandboxError, SandboxUnavailable
+from agent.errors import ContainerLost, EngineLost, SandboxError, SandboxUnavailable
 from agent.sandbox.base import Job, Limits
 from agent.sandbox.docker.backend import DockerBackend, sweep
 from agent.sandbox.docker.engine import DockerEngine
@@ -27,8 +27,8 @@ from agent.sandbox.inside import source
 from agent.sandbox.owner import Owner
 from tests.sandbox.conftest import passes, statements
 from tests.sandbox.proxy import Proxy
-from tests.sandbox.stores import in_store
-from tests.sandbox.wheel import make_wheel
+from tests.sandbox.stores import in_store, put
+from tests.sandbox.wheelhouse import make_wheel
 
 pytestmark = pytest.mark.docker
 
@@ -82,7 +82,7 @@ async def test_it_describes_engine_image_and_interpreter(backend: DockerBackend)
     assert described["python"].startswith("3.11.")
     assert described["platform"].startswith("linux/")
     assert described["api"].split(".")[0] == "1"
-    assert described["python"].startswith(backend.installer.interpreter.version)
+    assert described["python"] == backend.store.interpreter.full
 
 
 async def test_nothing_is_left_after_close(client: docker.DockerClient) -> None:
@@ -172,11 +172,10 @@ async def test_a_sandbox_sees_neither_network_nor_host(backend: DockerBackend) -
 
 
 async def test_an_environment_is_installed_once_and_imported_by_key(backend: DockerBackend, tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path, "bricks", {"bricks/__init__.py": "COLOUR = 'red'\n"})
-    assert await backend.installer.installed("a1") is None
-    racing = await asyncio.gather(*(backend.installer.install([wheel], "a1") for _ in range(2)))
-    assert racing == [("bricks==1.0",)] * 2
-    assert await backend.installer.installed("a1") == ("bricks==1.0",)
+    wheel = make_wheel(tmp_path, "bricks", files={"bricks/__init__.py": "COLOUR = 'red'\n"})
+    assert await backend.store.installed("a1") is None
+    await asyncio.gather(*(put(backend, wheel, "a1") for _ in range(2)))
+    assert await backend.store.installed("a1") == ("bricks==1.0",)
     sandbox = await backend.acquire()
     result = await sandbox.run(prints("import bricks; print(bricks.COLOUR, bricks.__cached__)", "a1"))
     assert result.stdout.startswith("red /envs/a1/bricks/__pycache__/")
@@ -190,7 +189,7 @@ async def test_an_environment_is_installed_once_and_imported_by_key(backend: Doc
 async def test_an_environment_is_not_there_while_the_interpreter_starts(backend: DockerBackend, tmp_path: Path) -> None:
     early = "import sys; sys.modules['unittest'] = None\nopen('/tmp/early', 'w').close()\n"
     planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "early.pth"), early)
-    await backend.installer.install([make_wheel(tmp_path, "early", {**planted, "iniconfig.py": "OWN = 1"})], "a7")
+    await put(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
     given = Job(source("python_harness"), program, ("test_a",), environment="a7")
@@ -201,11 +200,11 @@ async def test_an_environment_is_not_there_while_the_interpreter_starts(backend:
 async def test_an_environment_that_was_there_at_the_start_is_found_without_asking_the_engine(
     backend: DockerBackend, tmp_path: Path
 ) -> None:
-    await backend.installer.install([make_wheel(tmp_path, "bricks", {"bricks.py": ""})], "a5")
+    await put(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a5")
     later = DockerBackend(LIMITS, volume=VOLUME, pool=0)
     await later.start(print)
     await later.close()
-    assert await later.installer.installed("a5") == ("bricks==1.0",)
+    assert await later.store.installed("a5") == ("bricks==1.0",)
 
 
 async def test_an_environment_that_another_process_built_meanwhile_is_found(
@@ -213,17 +212,9 @@ async def test_an_environment_that_another_process_built_meanwhile_is_found(
 ) -> None:
     other = DockerBackend(LIMITS, volume=VOLUME, pool=0)
     await other.start(print)
-    await backend.installer.install([make_wheel(tmp_path, "bricks", {"bricks.py": ""})], "a6")
-    assert await other.installer.installed("a6") == ("bricks==1.0",)
+    await put(backend, make_wheel(tmp_path, "bricks", files={"bricks.py": ""}), "a6")
+    assert await other.store.installed("a6") == ("bricks==1.0",)
     await other.close()
-
-
-async def test_a_wheel_that_pip_refuses_is_unavailable(backend: DockerBackend, tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path, "bad", {"bad.py": "x = 1"})
-    bad = wheel.rename(wheel.with_name("bad-1.0-cp27-cp27m-linux_x86_64.whl"))
-    with pytest.raises(DependencyUnavailable, match="pip says"):
-        await backend.installer.install([bad], "a2")
-    assert await backend.installer.installed("a2") is None
 
 
 async def test_a_sweep_removes_only_what_a_dead_owner_of_this_host_left(
@@ -316,8 +307,8 @@ async def test_a_remote_engine_serves_sandboxes_and_environments(
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(variable, raising=False)  # requests prefers them to the certificates of the engine
     async with proxied(certificate if encrypted else None) as (_, remote, _):
-        wheel = make_wheel(tmp_path, "tiles", {"tiles.py": "SIZE = 3\n"})
-        await remote.installer.install([wheel], f"a3{encrypted}")
+        wheel = make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3\n"})
+        await put(remote, wheel, f"a3{encrypted}")
         sandbox = await remote.acquire()
         result = await sandbox.run(prints("import tiles; print(tiles.SIZE, 'x' * 9000)", f"a3{encrypted}"))
         assert result.stdout == f"3 {'x' * 9000}\n"
@@ -371,7 +362,7 @@ async def test_an_image_without_python_is_refused(client: docker.DockerClient) -
         await asyncio.to_thread(client.images.remove, tag)
 
 
-async def test_an_image_of_the_user_without_pip_runs_programs_but_installs_nothing(
+async def test_an_image_of_the_user_needs_no_pip(
     backend: DockerBackend, client: docker.DockerClient, tmp_path: Path
 ) -> None:
     tag = f"{VOLUME}:no-pip"
@@ -382,8 +373,8 @@ async def test_an_image_of_the_user_without_pip_runs_programs_but_installs_nothi
         await own.start(print)
         sandbox = await own.acquire()
         assert (await sandbox.run(prints("print(1)"))).stdout == "1\n"
-        with pytest.raises(DependencyUnavailable, match=f"{tag} has no pip"):
-            await own.installer.install([make_wheel(tmp_path, "tiles", {"tiles.py": ""})], "a4")
+        await put(own, make_wheel(tmp_path, "tiles", files={"tiles.py": "SIZE = 3"}), "a4")
+        assert (await sandbox.run(prints("import tiles; print(tiles.SIZE)", "a4"))).stdout == "3\n"
     finally:
         await own.close()
         await asyncio.to_thread(client.images.remove, tag)
@@ -409,12 +400,10 @@ async def test_an_image_of_the_user_writes_to_no_store_that_other_images_mount(
     foreign = DockerBackend(LIMITS, image=tag, volume=VOLUME, pool=0)
     try:
         await foreign.start(print)
-        await foreign.installer.install([make_wheel(tmp_path, "tiles", {"tiles.py": ""})], "a8")
-        assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what installs"
+        await put(foreign, make_wheel(tmp_path, "tiles", files={"tiles.py": ""}), "a8")
+        assert "poison" in await in_store(foreign, "ls"), "the image's python3 is what byte-compiles"
         assert not {"poison", "a8"} & set((await in_store(backend, "ls")).split())
-        assert await backend.installer.installed("a8") is None
-        ours, theirs = await backend._sources(), await foreign._sources()
-        assert theirs[:-1] == ours, "nor is what such an image downloaded given to others"
+        assert await backend.store.installed("a8") is None
     finally:
         await foreign.close()
         await asyncio.to_thread(client.images.remove, tag)

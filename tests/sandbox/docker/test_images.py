@@ -1,10 +1,9 @@
-"""An image is built once for each content of its folder, from wheels that the host fetched."""
+"""An image is built once for each content of its folder, with packages that the host installed."""
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,12 +12,12 @@ import pytest
 from agent.errors import SandboxUnavailable
 from agent.resources import data_folder
 from agent.sandbox.base import Progress
-from agent.sandbox.dependencies.wheels import InterpreterTag
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.docker.images import ImageSource, ensure_built, fetch_wheels
-from tests.sandbox.wheel import make_wheel
+from agent.sandbox.docker.images import ImageSource, ensure_built, install_packages
+from agent.sandbox.interpreter import InterpreterTag
+from tests.sandbox.wheelhouse import make_wheel, use_folder
 
-DOCKERFILE = "FROM python:3.11-slim-bookworm\nCOPY wheels /wheels\n"
+DOCKERFILE = "FROM python:3.11-slim-bookworm\nCOPY packages /packages\n"
 
 
 class Engine:
@@ -45,12 +44,6 @@ class Engine:
 
 
 @pytest.fixture
-def into(tmp_path: Path) -> Path:
-    (tmp_path / "into").mkdir()
-    return tmp_path / "into"
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "Dockerfile").write_text(DOCKERFILE)
@@ -58,19 +51,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "python"
 
 
-async def fetch(requirements: Path, interpreter: InterpreterTag, into: Path) -> Sequence[Path]:
-    """Give one wheel, named after what was asked for."""
+async def install(requirements: Path, interpreter: InterpreterTag, into: Path, _progress: Progress) -> None:
+    """Make one module, named after what was asked for."""
     assert requirements.name == "requirements.txt"
-    wheel = into / f"thing-{interpreter.version}-{interpreter.machine}.whl"
-    wheel.write_bytes(b"wheel")
-    return [wheel]
+    (into / "thing").mkdir(parents=True)
+    (into / "thing" / f"{interpreter.version}-{interpreter.machine}.py").write_bytes(b"")
 
 
 async def test_an_unchanged_folder_is_built_once(folder: Path) -> None:
     engine, said = Engine("python:3.11-slim-bookworm"), list[str]()
-    tag = await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+    tag = await ensure_built(engine, ImageSource(folder), said.append, install=install)
     assert tag.startswith("test-driven-annotator/python:")
-    assert await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch) == tag
+    assert await ensure_built(engine, ImageSource(folder), said.append, install=install) == tag
     assert len(engine.contexts) == 1
     assert said[0].startswith("Building the sandbox image")
     assert "Step 1/1" in said
@@ -78,36 +70,37 @@ async def test_an_unchanged_folder_is_built_once(folder: Path) -> None:
 
 async def test_a_changed_folder_is_built_anew(folder: Path) -> None:
     engine = Engine("python:3.11-slim-bookworm")
-    first = await ensure_built(engine, ImageSource(folder), print, fetch=fetch)
+    first = await ensure_built(engine, ImageSource(folder), print, install=install)
     (folder / "requirements.txt").write_text("thing==2.0\n")
-    assert await ensure_built(engine, ImageSource(folder), print, fetch=fetch) != first
+    assert await ensure_built(engine, ImageSource(folder), print, install=install) != first
     assert len(engine.contexts) == 2
 
 
-async def test_the_context_holds_the_folder_and_the_wheels(folder: Path) -> None:
+async def test_the_context_holds_the_folder_and_the_packages(folder: Path) -> None:
     (folder / ".hidden").write_text("x")
     engine = Engine("python:3.11-slim-bookworm")
-    await ensure_built(engine, ImageSource(folder), print, fetch=fetch)
+    await ensure_built(engine, ImageSource(folder), print, install=install)
     with tarfile.open(fileobj=io.BytesIO(engine.contexts[0])) as context:
         names = context.getnames()
-    assert names == ["Dockerfile", "requirements.txt", "wheels", "wheels/thing-3.11-x86_64.whl"]
+    assert names == ["Dockerfile", "requirements.txt", "packages", "packages/thing/3.11-x86_64.py"]
 
 
 async def test_a_missing_base_image_is_pulled_and_one_that_is_nowhere_is_an_error(folder: Path) -> None:
     engine, said = Engine(), list[str]()
-    await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+    await ensure_built(engine, ImageSource(folder), said.append, install=install)
     assert "Pulling python:3.11-slim-bookworm" in said
     (folder / "Dockerfile").write_text("FROM elsewhere/python:3.11\n")
     with pytest.raises(SandboxUnavailable, match=r"elsewhere/python:3\.11 is nowhere"):
-        await ensure_built(engine, ImageSource(folder), said.append, fetch=fetch)
+        await ensure_built(engine, ImageSource(folder), said.append, install=install)
 
 
 def test_equal_content_gives_equal_contexts(folder: Path, tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path, "thing", {"thing.py": ""})
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "thing.py").touch()
     first, second = io.BytesIO(), io.BytesIO()
-    ImageSource(folder).pack([wheel], first)
+    ImageSource(folder).pack(tmp_path / "packages", first)
     (folder / "Dockerfile").touch()
-    ImageSource(folder).pack([wheel], second)
+    ImageSource(folder).pack(tmp_path / "packages", second)
     assert first.getvalue() == second.getvalue()
 
 
@@ -134,27 +127,24 @@ def test_a_base_without_a_python_version_is_an_error(folder: Path) -> None:
         ImageSource(folder).python_version()
 
 
-async def test_wheels_come_from_where_the_host_s_pip_looks(
-    folder: Path, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_packages_come_from_where_the_host_s_settings_say(
+    folder: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer = tmp_path / "offer"
-    offer.mkdir()
-    make_wheel(offer, "thing", {"thing.py": ""})
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(offer))
-    fetched = await fetch_wheels(folder / "requirements.txt", InterpreterTag("3.11"), into)
-    assert [wheel.name for wheel in fetched] == ["thing-1.0-py3-none-any.whl"]
+    make_wheel(open_folder, "thing")
+    use_folder(monkeypatch, open_folder)
+    into = open_folder / "into"
+    await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), into, print)
+    assert sorted(path.name for path in into.iterdir()) == ["thing-1.0.dist-info", "thing.py"]
 
 
 @pytest.mark.parametrize("line", ["nowhere-to-be-found==1.0", "!!!"])
-async def test_wheels_that_cannot_be_had_are_an_error_with_the_remedy(
-    folder: Path, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+async def test_packages_that_cannot_be_had_are_an_error_with_the_remedy(
+    folder: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    use_folder(monkeypatch, open_folder)
     (folder / "requirements.txt").write_text(f"{line}\n")
     with pytest.raises(SandboxUnavailable, match=r"(?s)requirements\.txt.*PIP_INDEX_URL"):
-        await fetch_wheels(folder / "requirements.txt", InterpreterTag("3.11"), into)
+        await install_packages(folder / "requirements.txt", InterpreterTag("3.11"), open_folder / "into", print)
 
 
 def test_our_own_image_is_of_python_3_11_and_pins_everything() -> None:

@@ -1,0 +1,269 @@
+"""uv installs wheels and nothing else, within its limits, and what it says becomes the right kind of error."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from agent.errors import DependencyUnavailable
+from agent.sandbox.dependencies import uv as uv_module
+from agent.sandbox.dependencies.sources import read_sources
+from agent.sandbox.dependencies.uv import Room, Target, Uv
+from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag
+from tests.sandbox.wheelhouse import make_sdist, make_wheel, plain_settings, project_page, use_folder, use_index
+
+TAG = InterpreterTag("3.11", full="3.11.2")
+
+
+class House:
+    """A folder of wheels as the only source, and uv with a cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.links = folder / "links"
+        self.links.mkdir()
+        self.folder = folder
+        self.said: list[str] = []
+        self.uv = Uv(folder / "uv")
+        self._count = 0
+
+    async def install(self, *requirements: str, target: Target = Target(TAG), **options: bool) -> tuple[str, ...]:  # noqa: B008
+        """Install into a new folder."""
+        self._count += 1
+        return await self.uv.install(requirements, target, self.tree, progress=self.said.append, **options)
+
+    async def refused(self, *requirements: str, target: Target = Target(TAG)) -> DependencyUnavailable:  # noqa: B008
+        """Return the error of an installation."""
+        with pytest.raises(DependencyUnavailable) as caught:
+            await self.install(*requirements, target=target)
+        return caught.value
+
+    @property
+    def tree(self) -> Path:
+        """Where the last installation went."""
+        return self.folder / f"tree-{self._count}"
+
+
+@pytest.fixture
+def house(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    found = House(open_folder)
+    use_folder(monkeypatch, found.links)
+    return found
+
+
+async def test_requirements_and_what_they_need_are_installed(house: House) -> None:
+    make_wheel(house.links, "Top_Thing", requires=["below>=2", "never; sys_platform == 'win32'"])
+    for version in ("1.0", "2.0", "3.0a1"):
+        make_wheel(house.links, "below", version)
+    assert await house.install("top-thing") == ("below==2.0", "top-thing==1.0")
+    assert (house.tree / "Top_Thing.py").is_file()
+    assert not list(house.uv.root.glob("work-*"))
+    if os.geteuid() == 0:
+        assert {path.lstat().st_uid for path in house.tree.rglob("*")} == {UNPRIVILEGED}
+
+
+async def test_markers_and_wheels_are_those_of_the_sandbox_not_of_this_process(house: House) -> None:
+    tag = InterpreterTag("3.9", libc_version="2.30", full="3.9.18")
+    for name in ("old", "new"):
+        make_wheel(house.links, name)
+    make_wheel(house.links, "tagged", tag="cp39-cp39-manylinux_2_28_x86_64")
+    make_wheel(house.links, "tagged", "2.0", tag="cp39-cp39-manylinux_2_31_x86_64")
+    asked = ("old; python_full_version < '3.9.19'", "new; python_version > '3.9'", "tagged")
+    assert await house.install(*asked, target=Target(tag)) == ("old==1.0", "tagged==1.0")
+
+
+@pytest.mark.parametrize(
+    ("tag", "platform"),
+    [
+        (TAG, "x86_64-manylinux_2_36"),
+        (InterpreterTag("3.11", libc_version="2.27"), "x86_64-manylinux_2_17"),
+        (InterpreterTag("3.11", machine="aarch64", libc_version="2.99"), "aarch64-manylinux_2_40"),
+        (InterpreterTag("3.11", libc="musl", libc_version="1.2"), "x86_64-unknown-linux-musl"),
+    ],
+)
+def test_glibc_is_rounded_down_to_a_platform_that_uv_knows(tag: InterpreterTag, platform: str) -> None:
+    arguments = Target(tag).arguments()
+    assert arguments[arguments.index("--python-platform") + 1] == platform
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        InterpreterTag("3.11", machine="s390x"),
+        InterpreterTag("3.11", libc_version="2.12"),
+        InterpreterTag("3.10", "pp"),
+    ],
+)
+def test_what_uv_cannot_resolve_for_is_refused_unless_its_interpreter_is_here(tag: InterpreterTag) -> None:
+    with pytest.raises(DependencyUnavailable, match="known platforms alone"):
+        Target(tag).arguments()
+    assert Target(tag, python="/usr/bin/python3").arguments()[:2] == ["--python", "/usr/bin/python3"]
+
+
+async def test_nothing_of_a_source_distribution_runs(house: House, open_folder: Path) -> None:
+    canary = open_folder / "canary"
+    make_sdist(house.links, "sourceful", canary=canary)
+    assert "sourceful: source only" in str(await house.refused("sourceful"))
+    make_wheel(house.links, "linked", requires=[f"sourceful @ {(house.links / 'sourceful-1.0.tar.gz').as_uri()}"])
+    await house.refused("linked")
+    assert not canary.exists()
+
+
+async def test_why_nothing_fits_is_said(house: House) -> None:
+    make_wheel(house.links, "foreign", tag="cp27-cp27m-win32")
+    make_wheel(house.links, "top", requires=["below<2"])
+    make_wheel(house.links, "below", "2.0")
+    assert "foreign: no wheel for this interpreter" in str(await house.refused("foreign"))
+    assert "nowhere-to-be-found" in str(await house.refused("nowhere-to-be-found"))
+    assert "below" in str(await house.refused("top"))
+    assert not (await house.refused("top")).temporary
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_refused_access_is_no_missing_project(
+    house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    use_index(monkeypatch, httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))
+    httpserver.expect_request("/simple/thing/").respond_with_data("", status=status)
+    error = await house.refused("thing")
+    assert error.temporary == (status != 404)
+    assert ("refuses access" in str(error)) == (status != 404)
+    assert "s3cret" not in str(error)
+
+
+def serve(httpserver: HTTPServer, folder: Path, *versions: str, requires: str | None = None) -> None:
+    """Offer a project by the JSON form of the simple API."""
+    page = project_page("thing", {version: f"201{version[0]}-06-01T00:00:00Z" for version in versions})
+    kind = "application/vnd.pypi.simple.v1+json"
+
+    def answer(request: Request) -> Response:
+        given = request.authorization
+        if requires is not None and (given is None or given.password != requires):
+            return Response(status=401)
+        return Response(json.dumps(page), content_type=kind)
+
+    httpserver.expect_request("/simple/thing/").respond_with_handler(answer)
+    for version in versions:
+        wheel = make_wheel(folder, "thing", version)
+        httpserver.expect_request(f"/simple/thing/{wheel.name}").respond_with_data(wheel.read_bytes())
+
+
+async def test_an_index_that_is_down_is_temporary_unless_the_cache_has_it(
+    house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_index(monkeypatch, httpserver.url_for("/simple"))
+    serve(httpserver, open_folder, "1.0")
+    assert await house.install("thing") == ("thing==1.0",)
+    httpserver.clear()
+    httpserver.expect_request("/simple/thing/").respond_with_data("", status=503)
+    httpserver.expect_request("/simple/other/").respond_with_data("", status=503)
+    assert await house.install("thing") == ("thing==1.0",)
+    error = await house.refused("other")
+    assert error.temporary
+    assert "does not answer" in str(error)
+
+
+async def test_offline_nobody_is_asked(house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_index(monkeypatch, httpserver.url_for("/simple"))
+    with pytest.raises(DependencyUnavailable, match="network is switched off") as caught:
+        await house.install("thing", offline=True)
+    assert not caught.value.temporary
+    assert httpserver.log == []
+
+
+async def test_passwords_reach_the_index_and_no_command_line(
+    house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_settings(monkeypatch)
+    serve(httpserver, open_folder, "1.0", requires="s3cret")
+    monkeypatch.setenv("PIP_INDEX_URL", httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))
+    command = house.uv._command(read_sources(), Target(TAG), open_folder, print)
+    assert "s3cret" not in " ".join(command)
+    assert await house.install("thing") == ("thing==1.0",)
+    (netrc := open_folder / "netrc").write_text("machine localhost login me password s3cret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("PIP_INDEX_URL", httpserver.url_for("/simple"))
+    house.uv = Uv(open_folder / "uv2")
+    assert await house.install("thing") == ("thing==1.0",)
+
+
+async def test_nothing_newer_than_a_moment_is_taken(
+    house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_index(monkeypatch, httpserver.url_for("/simple"))
+    serve(httpserver, open_folder, "1.0", "2.0", "3.0")
+    before = Target(TAG, newest=datetime(2012, 6, 1, 0, 0, 1, tzinfo=UTC))
+    assert await house.install("thing", target=before) == ("thing==2.0",)
+    error = await house.refused("thing", target=Target(TAG, newest=datetime(2001, 1, 1, tzinfo=UTC)))
+    assert "no version is as old as --exclude-newer asks for" in str(error)
+
+
+async def test_a_folder_that_is_missing_or_closed_is_noted_once(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(house.links, "thing")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{house.links} {tmp_path} /none/at/all")
+    for _ in range(2):
+        assert await house.install("thing") == ("thing==1.0",)
+    notes = [line for line in house.said if "find-links" in line]
+    assert len(notes) == (2 if os.geteuid() == 0 else 1)
+    assert "/none/at/all" in notes[0]
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the room taken all the time."""
+    monkeypatch.setattr(uv_module, "_LOOK_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("restless")
+@pytest.mark.parametrize("room", [Room(size=10 << 20), Room(files=50)])
+async def test_what_unpacks_to_too_much_is_ended_and_leaves_nothing(house: House, room: Room) -> None:
+    house.uv = Uv(house.folder / "uv", room=room)
+    files = {f"bomb/{number}.bin": "0" * (1 << 18) for number in range(100)}
+    make_wheel(house.links, "bomb", files=files)
+    assert "the packages take more than" in str(await house.refused("bomb"))
+    assert house.uv.size() < 1 << 20
+    make_wheel(house.links, "thing")
+    assert await house.install("thing") == ("thing==1.0",)
+
+
+@pytest.fixture
+def silent_index() -> Iterator[str]:
+    """An index that takes questions and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/simple"
+
+
+async def test_an_installation_has_a_deadline(house: House, silent_index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_index(monkeypatch, silent_index)
+    house.uv = Uv(house.folder / "uv", seconds=0.5)
+    assert "more than 0.5 seconds" in str(await house.refused("thing"))
+
+
+@pytest.mark.parametrize(
+    ("printed", "said", "temporary"),
+    [
+        ("error: Request failed after 3 retries\n  cause: dns error: failed to lookup", "no network", True),
+        (
+            "error: Failed to fetch: https://x/\n  cause: HTTP status client error (403)",
+            "refuses access",
+            True,
+        ),
+        ("", "printed nothing", False),
+        ("error: \x1b[31mbroken\x1b[0m https://me:s3cret@x/\n", "broken https://***@x/", False),
+    ],
+)
+def test_what_uv_prints_is_read_without_escapes_and_secrets(printed: str, said: str, temporary: bool) -> None:
+    error = uv_module.explain(uv_module.clean(printed), "cp311")
+    assert said in str(error)
+    assert "s3cret" not in str(error)
+    assert error.temporary == temporary
