@@ -43,6 +43,7 @@ _SOURCE_ONLY = re.compile(r"([\w.\[\]-]+?)(?:[=<>!~]\S*)? ha(?:s|ve) no usable w
 _OTHER_WHEELS = re.compile(r"([\w.\[\]-]+?)(?:[=<>!~]\S*)? ha(?:s|ve) no wheels with a matching")
 _TOO_NEW = re.compile(r"`([\w.-]+)` was filtered by `exclude-newer`")
 _UNREACHABLE = re.compile(r"Request failed|Failed to fetch|error sending request|timed out|dns error|HTTP status", re.I)
+_NO_PROJECT = "no such distribution on the package index"
 _REFUSED = re.compile(r"\b(?:401|403|407)\b")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _WORD = re.compile(r"\S+")
@@ -145,7 +146,8 @@ class Uv:
             raise SandboxError(f"uv was ended by signal {-exit_code}")
         if exit_code != 0:
             failure = explain(text, str(target.tag))
-            if (missing := _ABSENT.search(str(failure))) and await refused(missing[1], self.sources()):
+            name, _, reason = str(failure).partition(": ")
+            if reason == _NO_PROJECT and await refused(name, self.sources()):
                 failure = DependencyUnavailable(REFUSED, temporary=True)
             raise failure
         return tuple(sorted(f"{canonicalize_name(name)}=={version}" for name, version in _INSTALLED.findall(text)))
@@ -287,14 +289,14 @@ def explain(text: str, interpreter: str) -> DependencyUnavailable:
     reasons = (
         (_SOURCE_ONLY, "source only: it has no wheel, and only wheels are installed"),
         (_OTHER_WHEELS, f"no wheel for this interpreter ({interpreter}); its wheels are for others"),
-        (_TOO_NEW, "no version is as old as --exclude-newer asks for"),
+        (_TOO_NEW, f"no version for {interpreter} is as old as --exclude-newer asks for"),
     )
     for pattern, reason in reasons:
         found = pattern.search(said) or pattern.search(text)
         if found is not None:
             return DependencyUnavailable(f"{found[1]}: {reason}")
     if missing := _ABSENT.search(said):
-        return DependencyUnavailable(f"{missing[1]} was not found in the package registry: no such distribution there")
+        return DependencyUnavailable(f"{missing[1]}: {_NO_PROJECT}")
     return DependencyUnavailable(_cut(said) or "uv failed and printed nothing")
 
 
