@@ -7,28 +7,31 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent import __version__
 from agent.cli.console import Console
 from agent.cli.run_options import ModelOptions
 from agent.cli.running import to_its_end
-from agent.cli.selfcheck import SelfCheck
 from agent.cli.text import print_json, say
 from agent.config import SandboxConfig
-from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, UsageError
+from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asking import read_reply
-from agent.llm.base import Call, Message, Reply, close
+from agent.llm.base import LLM, Call, Message, Reply, close
 from agent.llm.models import Models
 from agent.llm.parsing import Unparsable, parse_screen, schema_of
 from agent.sandbox import selfcheck
+from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
-from agent.sandbox.select import BACKENDS, BackendStatus, probe
+from agent.sandbox.registry import remedy
+from agent.sandbox.select import BACKENDS, limits
 from agent.sandbox.selfcheck import Verdict
 
 _QUESTION = Call(
@@ -40,6 +43,7 @@ _QUESTION = Call(
     reply="json",
     schema=schema_of("screen", {}),
 )
+_REPORT_IT = "do not run strangers' programs with it; report it as SECURITY.md says"
 _CHECK_ACCOUNT = "check --model, --base-url and the key"
 _ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --deadline"
 
@@ -79,17 +83,44 @@ async def _examine(options: ModelOptions, sandbox: str | None, quick: bool) -> l
 
 
 async def _sandboxes(asked: str | None, quick: bool) -> list[Finding]:
-    config = SandboxConfig(pool=0 if quick else 2)
-    checks = SelfCheck(config, Console(stderr=True))
     findings: list[Finding] = []
     works: dict[str, bool] = {}
-    for name, make in BACKENDS.items():
+    for name in BACKENDS:
         if asked in (None, "auto", name) and not (asked == "auto" and any(works.values())):
-            [status] = await probe(config, backends={name: make}, examine=None if quick else checks)
-            works[name] = status.works
-            findings.append(Finding("sandbox", name, status.works, status.detail, status.remedy, needed=asked == name))
-            findings += _checked(status, checks.findings.get(name, []))
+            first, *others = await _sandbox(name, needed=asked == name, quick=quick)
+            works[name] = first.works
+            findings += [first, *others]
     return [*findings, _auto(works)]
+
+
+async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Finding]:
+    """Start a backend, attack it unless it is to be `quick`, and close it. The first time this builds its image."""
+    config = SandboxConfig(pool=0 if quick else 2)
+    backend = BACKENDS[name](config)
+    try:
+        await backend.start(lambda _line: None)
+    except SandboxUnavailable as error:
+        return [Finding("sandbox", name, False, str(error), remedy(name), needed=needed)]
+    try:
+        detail = ", ".join(f"{key} {value}" for key, value in backend.describe().items() if key != "backend")
+        unenforced = backend.unenforced()
+        checked = [] if quick else [finding async for finding in _attacked(backend, limits(config))]
+    finally:
+        await backend.close()
+    lost = [Finding("limit", name, False, f"{what}: {why}") for what, why in unenforced.items()]
+    return [Finding("sandbox", name, True, detail, needed=needed), *_judged(name, checked), *lost]
+
+
+async def _attacked(backend: SandboxBackend, limited: Limits) -> AsyncGenerator[selfcheck.Finding, None]:
+    """Run the self-check, with a bar that shows how far it is."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
+        async with aclosing(selfcheck.inspect(backend, limited)) as findings:
+            async for finding in findings:
+                yield finding
+                bar.advance(task)
 
 
 def _auto(works: Mapping[str, bool]) -> Finding:
@@ -104,21 +135,19 @@ def _auto(works: Mapping[str, bool]) -> Finding:
     if unseen:
         detail = f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
         return Finding("sandbox", "auto", False, detail)
-    remedy = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
-    return Finding("sandbox", "auto", False, "no backend works here", remedy, needed=True)
+    todo = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
+    return Finding("sandbox", "auto", False, "no backend works here", todo, needed=True)
 
 
-def _checked(status: BackendStatus, found: list[selfcheck.Finding]) -> Iterator[Finding]:
+def _judged(backend: str, found: list[selfcheck.Finding]) -> Iterator[Finding]:
     verdicts = [finding.verdict for finding in found]
-    broken = [finding for finding in found if finding.verdict is Verdict.BROKEN]
-    for one in broken:
-        remedy = "do not run strangers' programs with it; report it as SECURITY.md says"
-        yield Finding("check", status.name, False, f"{one.group}: {one.check}: {one.detail}", remedy, needed=True)
-    if found and not broken:
+    for one in found:
+        if one.verdict is Verdict.BROKEN:
+            detail = f"{one.group}: {one.check}: {one.detail}"
+            yield Finding("check", backend, False, detail, _REPORT_IT, needed=True)
+    if found and Verdict.BROKEN not in verdicts:
         detail = f"the self-check holds: {verdicts.count(Verdict.HELD)} attacks and tricks came to nothing"
-        yield Finding("check", status.name, True, detail)
-    for what, why in status.unenforced.items():
-        yield Finding("limit", status.name, False, f"{what}: {why}")
+        yield Finding("check", backend, True, detail)
 
 
 def _python() -> Finding:
@@ -145,41 +174,40 @@ async def _models(options: ModelOptions) -> list[Finding]:
     if not options.model:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         detail = f"none named; OPENAI_API_KEY is {key}"
-        remedy = (
+        todo = (
             "agent doctor --model NAME [--base-url URL] asks it one question; "
             "without a key: --model heuristic, --model replay:FILE"
         )
-        return [Finding("model", "-", key == "set", detail, remedy)]
+        return [Finding("model", "-", key == "set", detail, todo)]
     try:
         models = Models.from_options(options.model, **options.model_options(), attempts=1)
     except UsageError as error:
         return [Finding("model", ", ".join(options.model), False, str(error), needed=True)]
-    findings = []
-    for model in models.all():
-        name = str(model.identity().get("model", type(model).__name__))
-        if name in ("heuristic", "replay"):
-            findings.append(Finding("model", name, True, "embedded: needs no network", needed=True))
-            continue
-        started = time.monotonic()
-        try:
-            reply = await model.reply(_QUESTION)
-        except AgentError as error:
-            remedy = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
-            findings.append(Finding("model", name, False, str(error), remedy, needed=True))
-        else:
-            findings.append(_answered(name, reply, time.monotonic() - started))
-        finally:
-            await close(model)
-    return findings
+    return [await _asked(model) for model in models.all()]
+
+
+async def _asked(model: LLM) -> Finding:
+    name = str(model.identity().get("model", type(model).__name__))
+    if name in ("heuristic", "replay"):
+        return Finding("model", name, True, "embedded: needs no network", needed=True)
+    started = time.monotonic()
+    try:
+        reply = await model.reply(_QUESTION)
+        return _answered(name, reply, time.monotonic() - started)
+    except AgentError as error:
+        todo = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
+        return Finding("model", name, False, str(error), todo, needed=True)
+    finally:
+        await close(model)
 
 
 def _answered(name: str, reply: Reply, seconds: float) -> Finding:
-    told = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+    answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
     try:
         read_reply(reply, parse_screen)
     except Unparsable as error:
-        return Finding("model", name, False, f"{told}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
-    return Finding("model", name, True, told, needed=True)
+        return Finding("model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
+    return Finding("model", name, True, answered, needed=True)
 
 
 def _print(findings: list[Finding]) -> None:

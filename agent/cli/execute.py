@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,29 @@ import typer
 from agent.cli.console import Console
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
-from agent.cli.text import plain, print_json
+from agent.cli.text import plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
-from agent.sandbox.base import Environment, RunResult
+from agent.sandbox.base import Environment, Progress, RunResult
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
 from agent.types import Cause, Status, TestReport
 from agent.wording import counted
 
-Ran = tuple[RunResult, TestReport, Environment | None]
-"""What the sandbox saw, what it means for the program, and the packages it had."""
+
+@dataclass(frozen=True)
+class _Ran:
+    """What the sandbox saw, what it means for the program, and the packages it had."""
+
+    result: RunResult
+    report: TestReport
+    environment: Environment | None
+
 
 _NOTHING = "pass\n"
+_SAW = ("exit_code", "signal", "timed_out", "limit", "records", "hang", "hang_beside", "stdout", "stderr", "truncated")
+"""What the JSON answer says of a run, by the names of `RunResult`."""
 
 
 def run(
@@ -42,46 +52,50 @@ def run(
     parsed = _program(language, program, code)
     # one sandbox is all that is needed, and none for a next program
     config = read_config({"sandbox.pool": 1, **options}, settings)
-    told = Console(stderr=True)
+    console = Console(stderr=True)
 
-    async def execute() -> tuple[Ran, Mapping[str, str]]:
-        backend = await choose(config.sandbox, lambda line: told.print(plain(line)))
+    async def execute() -> tuple[_Ran, Mapping[str, str]]:
+        backend = await choose(config.sandbox, partial(say, console))
         async with AsyncExitStack() as ends:
             ends.push_async_callback(backend.close)
             session = SandboxSession(backend)
             ends.push_async_callback(session.close)
-            ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, told)
+            ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, partial(say, console))
             return ran, backend.describe()
 
-    (result, report, environment), sandbox = to_its_end(execute())
-    if code is None:
-        report = _of_program_alone(report)
+    ran, sandbox = to_its_end(execute())
+    report = ran.report if code is not None else _of_program_alone(ran.report)
     if as_json:
-        print_json(_as_json(report, result, environment, sandbox))
+        print_json(_as_json(report, ran, sandbox))
     else:
-        _print(report, result)
+        _print(report, ran.result)
     raise typer.Exit(0 if report.status is Status.PASSED else 1)
 
 
 async def _run(
-    language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, told: Console
-) -> Ran:
-    first = await session.first_environment()
-    result = await session.run(language.job(program, environment=None if first is None else first.key, timeout=timeout))
-    report = language.report(program, result)
-    names = language.missing(program, result) if install and report.cause is Cause.DEPENDENCY else ()
+    language: Language, program: Program, session: SandboxSession, timeout: float, install: bool, progress: Progress
+) -> _Ran:
+    async def ran(environment: Environment | None) -> _Ran:
+        key = None if environment is None else environment.key
+        result = await session.run(language.job(program, environment=key, timeout=timeout))
+        return _Ran(result, language.report(program, result), environment)
+
+    first = await ran(await session.first_environment())
+    if not install or first.report.cause is not Cause.DEPENDENCY:
+        return first
     try:
+        names = language.missing(program, first.result)
         wanted = [language.requirement(name) or await session.requirement(name) for name in names]
         requirements = [found for found in wanted if found is not None]
         if not requirements:
-            return result, report, first
-        told.print(plain(f"installing {', '.join(requirements)}"))
-        environment = await session.environment([*(first.requirements if first else ()), *requirements])
+            return first
+        progress(f"installing {', '.join(requirements)}")
+        before = first.environment.requirements if first.environment else ()
+        environment = await session.environment([*before, *requirements])
     except DependencyUnavailable as error:
-        told.print(plain(str(error)))
-        return result, report, first
-    result = await session.run(language.job(program, environment=environment.key, timeout=timeout))
-    return result, language.report(program, result), environment
+        progress(str(error))
+        return first
+    return await ran(environment)
 
 
 def _program(language: Language, program: Path, code: Path | None) -> Program:
@@ -121,28 +135,18 @@ def _text(path: Path) -> str:
         raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from error
 
 
-def _as_json(
-    report: TestReport, result: RunResult, environment: Environment | None, sandbox: Mapping[str, str]
-) -> dict[str, Any]:
+def _as_json(report: TestReport, ran: _Ran, sandbox: Mapping[str, str]) -> dict[str, Any]:
+    saw = asdict(ran.result)
     return {
         # whether it proves anything was not looked into
         **report.model_dump(mode="json", exclude={"vacuous"}),
         "executed": report.executed,
-        "exit_code": result.exit_code,
-        "signal": result.signal,
-        "timed_out": result.timed_out,
-        "limit": result.limit,
-        "records": [asdict(record) for record in result.records],
-        "hang": [asdict(frame) for frame in result.hang],
-        "hang_beside": [[asdict(frame) for frame in stack] for stack in result.hang_beside],
-        "stdout": result.stdout,
-        "stderr": result.stderr,
-        "truncated": result.truncated,
-        "environment": None if environment is None else environment.key,
-        "installed": [] if environment is None else list(environment.installed),
+        **{name: saw[name] for name in _SAW},
+        "environment": None if ran.environment is None else ran.environment.key,
+        "installed": [] if ran.environment is None else list(ran.environment.installed),
         "python": sandbox.get("python"),
         "sandbox": dict(sandbox),
-        "seconds": round(result.seconds, 4),
+        "seconds": round(ran.result.seconds, 4),
     }
 
 

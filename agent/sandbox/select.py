@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,24 +24,10 @@ _ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
 
 
-@dataclass(frozen=True)
-class BackendStatus:
-    """Whether a backend works on this machine: `detail` says what it is or why not, `remedy` what to do (or "").
-
-    `unenforced` is what it cannot enforce here, each with the reason.
-    """
-
-    name: str
-    works: bool
-    detail: str
-    remedy: str = ""
-    unenforced: Mapping[str, str] = field(default_factory=dict)
-
-
 def _make(name: str, config: SandboxConfig, *, judged: bool = True) -> SandboxBackend:
     entry = REGISTRY[name]
     if config.image is not None and not entry.runs_images:
-        raise UsageError(f"--image {config.image}: {name} runs no images")
+        raise UsageError(f"--image {config.image}: {name} runs no images: name a sandbox that does, such as docker")
     module, _, kind = entry.place.partition(":")
     found = supply(config)
     backend: SandboxBackend = vars(import_module(module))[kind](
@@ -146,24 +132,24 @@ async def _stock(backend: SandboxBackend) -> None:
 
 
 async def _started(config: SandboxConfig, progress: Progress, backends: Mapping[str, Make]) -> SandboxBackend:
-    if config.backend != "auto":
-        if config.backend not in backends:
-            raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
-        backend = backends[config.backend](config)
-        await backend.start(progress)
-        return backend
-    if config.image is not None:
-        backends = {name: make for name, make in backends.items() if REGISTRY[name].runs_images}
+    names = [config.backend]
+    if config.backend == "auto":
+        names = [name for name in backends if config.image is None or REGISTRY[name].runs_images]
+    elif config.backend not in backends:
+        raise UsageError(f"there is no sandbox {config.backend!r}; there are: auto, {', '.join(backends)}")
     refusals: dict[str, str] = {}
-    for name, make in backends.items():
-        backend = make(config)
+    for name in names:
+        backend = backends[name](config)
         try:
             await backend.start(progress)
         except SandboxUnavailable as error:
+            if len(names) == 1:
+                raise
             refusals[name] = str(error)
             continue
-        passed_over = "".join(f"; {other} does not work: {_first(why)}" for other, why in refusals.items())
-        progress(f"The sandbox is {name}, chosen by auto{passed_over}")
+        if len(names) > 1:
+            others = (f"; {other} does not work: {why.splitlines()[0]}" for other, why in refusals.items())
+            progress(f"The sandbox is {name}, chosen by auto{''.join(others)}")
         return backend
     raise none_works(refusals)
 
@@ -173,37 +159,3 @@ def none_works(refusals: Mapping[str, str]) -> SandboxUnavailable:
     reasons = "\n".join(f"- {name}: {why}" for name, why in refusals.items())
     todo = "\n".join(f"- {name}: {remedy(name)}" for name in refusals)
     return SandboxUnavailable(f"No sandbox works on this machine.\n{reasons}\nWhat to do:\n{todo}")
-
-
-async def probe(
-    config: SandboxConfig | None = None,
-    *,
-    backends: Mapping[str, Make] = BACKENDS,
-    examine: Callable[[SandboxBackend], Awaitable[None]] | None = None,
-) -> list[BackendStatus]:
-    """Start and close every backend, and say how each fared. The first time this builds the sandbox image.
-
-    `examine` is given each backend that works, while it does.
-    """
-    found = []
-    for name, make in backends.items():
-        backend = make(config or SandboxConfig())
-        try:
-            await backend.start(lambda _line: None)
-        except SandboxUnavailable as error:
-            found.append(BackendStatus(name, False, str(error), remedy(name)))
-            continue
-        described = {key: value for key, value in backend.describe().items() if key != "backend"}
-        unenforced = backend.unenforced()
-        try:
-            if examine is not None:
-                await examine(backend)
-        finally:
-            await backend.close()
-        detail = ", ".join(f"{key} {value}" for key, value in described.items())
-        found.append(BackendStatus(name, True, detail, unenforced=unenforced))
-    return found
-
-
-def _first(text: str) -> str:
-    return text.partition("\n")[0]

@@ -95,7 +95,7 @@ def test_what_programs_may_not_read_is_refused(shared: Path) -> None:
 
 
 async def test_images_are_for_docker() -> None:
-    with pytest.raises(UsageError, match="bubblewrap runs no images"):
+    with pytest.raises(UsageError, match="bwrap runs no images"):
         await choose(SandboxConfig(backend="bwrap", image="python:3"), print)
 
 

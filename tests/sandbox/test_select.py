@@ -11,7 +11,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress
 from agent.sandbox.registry import remedy
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.select import BACKENDS, Make, choose, limits, probe
+from agent.sandbox.select import BACKENDS, Make, choose, limits
 
 
 class Broken(ScriptedSandbox):
@@ -70,15 +70,6 @@ async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None
         await choose(SandboxConfig(), print, backends=backends)
     for words in ("no engine answers", "bubblewrap is not installed", remedy("docker"), remedy("bwrap")):
         assert words in str(raised.value)
-
-
-async def test_probe_reports_each_backend_and_leaves_none_open() -> None:
-    working = Working()
-    docker, bwrap = await probe(backends=makers(Broken("permission denied"), working))
-    assert (docker.name, docker.works, docker.detail) == ("docker", False, "permission denied")
-    assert docker.remedy == remedy("docker")
-    assert (bwrap.name, bwrap.works, bwrap.remedy) == ("bwrap", True, "")
-    assert working.closed
 
 
 def test_a_configuration_becomes_limits() -> None:
