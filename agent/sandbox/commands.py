@@ -1,7 +1,7 @@
 """Stage-2 commands a model wrote: read word by word, never given to a shell.
 
 An installation becomes requirements for the environment builder, any other simple command becomes the words that are
-run in the pair's sandbox, and what cannot work there is refused with a reason the model is told.
+run in the pair's sandbox, and what cannot work there is refused with a reason for the model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Refuse:
-    """A command that is not carried out; `reason` is told to the model."""
+    """A command that is not carried out; `reason` is for the model."""
 
     reason: str
 
@@ -50,18 +50,17 @@ _NETWORK = "a sandbox has no network; Python packages are installed by `pip inst
 _PRIVILEGES = "a sandbox has one unprivileged user and no way to another; leave it out"
 _SHELL_STATE = "each command is run by itself, without a shell: nothing can be set for the next one"
 _REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("sudo", "su", "doas", "pkexec", "chroot", "mount", "umount"), _PRIVILEGES),
-    **dict.fromkeys(("apt", "apt-get", "aptitude", "dpkg", "yum", "dnf", "rpm", "apk", "pacman", "zypper"), _PACKAGES),
-    **dict.fromkeys(("brew", "snap", "port", "choco", "npm", "yarn", "gem", "cargo", "go", "systemctl"), _PACKAGES),
-    **dict.fromkeys(
-        ("conda", "mamba", "micromamba", "poetry", "pipenv", "pdm", "pipx", "uvx", "easy_install"), _PACKAGES
-    ),
-    **dict.fromkeys(
-        ("curl", "wget", "git", "hg", "svn", "ssh", "scp", "sftp", "rsync", "ftp", "nc", "telnet"), _NETWORK
-    ),
-    **dict.fromkeys(("cd", "export", "unset", "set", "source", ".", "alias", "eval", "ulimit", "umask"), _SHELL_STATE),
-    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "csh", "fish", "busybox", "exec", "command"), _NO_SHELL),
-    **dict.fromkeys(("if", "for", "while", "until", "case", "function", "then", "do", "fi", "done", "time"), _NO_SHELL),
+    name: reason
+    for reason, names in {
+        _PRIVILEGES: "sudo su doas pkexec chroot mount umount",
+        _PACKAGES: "apt apt-get aptitude dpkg yum dnf rpm apk pacman zypper brew snap port choco npm yarn gem cargo go "
+        "systemctl conda mamba micromamba poetry pipenv pdm pipx uv uvx easy_install",
+        _NETWORK: "curl wget git hg svn ssh scp sftp rsync ftp nc telnet",
+        _SHELL_STATE: "cd export unset set source . alias eval ulimit umask",
+        _NO_SHELL: "sh bash dash zsh ksh csh fish busybox exec command if for while until case function then do fi "
+        "done time",
+    }.items()
+    for name in names.split()
 }
 
 _PROMPT = re.compile(r"(?:\$|%)\s+|[!%]\s*(?=\w)|#\s+(?=(?:sudo|pip3?|python3?|uv|apt|apt-get)\s)")
@@ -69,31 +68,17 @@ _PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)?)?|py")
 _PIP = re.compile(r"pip(?:\d+(?:\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"\w+=")
 
-_IGNORED_FLAGS = frozenset(
-    {
-        "-q",
-        "-qq",
-        "-qqq",
-        "-v",
-        "-vv",
-        "-U",
-        "-I",
-        "-y",
-        "--yes",
-        "--quiet",
-        "--verbose",
-        "--upgrade",
-        "--user",
-        "--pre",
-    }
-    | {"--no-cache-dir", "--no-cache", "--no-input", "--disable-pip-version-check", "--force-reinstall", "--no-deps"}
-    | {"--ignore-installed", "--prefer-binary", "--break-system-packages", "--no-warn-script-location", "--system"}
-    | {"--no-color", "--isolated", "--no-build-isolation", "--no-python-version-warning"}
-)
-_IGNORED_WITH_VALUE = frozenset(
-    {"--progress-bar", "--upgrade-strategy", "--timeout", "--default-timeout", "--retries", "--root-user-action"}
-    | {"--only-binary", "--trusted-host", "--cache-dir"}
-)
+_FLAGS = """
+-q -qq -qqq -v -vv -U -I -y --yes --quiet --verbose --upgrade --user --pre --no-cache-dir --no-cache --no-input
+--no-color --disable-pip-version-check --force-reinstall --no-deps --ignore-installed --prefer-binary --system
+--break-system-packages --no-warn-script-location --isolated --no-build-isolation --no-python-version-warning
+"""
+_WITH_VALUE = """
+--progress-bar --upgrade-strategy --timeout --default-timeout --retries --root-user-action --only-binary --trusted-host
+--cache-dir
+"""
+_IGNORED_FLAGS = frozenset(_FLAGS.split())
+_IGNORED_WITH_VALUE = frozenset(_WITH_VALUE.split())
 
 
 def read_commands(commands: Iterable[str]) -> tuple[tuple[str, Plan], ...]:
@@ -141,8 +126,6 @@ def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
     program = words[0].rpartition("/")[2]
     if program in _REFUSED:
         return Refuse(f"{program}: {_REFUSED[program]}")
-    if program == "uv":
-        return Refuse(f"uv: {_PACKAGES}")
     if operators:
         return Refuse(_NO_SHELL)
     return Run(tuple(words))
@@ -236,7 +219,7 @@ _TOKEN = re.compile(
 
 
 def _scan(command: str) -> _Scan:
-    """Tell what a shell would act on.
+    """Find what a shell would act on.
 
     Raises:
         ValueError: a quotation is not closed.

@@ -1,4 +1,4 @@
-"""Folders and files of the host that every sandbox of a run is shown, to be read only."""
+"""Folders and files of the host that every sandbox of a run may read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from agent.errors import UsageError
 from agent.sandbox.interpreter import as_unprivileged
@@ -19,15 +17,12 @@ _OWN = "bin boot dev envs etc inside lib lib32 lib64 libx32 proc run sbin stagin
 RESERVED = frozenset(_OWN.split())
 """The folders, right below the root, that are a sandbox's own."""
 
-_MOST_ENTRIES = 100_000
-_SOCKETS = Path("/proc/net/unix")
-_ENGINES = ("/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock")
 _READABLE = 'test -r "$0" && { test ! -d "$0" || test -x "$0"; }'
 
 
 @dataclass(frozen=True)
 class Mount:
-    """What is shown: `host`, without links in it, at `box`."""
+    """`host`, without links in it, is to be read at `box`."""
 
     host: Path
     box: str
@@ -50,13 +45,6 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
 def shown(mounts: Iterable[Mount]) -> Mapping[Path, str]:
     """Return mounts as a mapping of host paths to where they are shown."""
     return {mount.host: mount.box for mount in mounts}
-
-
-def bound(mount: Mount) -> dict[str, Any]:
-    """Return a mount as a container engine's API names it."""
-    # what is mounted below it would not become read-only on older engines, so it is left out
-    options = {"Propagation": "private", "NonRecursive": True}
-    return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
 
 
 def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:
@@ -94,7 +82,7 @@ def _host(text: str, host: str) -> Path:
         path = Path(host).resolve(strict=True)
         mode = path.stat().st_mode
     except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or "it leads in a circle"
+        why = error.strerror if isinstance(error, OSError) else "it leads in a circle"
         raise UsageError(f"--mount-ro {text}: {host} cannot be shown: {why}") from error
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
         raise UsageError(f"--mount-ro {text}: {path} would show all of the host: name the folder that is needed")
@@ -110,36 +98,19 @@ def _host(text: str, host: str) -> Path:
     return path
 
 
-def _doors(path: Path) -> Iterator[Path]:
-    """Yield what is no file, folder or link below a path; of very many entries only the first are looked at."""
-    listening = {Path(name).resolve() for name in (*_ENGINES, *_bound_sockets())}
-    yield from (each for each in listening if each.is_relative_to(path) and each.is_socket())
-    for entry in islice(_entries(path), _MOST_ENTRIES):
-        if not (entry.is_symlink() or entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)):
-            yield Path(entry.path)
-
-
-def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+def _doors(path: Path) -> Iterator[str]:
+    """Yield what is no file, folder or link below a path."""
     folders = [str(path)] if path.is_dir() else []
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    yield entry
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
+                    elif not (entry.is_symlink() or entry.is_file(follow_symlinks=False)):
+                        yield entry.path
         except OSError:
             continue  # what cannot be listed by its user cannot be entered by the sandbox's
-
-
-def _bound_sockets() -> list[str]:
-    try:
-        lines = _SOCKETS.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    # Num RefCount Protocol Flags Type St Inode Path
-    paths = (line.split(maxsplit=7)[7:] for line in lines)
-    return [path[0] for path in paths if path and path[0].startswith("/")]
 
 
 def _refuse_unreadable(text: str, path: Path) -> None:
