@@ -44,6 +44,9 @@ _QUESTION = Call(
     schema=schema_of("screen", {}),
 )
 _REPORT_IT = "do not run strangers' programs with it; report it as SECURITY.md says"
+_SET_AN_INDEX = (
+    "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before go on working"
+)
 _CHECK_ACCOUNT = "check --model, --base-url and the key"
 _ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --deadline"
 
@@ -162,11 +165,8 @@ async def _index() -> Finding:
             tag = InterpreterTag("{}.{}".format(*sys.version_info))
             await Uv(Path(folder)).install(["six"], Target(tag), Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
-            remedy = (
-                "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; "
-                "environments built before go on working"
-            )
-            return Finding("index", "uv", False, f"missing imports cannot be installed: {error}", remedy)
+            detail = f"missing imports cannot be installed: {error}"
+            return Finding("index", "uv", False, detail, _SET_AN_INDEX)
     return Finding("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
