@@ -23,6 +23,7 @@ lint: .venv/.ready-dev
 
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
+	.venv/bin/python -m tests.benchmarks.calls
 	.venv/bin/python -m tests.benchmarks.reports
 
 clean:
