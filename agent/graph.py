@@ -259,7 +259,7 @@ def _compile(variant: Variant, nodes: Mapping[str, Node]) -> Any:
     return graph.compile()
 
 
-def _outcome(state: State) -> str:
+async def _outcome(state: State) -> str:  # LangGraph gives any other function a thread
     return state["outcome"]
 
 

@@ -210,15 +210,15 @@ class Gateway:
         """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
         return _key(self._models.for_role(call.role), call)
 
-    async def ask(self, call: Call) -> Reply:
-        """Answer one call.
+    async def ask(self, call: Call, key: str | None = None) -> Reply:
+        """Answer one call; `key` is its cache key where that is known.
 
         Raises:
             ModelError: the model gave no usable reply.
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
         """
         model = self._models.for_role(call.role)
-        key = _key(model, call)
+        key = key or _key(model, call)
         cache = self._shared if call.shared else self._cache
         reply = None
         while reply is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import cycle
@@ -160,17 +160,18 @@ def _name(found: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def fewest_tokens(messages: Iterable[Message]) -> int:
-    """Return a number of tokens that no tokenizer goes below for these messages, with a wide margin.
+def truncated(messages: Sequence[Message], prompt_tokens: int) -> bool:
+    """Say whether the server read so few tokens that it cannot have read all messages.
 
     Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
-    blanks do not count, and there are never more than words.
+    blanks do not count, and there are never more tokens needed than words. Servers that count no tokens are given the
+    benefit of the doubt.
     """
-    words = characters = 0
-    for message in messages:
-        words += sum(1 for _ in _WORD.finditer(message.content))
-        characters += sum(len(part) for part in message.content.split())
-    return min(words, characters // _CHARACTERS_PER_TOKEN)
+    if not 0 < prompt_tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
+        return False
+    words = sum(1 for message in messages for _ in _WORD.finditer(message.content))
+    characters = sum(len(part) for message in messages for part in message.content.split())
+    return prompt_tokens < min(words, characters // _CHARACTERS_PER_TOKEN)
 
 
 class _Pools(openai.DefaultAsyncHttpxClient):
@@ -318,7 +319,7 @@ class OpenAIModel:
         self._formats = self._formats or "response_format" in self._body(call)
         reply = reply_from(message, self._config.name, self._prices)
         reply = replace(reply, usage=wasted + reply.usage, address=self.address)
-        if 0 < _prompt_tokens(reply.raw.get("usage")) < fewest_tokens(call.messages):
+        if truncated(call.messages, _prompt_tokens(reply.raw.get("usage"))):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
 from agent.llm.langchain import count
-from agent.llm.openai import Chat, UnusableBody, _usage, fewest_tokens
+from agent.llm.openai import Chat, UnusableBody, _usage, truncated
 from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
@@ -100,6 +100,6 @@ def test_values_out_of_range_are_stored(odd: Any) -> None:
     orjson.dumps(read({**json.loads(says("yes").body), "odd": odd}).response_metadata["body"])
 
 
-@given(st.text())
-def test_an_estimate_of_tokens_is_never_above_an_eighth_of_the_text(text: str) -> None:
-    assert fewest_tokens([Message("user", text)]) <= len(text) / 8
+@given(st.text(), st.integers(0))
+def test_no_prompt_is_held_for_truncated_that_has_an_eighth_of_its_characters_in_tokens(text: str, more: int) -> None:
+    assert not truncated([Message("user", text)], len(text) // 8 + more)
