@@ -149,14 +149,14 @@ class CircuitBreaker:
         self._share = share
         self._ends: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=window))
 
-    def finished(self, annotation: Annotation, evidence: History) -> None:
+    def finished(self, annotation: Annotation, history: History) -> None:
         """Count a pair.
 
         Raises:
             Outage: too many ended in the error that this one ended in.
         """
-        asked = [exchange.role for exchange in evidence.exchanges]
-        roles = {*asked, *([_SANDBOX] if evidence.executions else [])}
+        asked = [exchange.role for exchange in history.exchanges]
+        roles = {*asked, *([_SANDBOX] if history.executions else [])}
         error, failed = annotation.error, ""
         if error is not None and error.type in _OF_SANDBOXES:
             failed = _SANDBOX
