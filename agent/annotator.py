@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, aclosing, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agent.config import Config
+from agent.config import Config, SandboxConfig
 from agent.datasets import group_by_query
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
-from agent.identity import environment, identity
+from agent.history import Recorder
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
 from agent.llm.gateway import Budget, CircuitBreaker, Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
-from agent.rounds import Turn, each, each_turn, finished, turns
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.select import choose
+from agent.sandbox.dependencies.requirements import read_requirements
+from agent.sandbox.select import choose, limit_settings
 from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
-from agent.streams import Production, Stream
+from agent.streams import Production, Stream, completed, each
 from agent.types import Annotation, Pair
-from agent.workers import completed
 
 Pairs = Iterable[Pair] | AsyncIterable[Pair]
 
+_RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
+_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 _WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A pair in one round."""
+
+    pair: Pair
+    round: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What its annotation is identified by."""
+        return self.pair.id, self.round
 
 
 class Annotator:
@@ -182,14 +200,14 @@ class Annotator:
                 await production.end()
         folder: RunFolder | None = None
         rounds = self._config.runner.rounds
-        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = each_turn(pairs, rounds, limit)
+        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = _each_turn(pairs, rounds, limit)
         if isinstance(pairs, Sequence) or self._run_dir is not None:
             everything = [pair async for pair in each(pairs)]
             for pair in everything:
                 self._check(pair)
             if self._run_dir is not None:
                 folder = self._open_folder(self._run_dir, everything)
-            queue = turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
+            queue = _turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
         with folder or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             self._tell(self._started(queue, done))
@@ -212,11 +230,17 @@ class Annotator:
             if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
                 return found
             self._check(turn.pair)
-            result = await runner.annotate(turn.pair, turn.round)
+            recorder = Recorder(turn.pair)
+            try:
+                annotation = await runner.annotate(turn.pair, turn.round, recorder)
+            except BaseException:
+                if folder is not None:
+                    folder.abandoned(recorder.history.exchanges)
+                raise
             if folder is not None:
-                folder.commit(result.annotation, result.history)
-            breaker.finished(result.annotation, result.history)
-            return result.annotation
+                folder.commit(annotation, recorder.history)
+            breaker.finished(annotation, recorder.history)
+            return annotation
 
         return work
 
@@ -241,15 +265,14 @@ class Annotator:
         )
         return PairRunner(
             self._pipeline,
-            gateway=gateway,
-            prompts=self._prompts,
-            languages=self._languages,
-            backend=self._backend,
-            config=self._config,
-            fallback=self._fallback,
-            executions=self._executions,
-            listener=self._tell,
-            on_abandoned=None if folder is None else folder.abandoned,
+            self._fallback,
+            gateway,
+            self._prompts,
+            self._languages,
+            self._backend,
+            self._config,
+            self._executions,
+            self._tell,
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
@@ -262,20 +285,32 @@ class Annotator:
         return folder
 
     def identity(self) -> dict[str, Any]:
-        """Return what a run folder is compared by: everything that decides labels, besides the input."""
-        return identity(
-            self._pipeline.variant,
-            self._models,
-            self._prompts,
-            self._config,
-            unsupported=self._unsupported,
-            nodes=self._nodes,
-            languages=self._own_languages,
-        )
+        """Return what a run folder is compared by: everything that decides labels, besides the input.
+
+        Raises:
+            UsageError: a requirements file cannot be read.
+        """
+        own = {"nodes": _versions(self._nodes), "languages": _versions(self._own_languages)}
+        pipeline = self._config.pipeline
+        return {
+            "variant": self._pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
+            "model": self._models.identity(),
+            "prompts": self._prompts.hashes(),
+            "pipeline": pipeline.model_dump(mode="json", exclude={"pair_timeout", "sandbox_attempts"}),
+            "unsupported": self._unsupported,
+            **_supplied(self._config.sandbox),
+            **{name: versions for name, versions in own.items() if versions},
+        }
 
     def environment(self) -> dict[str, Any]:
-        """Return what a run folder records of this machine: versions and sandbox."""
-        return environment(self._backend, self._models)
+        """Return what a run folder records besides: versions, the sandbox and its limits, the models' servers."""
+        backend, servers = self._backend, self._models.addresses()
+        return {
+            "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
+            "sandbox": None if backend is None else dict(backend.describe()),
+            "limits": {} if backend is None else limit_settings(backend),
+            **({"servers": servers} if servers else {}),
+        }
 
     def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:
         rounds = self._config.runner.rounds
@@ -285,7 +320,7 @@ class Annotator:
             self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
         total, before = None, 0
         if isinstance(queue, Sequence):
-            total, before = len(queue), finished(queue, done)
+            total, before = len(queue), sum(turn.key in done for turn in queue)
         sandbox = None if self._backend is None else self._backend.name
         return RunStarted(total, before, self._pipeline.variant.name, sandbox, rounds)
 
@@ -311,3 +346,37 @@ def _with(config: Config, changes: Mapping[str, Any]) -> Config:
         return Config.model_validate(tree)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _turns(pairs: Iterable[Pair], rounds: int) -> list[Turn]:
+    """Return each pair in each round, the rounds of a pair one after another.
+
+    So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
+    stops early are pairs with all of their rounds, rather than one round of all pairs.
+    """
+    return [Turn(pair, number) for pair in pairs for number in range(rounds)]
+
+
+async def _each_turn(pairs: Pairs, rounds: int, limit: int | None = None) -> AsyncGenerator[Turn, None]:
+    """Yield what `_turns` returns, for pairs that come one by one; no more than `limit` of them are asked for."""
+    left = math.inf if limit is None else limit
+    async with aclosing(each(pairs)) as source:
+        while left > 0 and (pair := await anext(source, None)) is not None:
+            left -= 1
+            for turn in _turns([pair], rounds):
+                yield turn
+
+
+def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:
+    """What programs were given besides the defaults; a run without any is compared as ever."""
+    given = sandbox.model_dump(mode="json", include=set(_SUPPLIED), exclude_defaults=True)
+    if "requirements" in given:
+        given["requirements"] = list(read_requirements(Path(given["requirements"])))
+    return {"sandbox": given} if given else {}
+
+
+def _versions(parts: Mapping[str, object]) -> dict[str, str]:
+    """Tell parts of the user's from others of the same name: by their class and, where they have one, their version."""
+    kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
+    versions = {name: getattr(part, "version", None) for name, part in parts.items()}
+    return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}

@@ -1,7 +1,8 @@
-"""Settings of a run: one object, from arguments and `-c key=value`."""
+"""Settings of a run: one object, from arguments and `-c key=value`; and where the data files of the package are."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -121,3 +122,18 @@ class Config(BaseModel):
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()
+
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_folder(name: str) -> Path:
+    """Return the folder `prompts`, `graphs` or `sandbox_images`: the wheel's copy, else the checkout's.
+
+    Raises:
+        FileNotFoundError: the installation lacks the folder.
+    """
+    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"the installation lacks its data folder {name!r}: install the package again")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.config import data_folder
 from agent.errors import ConfigError, GraphError
-from agent.invalid import what_is_wrong
 from agent.nodes import BUILT_IN
-from agent.resources import data_folder
 from agent.state import Node, State, Tools
+from agent.wording import what_is_wrong
 
 END = "end"
 _FIRST = frozenset({"pair"})
@@ -43,7 +44,7 @@ class Variant(BaseModel):
         if name not in self.nodes:
             raise GraphError(f"variant {self.name!r} has no node {name!r}; it has: {', '.join(self.nodes)}")
         node = _known(name, self.name, nodes)
-        plain = getattr(node, "plain", None)
+        plain = node.plain
         if plain is None:
             return self._led_past(name, self._way_around(name, node))
         if set(node.outcomes) != set(_known(plain, self.name, nodes).outcomes):
@@ -113,15 +114,24 @@ class Pipeline:
         self.roles = roles(variant, nodes)
         self._compiled = _compile(variant, nodes)
 
-    async def run(self, state: State, tools: Tools) -> State:
-        """Take one pair from start to end.
+    async def run(self, state: State, tools: Tools) -> AsyncGenerator[tuple[str, State, State], None]:
+        """Take one pair from start to end; yield each node that it came through, what that changed, and the state then.
 
         Raises:
             PairError: the pair ends without a label.
             RunStopped: the run ends.
         """
-        limit = 60 + 8 * tools.config.max_try_time
-        return cast(State, await self._compiled.ainvoke(state, config={"recursion_limit": limit}, context=tools))
+        config = {"recursion_limit": 60 + 8 * tools.config.max_try_time}
+        modes = ["updates", "values"]
+        updates: dict[str, State] = {}
+        async with aclosing(self._compiled.astream(state, config, context=tools, stream_mode=modes)) as parts:
+            async for mode, part in parts:
+                if mode == "updates":
+                    updates = part
+                else:
+                    for name, update in updates.items():
+                        yield name, update, part
+                    updates = {}
 
 
 def build(
@@ -182,7 +192,7 @@ def readers(setting: str, variant: Variant | None = None, nodes: Mapping[str, No
     of_sandboxes = group == "sandbox" or setting in _OF_SANDBOXES
 
     def reads(node: Node) -> bool:
-        return node.uses_sandbox if of_sandboxes else name in getattr(node, "settings", ())
+        return node.uses_sandbox if of_sandboxes else name in node.settings
 
     found = [each for each, node in nodes.items() if reads(node)]
     if (group != "pipeline" and not of_sandboxes) or not found:
@@ -203,17 +213,12 @@ def mermaid(variant: Variant) -> str:
 
 def roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
     """Return the roles that a variant's nodes ask models in."""
-    return tuple(dict.fromkeys(role for name in variant.nodes for role in _roles(nodes[name])))
+    return tuple(dict.fromkeys(role for name in variant.nodes for role in nodes[name].roles))
 
 
 def known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
     """Return the roles of all nodes."""
-    return tuple(dict.fromkeys(role for node in nodes.values() for role in _roles(node)))
-
-
-def _roles(node: Node) -> tuple[str, ...]:
-    named = getattr(node, "role", None) or ()
-    return (named,) if isinstance(named, str) else tuple(named)
+    return tuple(dict.fromkeys(role for node in nodes.values() for role in node.roles))
 
 
 def _variant(fields: Mapping[str, Any], place: str) -> Variant:
@@ -271,8 +276,6 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
         step = await node(state, tools)
         if step.outcome not in node.outcomes:
             raise GraphError(f"node {name!r} ended in {step.outcome!r}, which it does not declare")
-        if tools.on_step is not None:
-            tools.on_step(name, step)
         return {**step.update, "outcome": step.outcome}
 
     # LangGraph injects by annotation, and is imported only when a pipeline is built

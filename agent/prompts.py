@@ -18,6 +18,7 @@ from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxErr
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from agent.config import data_folder
 from agent.errors import PromptError
 from agent.prompt_text import (
     delimited,
@@ -28,7 +29,6 @@ from agent.prompt_text import (
     describe_spec,
     fitted,
 )
-from agent.resources import data_folder
 from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
 
 QUERY_VARIABLES = frozenset({"query", "language", "criterion"})

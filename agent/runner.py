@@ -4,178 +4,127 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 
 from agent.config import Config
 from agent.errors import PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
 from agent.graph import Pipeline
-from agent.history import Exchange, History, Recorder, Visit
+from agent.history import Recorder, Visit
 from agent.languages.base import Language
 from agent.languages.plain import PlainLanguage
 from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
-from agent.sandbox.eras import Eras
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
-from agent.state import State, Step, Tools
+from agent.state import State, Tools
 from agent.types import Annotation, ErrorInfo, Pair, Usage
 
-Listener = Callable[[Event], None]
 
-
-@dataclass(frozen=True)
-class Finished:
-    """A pair's annotation and everything that led to it."""
-
-    annotation: Annotation
-    history: History
-
-
+@dataclass
 class PairRunner:
     """Takes one pair at a time through a pipeline; safe to call concurrently.
 
-    `on_abandoned` is given the exchanges of a pair that is left without annotation: the run ends, or is cancelled.
+    Pairs of other languages than these go through `fallback`, or are skipped where there is none.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        *,
-        gateway: Gateway,
-        prompts: Prompts,
-        languages: Mapping[str, Language],
-        backend: SandboxBackend | None,
-        config: Config,
-        fallback: Pipeline | None = None,
-        executions: SharedExecutions | None = None,
-        listener: Listener,
-        on_abandoned: Callable[[Sequence[Exchange]], None] | None = None,
-    ) -> None:
-        self._pipeline = pipeline
-        self._gateway = gateway
-        self._prompts = prompts
-        self._languages = languages
-        self._backend = backend
-        self._config = config
-        self._fallback = fallback
-        self._executions = executions
-        self._listener = listener
-        self._on_abandoned = on_abandoned
-        self._gates = SandboxGates(
-            starting=asyncio.Semaphore(config.sandbox.starts),
-            running=asyncio.Semaphore(config.runner.sandboxes),
+    pipeline: Pipeline
+    fallback: Pipeline | None
+    gateway: Gateway
+    prompts: Prompts
+    languages: Mapping[str, Language]
+    backend: SandboxBackend | None
+    config: Config
+    executions: SharedExecutions | None
+    listener: Callable[[Event], None]
+
+    @cached_property
+    def _gates(self) -> SandboxGates:
+        return SandboxGates(
+            starting=asyncio.Semaphore(self.config.sandbox.starts),
+            running=asyncio.Semaphore(self.config.runner.sandboxes),
         )
 
-    async def annotate(self, pair: Pair, round_number: int = 0) -> Finished:
-        """Annotate a pair; what goes wrong with it becomes `annotation.error`.
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        """Annotate a pair, and record what happens; what goes wrong with it becomes `annotation.error`.
 
         Raises:
             RunStopped: nothing can go on.
         """
-        self._listener(PairStarted(pair.id, round_number))
-        started = time.monotonic()
-        recorder = Recorder(pair)
-        asker = Asker(
-            self._gateway,
-            self._prompts,
-            recorder,
-            pair_id=pair.id,
-            sample=round_number,
-            reasks=self._config.pipeline.reasks,
-        )
-        progress = _Progress(pair, round_number, recorder, self._listener)
+        self.listener(PairStarted(pair.id, round_number))
+        started = since = time.monotonic()
+        reasks = self.config.pipeline.reasks
+        asker = Asker(self.gateway, self.prompts, recorder, pair_id=pair.id, sample=round_number, reasks=reasks)
+        state: State = {"pair": pair}
+        if pair.language not in self.languages and self.fallback is None:
+            state["reason"] = f"skipped: no support for language {pair.language!r}"
         error: ErrorInfo | None = None
+        limit = self.config.pipeline.pair_timeout
         try:
-            await self._run(pair, asker, progress)
+            async with asyncio.timeout(limit) as deadline, aclosing(self._steps(pair, asker, recorder)) as steps:
+                async for node, update, state in steps:  # noqa: B007 - the latest state is what the label is made of
+                    now = time.monotonic()
+                    _record(recorder, node, update, round(now - since, 4))
+                    since = now
+                    self.listener(StepDone(pair.id, node, update["outcome"], round_number))
         except PairError as problem:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
-        except BaseException:
-            if self._on_abandoned is not None:
-                self._on_abandoned(recorder.history.exchanges)
-            raise
-        finished = Finished(
-            _annotation(pair, round_number, progress.state, asker.usage, error, time.monotonic() - started),
-            recorder.history,
-        )
-        self._listener(
-            PairFinished(
-                finished.annotation,
-                generated="program" in progress.state,
-                executions=len(finished.history.tests),
-            )
-        )
-        return finished
-
-    async def _run(self, pair: Pair, asker: Asker, progress: _Progress) -> None:
-        language, pipeline = self._languages.get(pair.language), self._pipeline
-        if language is None and self._fallback is None:
-            progress.state["reason"] = f"skipped: no support for language {pair.language!r}"
-            return
-        if language is None and self._fallback is not None:
-            pipeline = self._fallback
-        session = None
-        if self._backend is not None and pipeline.uses_sandbox:
-            eras = self._backend if isinstance(self._backend, Eras) else None
-            session = SandboxSession(
-                self._backend if eras is None else eras.of(pair.meta.get("year")),
-                self._gates,
-                attempts=self._config.pipeline.sandbox_attempts,
-                requirements=_requirements(pair),
-                executions=self._executions,
-            )
-        tools = Tools(
-            asker=asker,
-            history=progress.recorder,
-            language=language or PlainLanguage(pair.language),
-            config=self._config.pipeline,
-            session=session,
-            on_step=progress.add,
-        )
-        limit = self._config.pipeline.pair_timeout
-        try:
-            async with asyncio.timeout(limit) as deadline:
-                await pipeline.run(progress.state, tools)
-        except TimeoutError as problem:
+        except TimeoutError:
             if not deadline.expired():
                 raise
-            raise PairTimeout(f"the pair took longer than {limit:g} s (pair_timeout)") from problem
+            message = f"the pair took longer than {limit:g} s (pair_timeout)"
+            error = ErrorInfo(type=PairTimeout.__name__, message=message)
+        annotation = _annotation(state, round_number, asker.usage, error, time.monotonic() - started)
+        tests = len(recorder.history.tests)
+        self.listener(PairFinished(annotation, generated="program" in state, executions=tests))
+        return annotation
+
+    async def _steps(
+        self, pair: Pair, asker: Asker, recorder: Recorder
+    ) -> AsyncGenerator[tuple[str, State, State], None]:
+        """Yield each node that the pair comes through, what that changed, and the state then."""
+        language = self.languages.get(pair.language)
+        pipeline = self.pipeline if language is not None else self.fallback
+        if pipeline is None:
+            return
+        session = None
+        if self.backend is not None and pipeline.uses_sandbox:
+            session = SandboxSession(
+                self.backend.of(pair.meta.get("year")),
+                self._gates,
+                attempts=self.config.pipeline.sandbox_attempts,
+                requirements=_requirements(pair),
+                executions=self.executions,
+            )
+        language = language or PlainLanguage(pair.language)
+        tools = Tools(asker=asker, history=recorder, language=language, config=self.config.pipeline, session=session)
+        try:
+            async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
+                async for step in steps:
+                    yield step
         finally:
             if session is not None:
                 await session.close()
 
 
-class _Progress:
-    """Keeps what a pair's nodes did and concluded, so that an error in a later one loses none of it."""
-
-    def __init__(self, pair: Pair, round_number: int, recorder: Recorder, listener: Listener) -> None:
-        self.state = State(pair=pair)
-        self.recorder = recorder
-        self._round = round_number
-        self._listener = listener
-        self._since = time.monotonic()
-
-    def add(self, node: str, step: Step) -> None:
-        now = time.monotonic()
-        update = step.update
-        if "program" in update:
-            self.recorder.number_of(update["program"])
-        self.recorder.add(
-            Visit(
-                node=node,
-                outcome=step.outcome,
-                seconds=round(now - self._since, 4),
-                label=update.get("label"),
-                decided_by=update.get("decided_by"),
-                reason=update.get("reason", ""),
-                spec=update.get("spec"),
-            )
+def _record(recorder: Recorder, node: str, update: State, seconds: float) -> None:
+    if "program" in update:
+        recorder.number_of(update["program"])
+    recorder.add(
+        Visit(
+            node=node,
+            outcome=update["outcome"],
+            seconds=seconds,
+            label=update.get("label"),
+            decided_by=update.get("decided_by"),
+            reason=update.get("reason", ""),
+            spec=update.get("spec"),
         )
-        self._since = now
-        self.state = {**self.state, **step.update}
-        self._listener(StepDone(self.state["pair"].id, node, step.outcome, self._round))
+    )
 
 
 def _requirements(pair: Pair) -> tuple[str, ...]:
@@ -186,27 +135,25 @@ def _requirements(pair: Pair) -> tuple[str, ...]:
     return ()
 
 
-def _annotation(
-    pair: Pair, round_number: int, state: State, usage: Usage, error: ErrorInfo | None, seconds: float
-) -> Annotation:
-    environment = state.get("environment")
-    decided = error is None
+def _annotation(state: State, round_number: int, usage: Usage, error: ErrorInfo | None, seconds: float) -> Annotation:
+    pair, environment = state["pair"], state.get("environment")
+    verdict: State = {} if error is not None else state
     return Annotation(
         id=pair.id,
         input_sha256=pair.input_sha256(),
         round=round_number,
-        label=state.get("label") if decided else None,
-        decided_by=state.get("decided_by") if decided else None,
-        reason=state.get("reason", "") if decided else "",
+        label=verdict.get("label"),
+        decided_by=verdict.get("decided_by"),
+        reason=verdict.get("reason", ""),
+        confidence=verdict.get("confidence"),
+        abstained=verdict.get("abstained", False),
         screen_verdict=state.get("screen_verdict"),
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state["program"].stand_ins if "program" in state else (),
-        reading=_reading(state),
+        reading=state.get("met") or state.get("reading", ""),
         strength=state.get("strength"),
         votes=state.get("votes", ()),
-        confidence=state.get("confidence") if decided else None,
-        abstained=state.get("abstained", False) if decided else False,
         repairs=state.get("repairs", 0),
         installed=() if environment is None else environment.installed,
         seconds=round(seconds, 3),
@@ -214,7 +161,3 @@ def _annotation(
         error=error,
         meta=pair.meta,
     )
-
-
-def _reading(state: State) -> str:
-    return state.get("met") or state.get("reading", "")

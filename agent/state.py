@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict, runtime_checkable
+from typing import ClassVar, Literal, TypedDict
 
 from agent.config import PipelineConfig
 from agent.history import Program, Recorder
@@ -25,7 +26,7 @@ class Scaffold:
 
 
 class State(TypedDict, total=False):
-    """One pair on its way to a label. Keys appear as nodes provide them.
+    """One pair on its way to a label. Keys appear as nodes provide them; `outcome` is that of the latest node.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
     `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
@@ -74,8 +75,6 @@ class Tools:
     """What nodes work with, made anew for each pair. `session` is None in variants that execute nothing.
 
     What a node has done besides asking and running programs it adds to `history`.
-
-    `on_step` is told each node's name and what it concluded.
     """
 
     asker: Asker
@@ -83,7 +82,6 @@ class Tools:
     language: Language
     config: PipelineConfig
     session: SandboxSession | None = None
-    on_step: Callable[[str, Step], None] | None = None
 
     @property
     def sandbox(self) -> SandboxSession:
@@ -93,31 +91,27 @@ class Tools:
         return self.session
 
 
-@runtime_checkable
-class Node(Protocol):
+class Node(ABC):
     """One step of the pipeline.
 
-    `requires` names the state keys it reads without a default. `outcomes` maps each outcome to the state keys it then
-    provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the node is
-    toggled off (None: it cannot be). `uses_sandbox` tells whether it executes anything. A node that asks a model may
-    name its role, or a tuple of them, in an attribute `role`: a run without a model for it is then refused before
-    anything is spent. A node that does more than a plain one in the same place may name that one in an attribute
-    `plain`: toggled off, it gives way to it. Both then have the same outcomes. Settings of `PipelineConfig` that matter
-    to it and not to every node may be named in an attribute `settings`: whoever sets one is told where no node of a
-    variant reads it.
+    `requires` names the state keys that it reads without a default. `outcomes` maps each outcome to the state keys that
+    it then provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the
+    node is left out (None: it cannot be). A node that does more than a `plain` one in the same place names that one:
+    left out, it gives way to it; both then have the same outcomes. `roles` are those in which it asks models: a run
+    without a model for one is refused before anything is spent. `settings` are those of `PipelineConfig` that matter to
+    it and not to every node.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def requires(self) -> frozenset[str]: ...
-    @property
-    def outcomes(self) -> Mapping[str, frozenset[str]]: ...
-    @property
-    def bypass(self) -> str | None: ...
-    @property
-    def uses_sandbox(self) -> bool: ...
+    name: str
+    requires: frozenset[str] = frozenset({"pair"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]]
+    bypass: str | None = None
+    plain: str | None = None
+    roles: tuple[str, ...] = ()
+    settings: frozenset[str] = frozenset()
+    uses_sandbox: bool = False
 
+    @abstractmethod
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Do the step.
 
@@ -125,4 +119,3 @@ class Node(Protocol):
             PairError: the pair ends without a label.
             RunStopped: the run ends.
         """
-        ...

@@ -1,16 +1,17 @@
-"""Hands out what a generator yields, from a task of its own: anybody may end it at any moment, and wait for its end."""
+"""Work on many items at once, and an iterator over its results that anybody may end at any moment and wait for."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, Generic, Self, TypeVar
 
 from agent.errors import UsageError
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 _END: Any = object()
 
 
@@ -125,3 +126,65 @@ class Stream(Generic[Item]):
         """End the work, and wait for its end."""
         self._closed = True
         await self._production.close()
+
+
+async def each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+    """Yield items from either kind of source."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+async def completed(
+    items: Iterable[Item] | AsyncIterable[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    *,
+    concurrency: int,
+    ordered: bool = False,
+) -> AsyncGenerator[Result, None]:
+    """Yield `work(item)` for each item, in completion order or (`ordered`) in input order.
+
+    At most `concurrency` items are in progress, and as many again wait for their turn to be yielded in order. The first
+    exception of `work` ends it, after the results that were there already; leaving early cancels what is in progress.
+    """
+    source = each(items)
+    pull: asyncio.Task[Any] | None = asyncio.ensure_future(anext(source, _END))
+    running: dict[asyncio.Task[Result], int] = {}
+    waiting: dict[int, Result] = {}
+    taken = given = 0
+    try:
+        while pull is not None or running:
+            room = len(running) < concurrency and len(running) + len(waiting) < 2 * concurrency
+            watched: set[asyncio.Task[Any]] = {*running, pull} if pull is not None and room else {*running}
+            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if pull in done:
+                item = pull.result()
+                pull = None
+                if item is not _END:
+                    running[asyncio.ensure_future(work(item))] = taken
+                    taken += 1
+                    pull = asyncio.ensure_future(anext(source, _END))
+            failed: BaseException | None = None
+            for task in sorted((t for t in done if t in running), key=running.__getitem__):
+                index = running.pop(task)
+                if task.exception() is not None:
+                    failed = failed or task.exception()
+                else:
+                    waiting[index] = task.result()
+            while waiting and (not ordered or given in waiting):
+                yield waiting.pop(given if ordered else next(iter(waiting)))
+                given += 1
+            if failed is not None:
+                raise failed
+    finally:
+        await _cancel([*running, *([] if pull is None else [pull])])
+        await source.aclose()
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

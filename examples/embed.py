@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from agent import Annotator, Pair, ScriptedLLM
 from agent.llm.base import Call
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 
 ROWS = [
     {"no": 1, "question": "remove spaces from a string", "answer": "def squeeze(s):\n    return s.replace(' ', '')\n"},
@@ -34,18 +34,15 @@ VARIANT = {
 }
 
 
-class FindStubs:
+class FindStubs(Node):
     """Settles, without a model, snippets that do nothing."""
 
     name = "find_stubs"
-    role = None
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
         "stub": frozenset({"label", "decided_by", "reason"}),
         "code": frozenset(),
     }
     bypass = "code"
-    uses_sandbox = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002 - the node protocol
         """Return label 0 for a stub."""

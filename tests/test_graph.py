@@ -11,7 +11,7 @@ import pytest
 from agent.errors import ConfigError, GraphError
 from agent.graph import build, load_variant, mermaid, variant_names
 from agent.nodes import BUILT_IN
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]
 OURS = ["full_plus", "no_screen", "rule_arbiter"]
@@ -147,16 +147,13 @@ def test_every_edge_is_in_the_drawing() -> None:
             assert f"{name} -- {outcome} --> {'label' if target == 'end' else target}" in drawn
 
 
-class Careful:
+class Careful(Node):
     """Stands for the arbiter."""
 
     name = "careful"
     plain = "arbitrate"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
-    bypass = None
-    uses_sandbox = False
-    role = ("arbitrate", "judge")
+    roles = ("arbitrate", "judge")
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         raise NotImplementedError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agent.invalid import what_is_wrong
 from agent.types import Usage
+from agent.wording import what_is_wrong
 
 
 def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "agent"
 ORDER = (
-    ("errors", "types", "resources", "wording", "workers"),
-    ("history", "invalid"),
-    ("config", "events", "rounds"),
+    ("errors", "types", "wording", "streams"),
+    ("history",),
+    ("config", "events"),
     ("prompt_text",),
     ("prompts",),
     ("llm",),
@@ -26,7 +26,7 @@ ORDER = (
     ("state",),
     ("nodes",),
     ("graph",),
-    ("identity", "runner", "streams"),
+    ("runner",),
     ("annotator",),
     ("evaluation", "sync"),
     ("views",),

@@ -40,7 +40,7 @@ def test_the_wheels_own_copy_is_used(installed: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["prompts", "graphs", "sandbox_images"])
 def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
-    code = f"from agent.resources import data_folder; print(data_folder({folder!r}))"
+    code = f"from agent.config import data_folder; print(data_folder({folder!r}))"
     assert run(installed, "-c", code).strip() == str(installed / "agent/_data" / folder)
 
 

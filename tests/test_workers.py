@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.workers import completed
+from agent.streams import completed
 
 
 async def test_results_come_in_completion_order() -> None:

@@ -17,10 +17,9 @@ from agent.datasets.sources import read_regular
 from agent.errors import RunFolderError
 from agent.evaluation.ablation import REFERENCE
 from agent.evaluation.ablation_table import SCHEMA, AblationTable, McNemar, Row
-from agent.invalid import what_is_wrong
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, replacing
 from agent.store.manifest import flatten
-from agent.wording import counted
+from agent.wording import counted, what_is_wrong
 
 _NOTHING = "–"
 REMARK = "remark"

@@ -13,12 +13,11 @@ from pydantic import ValidationError
 from agent.config import LIMITS, Config, SandboxConfig
 from agent.errors import NotReplayable
 from agent.evaluation.recorded import Key
-from agent.invalid import what_is_wrong
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.registry import REGISTRY
 from agent.store.manifest import shown
 from agent.store.run_view import RunView
-from agent.wording import counted
+from agent.wording import counted, what_is_wrong
 
 _GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
 _TIMES = ("test_timeout", "command_timeout")

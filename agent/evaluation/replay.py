@@ -28,8 +28,8 @@ from agent.sandbox.eras import Eras
 from agent.sandbox.select import LOCKED, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.store.run_view import RunView
+from agent.streams import completed
 from agent.types import ErrorInfo, TestReport
-from agent.workers import completed
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
-from agent.invalid import what_is_wrong
 from agent.llm.base import LLM, address_of
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
+from agent.wording import what_is_wrong
 
 if TYPE_CHECKING:
     from agent.llm.langchain import BaseChatModel

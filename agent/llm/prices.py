@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import ConfigError
-from agent.invalid import what_is_wrong
 from agent.types import Frozen, Usage
+from agent.wording import what_is_wrong
 
 _TABLE = Path(__file__).with_name("prices.yaml")
 _MILLION = 1_000_000

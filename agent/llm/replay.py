@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from agent.errors import InputError, ModelError
-from agent.invalid import what_is_wrong
 from agent.llm.base import Call, Reply
 from agent.types import Frozen, Usage
+from agent.wording import what_is_wrong
 
 _Key = tuple[str, str, int]
 

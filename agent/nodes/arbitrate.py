@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair, met, readings
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Status
 from agent.wording import counted
 
@@ -18,15 +18,12 @@ UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
 _LABEL = frozenset({"label", "decided_by", "reason"})
 
 
-class Arbitrate:
+class Arbitrate(Node):
     """Ask for the label, showing program and execution report where the variant has them."""
 
     name = "arbitrate"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
-    bypass = None
-    uses_sandbox = False
-    role = "arbitrate"
+    roles = ("arbitrate",)
     may_abstain = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:
@@ -43,8 +40,8 @@ class Arbitrate:
             "may_abstain": self.may_abstain,
         }
         parse = partial(parsing.parse_label, readings=readings(state), may_abstain=self.may_abstain)
-        reply = await tools.asker.ask(self.role, variables, parse, reply="json")
-        decided: State = {"label": reply.label, "decided_by": self.role, "reason": reply.reason}
+        reply = await tools.asker.ask("arbitrate", variables, parse, reply="json")
+        decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
         if reply.label is None:
             return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
         return Step("decided", {**decided, "met": met(state, reply)})
@@ -63,7 +60,7 @@ class ArbitrateOrAbstain(Arbitrate):
     may_abstain = True
 
 
-class ArbitrateByRule:
+class ArbitrateByRule(Node):
     """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
 
     By the criterion `half`, a failed test is 1 when at least half of its cases passed. `decided_by` is `arbitrate`, as
@@ -73,8 +70,6 @@ class ArbitrateByRule:
     name = "arbitrate_by_rule"
     requires = frozenset({"report"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
-    bypass = None
-    uses_sandbox = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the label that the report's status implies."""
@@ -88,7 +83,7 @@ class ArbitrateByRule:
             "decided",
             {
                 "label": label,  # type: ignore[typeddict-item]
-                "decided_by": Arbitrate.role,
+                "decided_by": "arbitrate",
                 "reason": f"rule: the test {report.status.value}{cause}; {cases}",
             },
         )

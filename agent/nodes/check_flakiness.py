@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from agent.nodes.execute import job_for, run_program
 from agent.sandbox.base import HASH_SEED
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 _PATIENCE = 2
 """How many times as long as the first a further run may take."""
 
 
-class CheckFlakiness:
+class CheckFlakiness(Node):
     """Run a program again that has time, randomness or order in it; the runs must agree case by case.
 
     `flakiness_runs` in all, each in a fresh sandbox (what an earlier one wrote is no flakiness) and with another seed

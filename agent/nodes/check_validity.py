@@ -10,7 +10,7 @@ from typing import ClassVar
 from agent.history import Mutant, Purpose
 from agent.languages.base import MalformedProgram, MutantKind, Mutation
 from agent.nodes.execute import job_for, run_program
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Status
 
 _RETURNING: Mapping[str, str] = {
@@ -39,7 +39,7 @@ class Tried:
         return self.status is not Status.PASSED
 
 
-class CheckValidity:
+class CheckValidity(Node):
     """Run a program that passed on stand-ins of the snippet that cannot be right, and on mutants of it.
 
     A mutant is *killed* when the program does not pass: a failed case, an error at any place, a time-out. The share

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from agent.history import Execution, Mutant, Program, Purpose
 from agent.sandbox.base import Environment, Job, RunResult
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Cause, TestReport
 
 
-class Execute:
+class Execute(Node):
     """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken.
 
     A sandbox is not kept for what comes after: a model may be asked, and a repaired program is to find what it finds
@@ -24,7 +24,6 @@ class Execute:
         "evidence": frozenset({"report", "result"}),
         "broken": frozenset({"report", "result"}),
     }
-    bypass = None
     uses_sandbox = True
     settings = frozenset({"test_timeout"})
 

@@ -9,7 +9,7 @@ from agent.history import Program
 from agent.languages.base import MalformedProgram, Snippet
 from agent.llm import parsing
 from agent.nodes.asking import about_pair, about_query, chosen, readings
-from agent.state import Scaffold, State, Step, Tools
+from agent.state import Node, Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
 _CLASH = (
@@ -18,21 +18,18 @@ _CLASH = (
 )
 
 
-class GenerateTest:
+class GenerateTest(Node):
     """Ask for a program with a marker, and put the snippet verbatim in its place.
 
     Where an earlier program proved nothing, the question says why.
     """
 
     name = "generate_test"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
         "generated": frozenset({"program"}),
         "snippet_error": frozenset({"report"}),
     }
-    bypass = None
-    uses_sandbox = False
-    role: str | tuple[str, ...] = "generate_test"
+    roles: tuple[str, ...] = ("generate_test",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or the finding that the snippet does not parse.
@@ -80,7 +77,7 @@ class GenerateBlind(GenerateTest):
 
     name = "generate_blind"
     plain = "generate_test"
-    role = ("scaffold", "generate_blind", "generate_test")
+    roles = ("scaffold", "generate_blind", "generate_test")
 
     async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
         language = tools.language

@@ -8,18 +8,15 @@ from typing import ClassVar
 
 from agent.llm import parsing
 from agent.nodes.asking import about_pair, chosen, readings
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 
 
-class Judge:
+class Judge(Node):
     """Ask for the label at once."""
 
     name = "judge"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
-    bypass = None
-    uses_sandbox = False
-    role = "judge"
+    roles = ("judge",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from agent.llm.parsing import LabelReply
 from agent.nodes.arbitrate import UNDECIDED
 from agent.nodes.asking import met
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 
 Vote = Literal[0, 1] | None
 
@@ -24,7 +24,7 @@ UNKNOWN_STRENGTH = 0.5
 _ROLE = "arbitrate"
 
 
-class RateConfidence:
+class RateConfidence(Node):
     """Ask the arbiter's question again, `votes` times in all, take the majority's label and rate it.
 
     The votes are independent samples of one and the same prompt: `votes - 1` calls more for each pair that the arbiter
@@ -37,7 +37,6 @@ class RateConfidence:
     requires = frozenset({"label"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"rated": frozenset({"confidence"})}
     bypass = "rated"
-    uses_sandbox = False
     settings = frozenset({"votes", "abstain"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:

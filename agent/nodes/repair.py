@@ -15,13 +15,13 @@ from agent.llm import parsing
 from agent.nodes.asking import about_execution, about_pair
 from agent.sandbox.base import Environment
 from agent.sandbox.commands import Install, Refuse, Run, read_commands
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Cause
 
 _DIRECT_INSTALLS = 3
 
 
-class Repair:
+class Repair(Node):
     """Make a program that could not run runnable, without touching it.
 
     Stage 1 does not count as a round; it is tried at most three times, as a program may name ever new modules. A round
@@ -36,7 +36,7 @@ class Repair:
     bypass = "given_up"
     uses_sandbox = True
     settings = frozenset({"max_try_time", "command_timeout"})
-    role = "repair"
+    roles = ("repair",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` when another execution may end otherwise."""

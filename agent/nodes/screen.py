@@ -8,25 +8,23 @@ from typing import ClassVar
 
 from agent.llm import parsing
 from agent.nodes.asking import about_pair, chosen, readings
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Verdict
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
 
 
-class Screen:
+class Screen(Node):
     """Ask whether the code clearly matches, clearly does not, or needs a test."""
 
     name = "screen"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
         "match": _LABEL,
         "non_match": _LABEL,
         "unclear": frozenset({"screen_verdict"}),
     }
     bypass = "unclear"
-    uses_sandbox = False
-    role = "screen"
+    roles = ("screen",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""

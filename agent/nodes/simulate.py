@@ -7,19 +7,18 @@ from typing import ClassVar
 
 from agent.llm import parsing
 from agent.nodes.asking import about_pair
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from agent.types import Simulated
 
 
-class Simulate:
+class Simulate(Node):
     """Ask what the program would do; kept apart from real reports."""
 
     name = "simulate"
     requires = frozenset({"program"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"simulated": frozenset({"simulated"})}
     bypass = "simulated"
-    uses_sandbox = False
-    role = "simulate"
+    roles = ("simulate",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the predicted outcome."""

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from agent.llm import parsing
 from agent.nodes.asking import about_query
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 
 
-class SpecifyQuery:
+class SpecifyQuery(Node):
     """Ask for the plausible readings of the query and what each requires.
 
     The question holds the query, its language and what the criterion makes of requirements, and nothing of a candidate,
@@ -18,14 +18,12 @@ class SpecifyQuery:
     """
 
     name = "specify_query"
-    requires = frozenset({"pair"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
     bypass = "specified"
-    uses_sandbox = False
-    role = "specify_query"
+    roles = ("specify_query",)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the readings."""
         question = about_query(state, tools)
-        spec = await tools.asker.ask(self.role, question, parsing.parse_spec, reply="json", shared=True)
+        spec = await tools.asker.ask("specify_query", question, parsing.parse_spec, reply="json", shared=True)
         return Step("specified", {"spec": spec})

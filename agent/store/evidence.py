@@ -13,12 +13,12 @@ from typing import Any
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
 from agent.history import Exchange, History
-from agent.invalid import what_is_wrong
 from agent.llm.base import Reply
 from agent.store.cache import pack_reply, unpack_reply
 from agent.store.database import open_database, open_read_only, using_database
 from agent.store.files import check_own
 from agent.types import Usage, added
+from agent.wording import what_is_wrong
 
 _APPLICATION_ID = 0x74646165  # "tdae"
 _VERSION = 1

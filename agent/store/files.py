@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import check_regular, read_regular
 from agent.errors import RunFolderError, StorageError
-from agent.invalid import what_is_wrong
 from agent.types import SCHEMA_VERSION
+from agent.wording import what_is_wrong
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"

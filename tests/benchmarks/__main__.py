@@ -18,7 +18,7 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import BACKENDS
-from agent.workers import completed
+from agent.streams import completed
 from tests.benchmarks.environments import environment_hit
 from tests.benchmarks.figures import Series, latency_table, show, throughput_table
 from tests.benchmarks.lives import Life, NaiveDocker, bare, sandboxed

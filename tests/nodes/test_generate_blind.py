@@ -21,7 +21,7 @@ from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.parsing import parse_program
 from agent.prompts import ROLE_VARIABLES, Prompts
-from agent.state import State, Step, Tools
+from agent.state import Node, State, Step, Tools
 from tests.scripts import PAIR, label, passed, program
 
 LANGUAGE = PythonLanguage()
@@ -262,14 +262,13 @@ async def test_a_snippet_that_does_not_parse_is_written_no_program() -> None:
     assert [call.role for call in model.calls] == ["arbitrate"]
 
 
-class FindWanting:
+class FindWanting(Node):
     """Sends the first program back."""
 
     name = "find_wanting"
     requires = frozenset({"program"})
     outcomes = {"good": frozenset[str](), "vacuous": frozenset({"weakness"})}  # noqa: RUF012
     bypass = "good"
-    uses_sandbox = False
 
     async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
         if "weakness" in state:

@@ -11,7 +11,7 @@ from agent.config import PipelineConfig
 from agent.errors import SandboxError
 from agent.sandbox.base import Job, RunResult, SandboxBackend
 from agent.sandbox.session import SandboxSession
-from agent.workers import completed
+from agent.streams import completed
 from tests.sandbox.conftest import outcomes, statements
 
 RUNS = 200

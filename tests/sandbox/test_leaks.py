@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.sandbox.base import SandboxBackend
-from agent.workers import completed
+from agent.streams import completed
 from tests.disks import tiny_disk
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
 from tests.sandbox.leftovers import children, comes_to, containers, held, mounts

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from agent.config import data_folder
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
-from agent.resources import data_folder
 from agent.sandbox.base import (
     CommandResult,
     EnvironmentBuilder,

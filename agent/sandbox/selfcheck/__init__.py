@@ -18,7 +18,7 @@ from agent.errors import SandboxError
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.selfcheck import attacks, judgement, neighbours
 from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict, canaries
-from agent.workers import completed
+from agent.streams import completed
 
 __all__ = ["CHECKS", "Check", "Finding", "Room", "Verdict", "canaries", "examine", "inspect"]
 

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import pytest
 
+from agent.config import data_folder
 from agent.errors import SandboxUnavailable
-from agent.resources import data_folder
 from agent.sandbox.base import Progress
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.images import ImageSource, ensure_built, install_packages
