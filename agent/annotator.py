@@ -210,6 +210,9 @@ class Annotator:
             queue = _turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
         with folder or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
+            if folder is not None and self._retry_errors and self._open_cache is not None:
+                for key in folder.unusable_keys():
+                    self._open_cache.forget(key)
             self._tell(self._started(queue, done))
             if folder is not None and isinstance(queue, Sequence) and not ordered:
                 before = {turn.key for turn in queue} & done
@@ -247,10 +250,7 @@ class Annotator:
     def _runner(self, folder: RunFolder | None) -> PairRunner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
-                if reply.address:
-                    folder.replied(reply.address)
-                if not reply.cached:
-                    folder.served(reply.model, reply.fingerprint, role=call.role)
+                folder.replied(call.role, reply)
             self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         before = 0.0 if folder is None else folder.spent_usd(self._models.price)
@@ -276,12 +276,9 @@ class Annotator:
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
-        folder = RunFolder.create_or_resume(path, identity=self.identity(), pairs=pairs, environment=self.environment())
+        folder = RunFolder(path, identity=self.identity(), pairs=pairs, environment=self.environment())
         for note in folder.notes:
             self._note(note)
-        if self._retry_errors and self._open_cache is not None:
-            for key in folder.unusable_keys():
-                self._open_cache.forget(key)
         return folder
 
     def identity(self) -> dict[str, Any]:

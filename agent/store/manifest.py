@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
+from agent.llm.base import Reply
 from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
 
-# Differ from start to start without saying anything about the labels.
 SERVERS = "servers"
 """Of the environment: the addresses that models are asked at."""
-_NOT_COMPARED = frozenset({"argv", "cwd", "host", "pid"})
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
 _NOT_SET = object()
@@ -94,60 +93,50 @@ class Manifest:
         return "\n".join(f"  {line}" for line in lines)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
-        """Begin a segment for this process and save."""
-        empty: dict[str, Any] = {"environment": {}, "served": [], "replies": {}}
-        self.document["segments"].append({"started": self._now(), "ended": None, **empty})
-        self.update_environment(environment)
+        """Begin a segment for this process and save; what differs from the environment before is flagged."""
+        known: dict[str, Any] = {}
+        for segment in self.document["segments"]:
+            known.update(flatten(segment["environment"]))
+        new = as_json(environment)
+        for name, value in flatten(new).items():
+            before = known.get(name)
+            if before is not None and before != value:
+                self._flag(name, before, value)
+        segment = {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
+        self.document["segments"].append(segment)
+        self.save()
 
     @property
     def segment(self) -> int:
         """The number of the current segment, from 1."""
         return len(self.document["segments"])
 
-    def update_environment(self, environment: Mapping[str, Any]) -> None:
-        """Add to the current segment what became known later (an image's digest), and save.
+    def replied(self, role: str, reply: Reply) -> None:
+        """Record the address that a reply came from, and, unless it is from the cache, which model served the role.
 
-        Values that differ from an earlier segment's are flagged.
+        A served model that changed since the run began is flagged. Cheap: the file is written when something is new,
+        and otherwise once a minute.
         """
-        *earlier, current = self.document["segments"]
-        new = as_json(environment)
-        known: dict[str, Any] = {}
-        for segment in (*earlier, current):
-            known.update(flatten(segment["environment"]))
-        for name, value in flatten(new).items():
-            before = known.get(name)
-            if name.split(".")[0] not in _NOT_COMPARED and before is not None and before != value:
-                self._flag(name, before, value)
-        merge(current["environment"], new)
-        self.save()
+        current = self.document["segments"][-1]
+        if reply.address:
+            current["replies"][reply.address] = current["replies"].get(reply.address, 0) + 1
+        if not reply.cached and not self._seen_again(current, role, reply):
+            entry = {"role": role, "model": reply.model, "fingerprint": reply.fingerprint, "first_call": self._now()}
+            before = [each for segment in self.document["segments"] for each in segment["served"]]
+            before = [_served_as(each) for each in before if each["role"] == role]
+            if before and _served_as(entry) not in before:
+                self._flag(f"served model of {role}" if role else "served model", before[-1], _served_as(entry))
+            current["served"].append({**entry, "last_call": entry["first_call"]})
+            self.save()
+        elif (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
+            self.save()
 
-    def served(self, model: str, fingerprint: str | None = None, *, role: str = "") -> str | None:
-        """Record that a role's call was served by a model; return a note when that changed since the run began.
-
-        Cheap: the file is written when something is new, and otherwise once a minute.
-        """
-        current = self.document["segments"][-1]["served"]
-        now = self._now()
-        for entry in current:
-            if (entry["role"], entry["model"], entry["fingerprint"]) == (role, model, fingerprint):
-                entry["last_call"] = now
-                if (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
-                    self.save()
-                return None
-        before = [entry for entry in self._all_served() if entry["role"] == role]
-        current.append({"role": role, "model": model, "fingerprint": fingerprint, "first_call": now, "last_call": now})
-        note = None
-        if before and not any((entry["model"], entry["fingerprint"]) == (model, fingerprint) for entry in before):
-            name = f"served model of {role}" if role else "served model"
-            last = before[-1]
-            note = self._flag(name, _served_as(last["model"], last["fingerprint"]), _served_as(model, fingerprint))
-        self.save()
-        return note
-
-    def replied(self, address: str) -> None:
-        """Count a reply, paid for or not, by the address of the server that gave it; saved with what is saved next."""
-        replies = self.document["segments"][-1]["replies"]
-        replies[address] = replies.get(address, 0) + 1
+    def _seen_again(self, segment: Mapping[str, Any], role: str, reply: Reply) -> bool:
+        for entry in segment["served"]:
+            if (entry["role"], entry["model"], entry["fingerprint"]) == (role, reply.model, reply.fingerprint):
+                entry["last_call"] = self._now()
+                return True
+        return False
 
     def close(self) -> None:
         """Note the end of the segment and save."""
@@ -164,16 +153,9 @@ class Manifest:
         with replacing(self.path) as draft:
             draft.write_bytes(dumps(self.document, indent=True) + b"\n")
 
-    def _all_served(self) -> Iterable[dict[str, Any]]:
-        for segment in self.document["segments"]:
-            yield from segment["served"]
-
-    def _flag(self, name: str, before: Any, now: Any) -> str:
-        change = {"at": self._now(), "what": name, "before": before, "now": now}
-        self.document["changes"].append(change)
-        note = f"{name} changed since this run began: {shown(before)} before, {shown(now)} now"
-        self.notes.append(note)
-        return note
+    def _flag(self, name: str, before: Any, now: Any) -> None:
+        self.document["changes"].append({"at": self._now(), "what": name, "before": before, "now": now})
+        self.notes.append(f"{name} changed since this run began: {shown(before)} before, {shown(now)} now")
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -202,8 +184,8 @@ def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:
     return {address: count for address, count in found.items() if address not in known}
 
 
-def _served_as(model: str, fingerprint: str | None) -> str:
-    return model if fingerprint is None else f"{model} ({fingerprint})"
+def _served_as(entry: Mapping[str, Any]) -> str:
+    return entry["model"] if entry["fingerprint"] is None else f"{entry['model']} ({entry['fingerprint']})"
 
 
 def as_json(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,16 +207,6 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[f"{prefix}{name}"] = inner
     return leaves
-
-
-def merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Add what is new to nested mappings, in place."""
-    for name, value in new.items():
-        inner = into.get(name)
-        if isinstance(inner, dict) and isinstance(value, Mapping):
-            merge(inner, value)
-        else:
-            into[name] = value
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

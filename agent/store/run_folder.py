@@ -22,60 +22,44 @@ from agent.types import Annotation, Pair, Usage
 
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MOST_HELD = 100
-
 _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
 
 class RunFolder:
-    """The folder of a run that this process writes to; made by `create_or_resume`, closed by `close` or `with`.
+    """The folder of a run that this process writes to; closed by `close` or `with`.
 
-    The latest errors of a model's server are held until all pairs are through. Where the run ends before, as by an
-    outage, they are dropped, and only what they cost is kept: the run that goes on takes those pairs again.
+    Made where there is none. Where there is one, the run in it goes on when its identity and pairs are equal; one
+    without annotations is begun anew. The latest errors of a model's server are held until all pairs are through. Where
+    the run ends before, as by an outage, they are dropped, and only what they cost is kept: the run that goes on takes
+    those pairs again.
+
+    Args:
+        path: the folder.
+        identity: everything besides the pairs that decides labels.
+        pairs: all of the input, also under a limit.
+        environment: what else is to be recorded of this start.
+        clock: gives the time.
+
+    Raises:
+        RunFolderError: the folder is of another run (the differences are listed), in use, damaged, or no run.
+        InputError: two pairs have one id, or `meta` is not JSON.
+        StorageError: the folder cannot be written.
     """
 
     def __init__(
         self,
-        path: Path,
-        stack: ExitStack,
-        log: AnnotationLog,
-        store: EvidenceStore,
-        on: Manifest,
-        *,
-        order: Sequence[str],
-        labels_due: bool,
-    ) -> None:
-        self.path = path
-        self._stack = stack
-        self._log = log
-        self._evidence = store
-        self._manifest = on
-        self._order = order
-        self._labels_due = labels_due
-        self._room = True  # until the disk is full
-        self._held: list[tuple[Annotation, History]] = []
-        self._abandoned: list[Exchange] = []
-
-    @classmethod
-    def create_or_resume(
-        cls,
         path: Path | str,
         *,
         identity: Mapping[str, Any],
         pairs: Sequence[Pair],
         environment: Mapping[str, Any],
         clock: Clock = utc_now,
-    ) -> RunFolder:
-        """Make the folder, or go on in it when it holds a run of equal identity and pairs, or one without annotations.
-
-        `identity` is everything besides the pairs that decides labels; `environment` is recorded as a segment. `pairs`
-        are all of the input (also under a limit).
-
-        Raises:
-            RunFolderError: the folder is of another run (the differences are listed), in use, damaged, or no run.
-            InputError: two pairs have one id, or `meta` is not JSON.
-            StorageError: the folder cannot be written.
-        """
-        path = Path(path)
+    ) -> None:
+        self.path = path = Path(path)
+        self._order = [pair.id for pair in pairs]
+        self._room = True  # until the disk is full
+        self._held: list[tuple[Annotation, History]] = []
+        self._abandoned: list[Exchange] = []
         _check_folder(path)
         is_new = not path.exists()
         with writing(path):
@@ -86,21 +70,21 @@ class RunFolder:
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
                 remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
-                on = _manifest(path, identity, pairs, clock)
+                self._manifest = _manifest(path, identity, pairs, clock)
             except BaseException:
                 if is_new:
                     _remove_if_bare(path)
                 raise
-            store = EvidenceStore(path / files.EVIDENCE)
-            stack.callback(store.close)
-            labels_due = _labels_are_behind(path)
-            log = AnnotationLog(path / files.ANNOTATIONS)
-            stack.callback(log.close)
-            if log.index.done() and not store.kept:
-                store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
-            on.open_segment(environment)
-            stack.callback(on.close)
-            return cls(path, stack.pop_all(), log, store, on, order=[pair.id for pair in pairs], labels_due=labels_due)
+            self._evidence = EvidenceStore(path / files.EVIDENCE)
+            stack.callback(self._evidence.close)
+            self._labels_due = _labels_are_behind(path)
+            self._log = AnnotationLog(path / files.ANNOTATIONS)
+            stack.callback(self._log.close)
+            if self.done() and not self._evidence.kept:
+                self._evidence.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
+            self._manifest.open_segment(environment)
+            stack.callback(self._manifest.close)
+            self._stack = stack.pop_all()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -119,22 +103,18 @@ class RunFolder:
         """
         return self._evidence.spent_usd(price)
 
-    def abandoned(self, exchanges: Iterable[Exchange]) -> None:
-        """Count what was paid for a pair that is left unfinished; a later start may find its replies in the cache."""
-        self._abandoned += exchanges  # written when the folder is closed: it may be the disk that ends the run
-
-    def unusable_keys(self) -> Iterator[str]:
-        """Yield the cache keys of the replies that pairs which ended in errors could make nothing of."""
-        for key in self.done() - self.done(retry_errors=True):
-            evidence = self._evidence.get(*key)
-            yield from () if evidence is None else unusable_keys(evidence)
-
     def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
         """Return the id and round of each pair that need not be annotated again.
 
         With `retry_errors`, pairs whose last annotation is an error are not among them.
         """
         return self._log.index.done(retry_errors=retry_errors)
+
+    def unusable_keys(self) -> Iterator[str]:
+        """Yield the cache keys of the replies that pairs which ended in errors could make nothing of."""
+        for key in self.done() - self.done(retry_errors=True):
+            evidence = self._evidence.get(*key)
+            yield from () if evidence is None else unusable_keys(evidence)
 
     def annotations(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round."""
@@ -144,35 +124,8 @@ class RunFolder:
         """Return the last annotation of a pair and round, None when there is none."""
         return self._log.index.get((pair_id, round))
 
-    def commit(self, annotation: Annotation, evidence: History) -> None:
-        """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
-
-        Evidence that does not say in which segment it was made was made in this one.
-
-        Raises:
-            StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
-            RunFolderError: the evidence file is damaged.
-        """
-        if annotation.error is not None and annotation.error.type in _OF_THE_SERVER:
-            self._held.append((annotation, evidence))
-            if len(self._held) > _MOST_HELD:
-                self._write(*self._held.pop(0))
-        else:
-            self._write(annotation, evidence)
-
-    def _write(self, annotation: Annotation, evidence: History) -> None:
-        if evidence.segment is None:
-            evidence = evidence.model_copy(update={"segment": self._manifest.segment})
-        try:
-            self._evidence.put(evidence, annotation.round)
-            self._log.append(annotation)
-        except BaseException:
-            self._labels_due = self._room = False
-            raise
-        self._labels_due = True
-
     def evidence(self, pair_id: str, round: int = 0) -> History | None:
-        """Return the evidence of a pair and round, None when there is none."""
+        """Return what happened to a pair in a round, None when nothing is kept."""
         return self._evidence.get(pair_id, round)
 
     def answer(self, key: str) -> Reply | None:
@@ -183,17 +136,29 @@ class RunFolder:
         """
         return self._evidence.answer(key)
 
-    def served(self, model: str, fingerprint: str | None = None, *, role: str = "") -> str | None:
-        """Record which model served a call of a role; return a note when that changed since the run began."""
-        return self._manifest.served(model, fingerprint, role=role)
+    def replied(self, role: str, reply: Reply) -> None:
+        """Record where a role's reply came from, and by which model it was served."""
+        self._manifest.replied(role, reply)
 
-    def replied(self, address: str) -> None:
-        """Count a reply by the address of the server that gave it."""
-        self._manifest.replied(address)
+    def commit(self, annotation: Annotation, evidence: History) -> None:
+        """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
 
-    def update_environment(self, environment: Mapping[str, Any]) -> None:
-        """Record what became known of the environment after the start, such as an image's digest."""
-        self._manifest.update_environment(environment)
+        Evidence that does not say in which segment it was made was made in this one.
+
+        Raises:
+            StorageError: the disk is full or fails; the pair is not done, everything before it is kept.
+            RunFolderError: the evidence file is damaged.
+        """
+        if annotation.error is None or annotation.error.type not in _OF_THE_SERVER:
+            self._write(annotation, evidence)
+            return
+        self._held.append((annotation, evidence))
+        if len(self._held) > _MOST_HELD:
+            self._write(*self._held.pop(0))
+
+    def abandoned(self, exchanges: Iterable[Exchange]) -> None:
+        """Count what was paid for a pair that is left unfinished; a later start may find its replies in the cache."""
+        self._abandoned += exchanges  # written when the folder is closed: it may be the disk that ends the run
 
     def close(self) -> None:
         """Write what is held and the pairs' labels, leave one line of each pair and round, and release the lock.
@@ -214,6 +179,17 @@ class RunFolder:
             if self._labels_due:
                 self._labels_due = False
                 self._write_labels()
+
+    def _write(self, annotation: Annotation, evidence: History) -> None:
+        if evidence.segment is None:
+            evidence = evidence.model_copy(update={"segment": self._manifest.segment})
+        try:
+            self._evidence.put(evidence, annotation.round)
+            self._log.append(annotation)
+        except BaseException:
+            self._labels_due = self._room = False
+            raise
+        self._labels_due = True
 
     def _write_labels(self) -> None:
         votes = Votes()
@@ -240,8 +216,7 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
         differences = found.other_identity({**identity, "input_sha256": normalised_sha256(pairs)})
         if not differences:
             return found
-        log = path / files.ANNOTATIONS
-        if log.exists() and AnnotationIndex(log).done():
+        if _has_annotations(path):
             raise RunFolderError(
                 f"{path}: holds a run with other settings:\n{differences}\n"
                 "Choose another folder (-o), or go on with the settings of this one."
@@ -252,6 +227,11 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
         digest = write_normalised(draft, pairs)
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
     return Manifest.new(file, {**identity, "input_sha256": digest}, clock)
+
+
+def _has_annotations(path: Path) -> bool:
+    log = path / files.ANNOTATIONS
+    return log.exists() and bool(AnnotationIndex(log).done())
 
 
 def _labels_are_behind(path: Path) -> bool:
@@ -288,6 +268,5 @@ def _check_folder(path: Path) -> None:
     if others:
         listed = ", ".join(map(repr, others[:3]))
         raise RunFolderError(f"{path}: is not the folder of a run (it holds {listed}); give a new one (-o)")
-    file = path / files.ANNOTATIONS
-    if file.exists() and file.stat().st_size:
+    if _has_annotations(path):
         raise RunFolderError(f"{path}: holds annotations but no {files.MANIFEST}; give a new folder (-o)")

@@ -73,7 +73,7 @@ def rewrite(folder: Path, pair_id: str, **changes: object) -> None:
     assert evidence is not None
     assert annotation is not None
     identity.pop("input_sha256")
-    with RunFolder.create_or_resume(folder, identity=identity, pairs=pairs, environment={}) as run:
+    with RunFolder(folder, identity=identity, pairs=pairs, environment={}) as run:
         run.commit(annotation, History.model_validate({**dict(evidence), **changes}))
 
 

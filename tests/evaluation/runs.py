@@ -41,7 +41,7 @@ def write_run(
     annotations = list(annotations)
     ids = dict.fromkeys(annotation.id for annotation in annotations)
     pairs = [Pair(id=each, query=(queries or {}).get(each, each[0]), code="pass") for each in ids]
-    with RunFolder.create_or_resume(path, identity={"model": "m", **identity}, pairs=pairs, environment={}) as folder:
+    with RunFolder(path, identity={"model": "m", **identity}, pairs=pairs, environment={}) as folder:
         for annotation in annotations:
             folder.commit(annotation, make_evidence(annotation.id))
     return path

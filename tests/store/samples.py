@@ -76,7 +76,7 @@ def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fi
 
 def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> RunFolder:
     """Make or resume a run over pairs with these ids."""
-    return RunFolder.create_or_resume(
+    return RunFolder(
         path,
         **{
             "identity": {"model": "m", "prompts": {"screen": "abc"}},

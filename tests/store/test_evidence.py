@@ -12,7 +12,7 @@ import pytest
 from agent.errors import RunFolderError, StorageError
 from agent.history import Exchange
 from agent.llm.base import Reply
-from agent.store import evidence
+from agent.store import database
 from agent.store.evidence import EvidenceStore
 from agent.types import Usage
 from tests.store.samples import SYSTEM, make_evidence, make_pair, noted
@@ -59,17 +59,20 @@ def test_rounds_are_kept_apart_and_a_second_put_replaces(path: Path) -> None:
     assert count(path, "records") == 2
 
 
-def shared(key: str, reply: str, problem: str | None = None, *, cached: bool = False) -> Exchange:
+def shared(key: str, reply: str, problem: str | None = None, *, attempt: int = 0, cached: bool = False) -> Exchange:
     cost = {"saved" if cached else "usage": Usage(calls=1, input_tokens=5)}
     return Exchange(
-        role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, shared=True, cached=cached,
+        role="specify_query", key=key, messages=(), reply=reply, model="m", problem=problem, attempt=attempt,
+        shared=True, cached=cached,
         **cost,
     )  # fmt: skip
 
 
 def test_answers_that_pairs_share_are_found_by_the_question_as_it_was_first_asked(path: Path) -> None:
     store = EvidenceStore(path)
-    store.put(make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer"))))
+    store.put(
+        make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer", attempt=1)))
+    )
     store.put(make_evidence("b", events=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
     assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     assert store.answer("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
@@ -164,15 +167,6 @@ def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
         EvidenceStore(path)
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
-    EvidenceStore(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    connection.close()
-    with pytest.raises(RunFolderError, match="has format 7"):
-        EvidenceStore(path)
-
-
 def test_damaged_evidence_of_a_pair_is_told(path: Path) -> None:
     store = EvidenceStore(path)
     store.put(make_evidence("a"))
@@ -194,7 +188,7 @@ def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
     connection.close()
-    monkeypatch.setattr(evidence, "MOST_UNPACKED", 2 << 20)
+    monkeypatch.setattr(database, "MOST_UNPACKED", 2 << 20)
     tracemalloc.start()
     try:
         with pytest.raises(RunFolderError, match=r"evidence of 'a' is damaged \(.*unpacks to more than 2 MB"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RunFolderError
+from agent.llm.base import Reply
 from agent.store.files import replacing
 from agent.store.manifest import Manifest, read_manifest, replies_elsewhere
 
@@ -48,76 +49,54 @@ def begin(path: Path, clock: Clock, **environment: object) -> Manifest:
 
 
 def test_each_start_is_a_segment(path: Path, clock: Clock) -> None:
-    begin(path, clock, versions={"agent": "1"}, argv=["agent", "annotate"]).close()
+    begin(path, clock, versions={"agent": "1"}).close()
     clock.wait(60)
-    begin(path, clock, versions={"agent": "1"}, argv=["other"])
+    begin(path, clock, versions={"agent": "1"})
     first, second = read_manifest(path)["segments"]
-    assert first["environment"] == {"versions": {"agent": "1"}, "argv": ["agent", "annotate"]}
+    assert first["environment"] == {"versions": {"agent": "1"}}
     assert (first["started"], first["ended"]) == ("2026-01-01T00:00:00+00:00",) * 2
     assert (second["started"], second["ended"]) == ("2026-01-01T00:01:00+00:00", None)
 
 
 def test_a_changed_environment_is_flagged_by_name_and_in_the_file(path: Path, clock: Clock) -> None:
-    begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}, host="x").close()
-    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"}, host="y")
+    begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}).close()
+    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"})
     assert manifest.notes == ["sandbox.image_digest changed since this run began: 'sha256:a' before, 'sha256:b' now"]
     (change,) = read_manifest(path)["changes"]
     assert (change["what"], change["before"], change["now"]) == ("sandbox.image_digest", "sha256:a", "sha256:b")
 
 
-def test_what_becomes_known_later_is_no_change(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": None})
-    manifest.update_environment({"sandbox": {"image_digest": "sha256:a"}})
-    assert manifest.notes == []
-    assert read_manifest(path)["segments"][0]["environment"] == {
-        "sandbox": {"name": "docker", "image_digest": "sha256:a"}
-    }
-    manifest.update_environment({"sandbox": {"image_digest": "sha256:b"}})
-    assert len(manifest.notes) == 1
-
-
-def test_first_and_last_call_of_each_served_model_are_kept(path: Path, clock: Clock) -> None:
+def test_first_and_last_call_of_each_served_model_are_kept_and_written_once_a_minute(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
-    assert manifest.served("m-1", "fp") is None
-    clock.wait(5)
-    assert manifest.served("m-1", "fp") is None
-    manifest.close()
-    (entry,) = read_manifest(path)["segments"][0]["served"]
-    assert (entry["model"], entry["fingerprint"]) == ("m-1", "fp")
-    assert entry["first_call"] == "2026-01-01T00:00:00+00:00"
-    assert entry["last_call"] == "2026-01-01T00:00:05+00:00"
-
-
-def test_the_last_call_is_written_once_a_minute(path: Path, clock: Clock) -> None:
-    manifest = begin(path, clock)
-    manifest.served("m-1")
-    for expected, seconds in (("00:00:00", 30), ("00:01:10", 40)):
+    for last_written, seconds in (("00:00:00", 0), ("00:00:00", 30), ("00:01:10", 40)):
         clock.wait(seconds)
-        manifest.served("m-1")
-        assert expected in read_manifest(path)["segments"][0]["served"][0]["last_call"]
+        manifest.replied("", Reply("", model="m-1", fingerprint="fp"))
+        (entry,) = read_manifest(path)["segments"][0]["served"]
+        assert (entry["model"], entry["fingerprint"]) == ("m-1", "fp")
+        assert entry["first_call"] == "2026-01-01T00:00:00+00:00"
+        assert last_written in entry["last_call"]
 
 
 def test_another_served_model_is_flagged_once(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
-    manifest.served("m-1", "fp-1")
-    note = manifest.served("m-1", "fp-2")
-    assert note == "served model changed since this run began: 'm-1 (fp-1)' before, 'm-1 (fp-2)' now"
-    assert manifest.served("m-1", "fp-1") is None
-    assert manifest.served("m-1", "fp-2") is None
+    for fingerprint in ("fp-1", "fp-2", "fp-1", "fp-2"):
+        manifest.replied("", Reply("", model="m-1", fingerprint=fingerprint))
+    assert manifest.notes == ["served model changed since this run began: 'm-1 (fp-1)' before, 'm-1 (fp-2)' now"]
     manifest.close()
     again = begin(path, clock)
-    assert again.served("m-1", "fp-2") is None
-    assert again.served("m-2") is not None
+    again.replied("", Reply("", model="m-1", fingerprint="fp-2"))
+    again.replied("", Reply("", model="m-0", cached=True))
+    assert again.notes == []
+    again.replied("", Reply("", model="m-2"))
     assert len(read_manifest(path)["changes"]) == 2
 
 
 def test_different_models_of_different_roles_are_no_change(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
-    assert manifest.served("small", role="screen") is None
-    assert manifest.served("large", role="arbitrate") is None
-    note = manifest.served("large", role="screen")
-    assert note is not None
-    assert "served model of screen" in note
+    for role, model in (("screen", "small"), ("arbitrate", "large"), ("screen", "large")):
+        assert manifest.notes == []
+        manifest.replied(role, Reply("", model=model))
+    assert "served model of screen" in manifest.notes[0]
 
 
 def test_equal_identities_pass_whatever_their_python_types(path: Path, clock: Clock) -> None:
@@ -139,7 +118,7 @@ def test_replies_from_servers_that_the_last_start_does_not_ask_are_counted(path:
     for servers, replies in ((["a"], "aa"), (["a", "b"], "abc"), (["b"], "b")):
         manifest = begin(path, clock, servers=servers)
         for address in replies:
-            manifest.replied(address)
+            manifest.replied("", Reply("", address=address, cached=True))
         manifest.close()
     assert replies_elsewhere(read_manifest(path)) == {"a": 3, "c": 1}
 

@@ -17,6 +17,7 @@ import pytest
 from agent.datasets import iter_normalised
 from agent.errors import InputError, Outage, RunFolderError, StorageError
 from agent.history import Command, Exchange, History
+from agent.llm.base import Reply
 from agent.store import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
@@ -167,12 +168,10 @@ class TestResuming:
 
     def test_a_served_model_that_changes_is_noted(self, path: Path) -> None:
         with open_folder(path) as folder:
-            assert folder.served("m-1", "fp") is None
+            folder.replied("screen", Reply("", model="m-1"))
         with open_folder(path) as folder:
-            folder.update_environment({"image_digest": "sha256:a"})
-            note = folder.served("m-1", "fp-2")
-            assert note is not None
-            assert folder.notes == (note,)
+            folder.replied("screen", Reply("", model="m-2"))
+            assert folder.notes == ("served model of screen changed since this run began: 'm-1' before, 'm-2' now",)
 
 
 class TestRefusing:

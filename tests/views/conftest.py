@@ -65,9 +65,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})
     pairs = [pair, Pair(id="tame", query="tame", code="pass"), Pair(id="", query="", code="")]
     identity = {**IDENTITY, "model": {"default": {"model": HOSTILE}}}
-    with RunFolder.create_or_resume(
-        folder / "run", identity=identity, pairs=pairs, environment={HOSTILE: HOSTILE}
-    ) as run:
+    with RunFolder(folder / "run", identity=identity, pairs=pairs, environment={HOSTILE: HOSTILE}) as run:
         texts = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE, "test": report}
         commit(run, 0, pair, **texts)
         run._evidence.put(History(pair=pair, events=events))

@@ -136,9 +136,7 @@ def make_pairs(count: int) -> list[Pair]:
 def make_run(path: Path, pairs: Iterable[Pair], **changes: Any) -> Path:
     """Make a finished run; `changes` are fields of every annotation."""
     pairs = list(pairs)
-    with RunFolder.create_or_resume(
-        path, identity=IDENTITY, pairs=pairs, environment={"host": "secret-host"}
-    ) as folder:
+    with RunFolder(path, identity=IDENTITY, pairs=pairs, environment={"host": "secret-host"}) as folder:
         for number, pair in enumerate(pairs):
             commit(folder, number, pair, **changes)
     return path

@@ -59,9 +59,7 @@ def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fi
         name: Pair(id=name, **{"query": f"query of {name}", "code": code, "meta": {"gold": SECRET}, **pair_fields})
         for name in annotations
     }
-    folder = RunFolder.create_or_resume(
-        path, identity={"pipeline": {"criterion": "exact"}}, pairs=list(pairs.values()), environment={}
-    )
+    folder = RunFolder(path, identity={"pipeline": {"criterion": "exact"}}, pairs=list(pairs.values()), environment={})
     with folder:
         for name, fields in annotations.items():
             for number, each in enumerate(fields.get("rounds", [fields])):

@@ -101,7 +101,7 @@ def test_a_folder_whose_evidence_was_removed_is_reported_on_without(tmp_path: Pa
 
 
 def test_a_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
-    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=make_pairs(3), environment={}):
+    with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=make_pairs(3), environment={}):
         _, read = report(tmp_path / "run", tmp_path / "r.html")
     assert read.rows == []
     assert ["pairs", "not yet", "3", "–"] in read.block("From pairs to labels")["tables"][0]["rows"]
@@ -110,7 +110,7 @@ def test_a_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
 def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(tmp_path: Path) -> None:
     labels = {"p0": (1, 1, 0), "p1": (1, 0, 0), "p2": (0, None, 1)}
     pairs = make_pairs(4)
-    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
+    with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
         for pair in pairs[:3]:
             for number, label in enumerate(labels[pair.id]):
                 found = Annotation(
@@ -134,7 +134,7 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
 
 def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:
     pairs = make_pairs(2)
-    with RunFolder.create_or_resume(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
+    with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
         for number in (1, 0):
             for pair in reversed(pairs):
                 found = Annotation(id=pair.id, input_sha256="", label=1, round=number, reason=f"{pair.id} {number}")
