@@ -34,7 +34,7 @@ ORDER = (
     ("__main__",),
 )
 SANDBOX_ORDER = (
-    ("base", "flights", "inside", "moments", "owner", "places", "pool", "registry", "seccomp"),
+    ("base", "flights", "inside", "owner", "places", "pool", "registry", "seccomp"),
     ("channel",),
     ("interpreter",),
     ("dependencies",),

@@ -7,12 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 
-from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable
+from agent.errors import EraUnavailable, InterpreterUnavailable, SandboxUnavailable, UsageError
 from agent.sandbox.base import Environment, EnvironmentBuilder, Progress, Sandbox, SandboxBackend
 from agent.sandbox.dependencies.environments import WheelEnvironments
-from agent.sandbox.moments import end_of
 
 _RELEASED = {2019: "3.8", 2020: "3.9", 2021: "3.10", 2022: "3.11", 2023: "3.12", 2024: "3.13", 2025: "3.14"}
 _YEAR = re.compile(r"\d{4}")
@@ -189,3 +188,32 @@ class _EnvironmentsOfEra(EnvironmentBuilder):
             assert isinstance(backend.environments, WheelEnvironments)
             self._builder = backend.environments.before(self._era.newest)
         return self._builder
+
+
+def read_moment(text: str) -> datetime:
+    """Return the moment that a text means: for a day its end, in UTC where no zone is given.
+
+    Raises:
+        UsageError: it is neither a day nor a moment.
+    """
+    try:
+        return end_of(date.fromisoformat(text.strip()))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is no date: expected one such as 2016-12-31 or 2016-12-31T12:00:00Z") from None
+
+
+def end_of(day: date) -> datetime:
+    """Return the first moment after a day.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return datetime.combine(day + timedelta(days=1), time(), UTC)
+    except OverflowError:
+        raise ValueError(f"{day} has no end") from None

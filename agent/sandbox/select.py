@@ -15,8 +15,7 @@ from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.requirements import read_requirements
-from agent.sandbox.eras import Eras
-from agent.sandbox.moments import read_moment
+from agent.sandbox.eras import Eras, read_moment
 from agent.sandbox.mounts import read_mounts
 from agent.sandbox.registry import REGISTRY, remedy
 

@@ -15,7 +15,7 @@ from pytest_httpserver import HTTPServer
 from agent import Annotator, Pair, ScriptedLLM
 from agent.config import Config, SandboxConfig
 from agent.errors import UsageError
-from agent.sandbox.eras import Era, era_of
+from agent.sandbox.eras import Era, era_of, read_moment
 from agent.sandbox.select import choose
 from agent.store.run_view import load_run
 from tests.pythons import build_image, copied, remove_image
@@ -140,3 +140,23 @@ async def test_a_pair_that_runs_nothing_needs_no_python_of_its_year(config: Conf
     model = ScriptedLLM(lambda _call: screen("match"))
     async with Annotator(model=model, config=config) as annotator:
         assert [each.label async for each in annotator.annotate([pair("p", year=2023)])] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2016-12-31", "2017-01-01T00:00:00+00:00"),
+        (" 20161231 ", "2017-01-01T00:00:00+00:00"),
+        ("2016-12-31T12:00:00Z", "2016-12-31T12:00:00+00:00"),
+        ("2016-12-31 12:00:00", "2016-12-31T12:00:00+00:00"),
+        ("2016-12-31T23:30:00-02:00", "2017-01-01T01:30:00+00:00"),
+    ],
+)
+def test_a_date_is_read(text: str, moment: str) -> None:
+    assert read_moment(text).isoformat() == moment
+
+
+@pytest.mark.parametrize("text", ["", "2016", "31.12.2016", "2016-13-01", "yesterday", "0001-01-01T00:00:00+14:00"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no date: expected one such as 2016-12-31"):
+        read_moment(text)

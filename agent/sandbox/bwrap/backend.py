@@ -216,11 +216,7 @@ class BwrapSandbox(Sandbox):
         return not self._process.reader.at_eof()
 
     async def run(self, job: Job) -> RunResult:
-        """Run a program; what a failed or cancelled run leaves is killed at once.
-
-        Raises:
-            SandboxError: supervisor or namespaces broke, now or before.
-        """
+        """Run a program; what a failed or cancelled run leaves is killed at once."""
         channel = self._usable()
         kills = 0 if self._group is None else self._group.kills()
         try:
@@ -232,11 +228,7 @@ class BwrapSandbox(Sandbox):
         return replace(result, limit="memory") if exceeded else result
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command.
-
-        Raises:
-            SandboxError: as for `run`.
-        """
+        """Run a command, as `Sandbox` says."""
         try:
             return await self._usable().command(argv, timeout)
         except BaseException:

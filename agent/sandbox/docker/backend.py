@@ -36,6 +36,10 @@ from agent.sandbox.seccomp import PROFILE, engine_profile
 
 VOLUME = f"{PREFIX}-environments"
 START_DEADLINE = 30.0
+_REMOTE = (
+    "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a Unix socket): "
+    "put the files into an image (--image), or use an engine of this machine"
+)
 _ID = 24
 
 
@@ -142,7 +146,8 @@ class DockerBackend(SandboxBackend):
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:
-            self._refuse_remote(engine)
+            if self._mounts and not engine.is_local:
+                raise SandboxUnavailable(_REMOTE)
             image = await self._have_image(engine, crew, progress)
             owner = Owner.current()
             limits = replace(self.limits, cpus=min(self.limits.cpus, engine.cpus))
@@ -163,13 +168,6 @@ class DockerBackend(SandboxBackend):
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
             raise
         self._pool.fill()
-
-    def _refuse_remote(self, engine: DockerEngine) -> None:
-        if self._mounts and not engine.is_local:
-            raise SandboxUnavailable(
-                "--mount-ro shows files of this machine, and the Docker engine is on another (it is not reached by a "
-                "Unix socket): put the files into an image (--image), or use an engine of this machine"
-            )
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""
@@ -203,7 +201,7 @@ class DockerBackend(SandboxBackend):
         site.engine.close()
 
     async def _probe(self, site: Site, progress: Progress) -> None:
-        """Start a container; what the engine refuses is asked in another way or given up, and what is lost is told."""
+        """Start a container; what the engine refuses is asked in another way or given up, and reported."""
         left = list(_CONCESSIONS)
         losses: dict[str, str] = {}
         while True:
@@ -227,7 +225,7 @@ class DockerBackend(SandboxBackend):
         """Start a container; as long as the engine does not answer, wait for it."""
         site = self._running()
         deadline = time.monotonic() + self._patience
-        told = False
+        waiting = False
         while True:
             try:
                 return await self._open(site)
@@ -235,9 +233,9 @@ class DockerBackend(SandboxBackend):
                 lost = isinstance(error, EngineLost)
                 if time.monotonic() > deadline or (not lost and await site.crew.call(site.engine.answers)):
                     raise
-            if not told:
+            if not waiting:
                 self._progress(f"The Docker engine does not answer; waiting up to {self._patience:.0f} s for it")
-                told = True
+                waiting = True
             await asyncio.sleep(1)
 
     async def _open(self, site: Site) -> DockerSandbox:
@@ -319,19 +317,11 @@ class DockerSandbox(Sandbox):
         return self._channel is not None and self._stream is not None and not self._stream.ended
 
     async def run(self, job: Job) -> RunResult:
-        """Run a program.
-
-        Raises:
-            SandboxError: supervisor, container or engine broke, now or before.
-        """
+        """Run a program, as `Sandbox` says."""
         return await self._open_channel().run(job)
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command as the unprivileged user.
-
-        Raises:
-            SandboxError: as for `run`.
-        """
+        """Run a command as the unprivileged user, as `Sandbox` says."""
         return await self._open_channel().command(argv, timeout)
 
     async def release(self) -> None:

@@ -202,11 +202,6 @@ class DockerEngine:
             except NotFound:
                 return None
 
-    def archive(self, name: str, path: str) -> Iterator[bytes]:
-        """Yield a folder of a container, running or not, as the bytes of a tar archive."""
-        with _reported(f"read {path} from container {name}"):
-            yield from self._api.get_archive(name, path)[0]
-
 
 def _elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
     """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""

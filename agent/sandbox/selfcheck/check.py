@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -63,18 +63,17 @@ class Finding:
     detail: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Host:
     """Canaries: a file and a folder that anybody may write, a process, a secret, and listeners that nobody calls.
 
-    `known` is what programs are told, so that they need not guess: names and numbers, never the secret as it stands.
+    `known` is what programs may know, so that they need not guess: names and numbers, never the secret as it stands.
     """
 
     folder: Path
     process: subprocess.Popen[bytes]
     secret: str
-    ports: tuple[int, int]
-    heard: list[str] = field(default_factory=list)
+    listeners: Mapping[str, socket.socket]
 
     @property
     def known(self) -> dict[str, object]:
@@ -84,8 +83,8 @@ class Host:
             "socket": str(self.folder / "socket"),
             "abstract": f"agent-{self.secret[:8]}",
             "pid": self.process.pid,
-            "tcp": self.ports[0],
-            "udp": self.ports[1],
+            "tcp": self.listeners["TCP"].getsockname()[1],
+            "udp": self.listeners["UDP"].getsockname()[1],
             "terces": self.secret[::-1],
         }
 
@@ -103,8 +102,8 @@ class Host:
             raise Disturbed("the host's file was changed")
         if self.process.poll() is not None:
             raise Disturbed("the host's process was ended")
-        if self.heard:
-            raise Disturbed(f"the host was called: {', '.join(self.heard)}")
+        if called := [name for name, listener in self.listeners.items() if select.select([listener], [], [], 0)[0]]:
+            raise Disturbed(f"the host was called over {', '.join(called)}")
 
 
 @dataclass(frozen=True)
@@ -248,46 +247,25 @@ def canaries() -> Iterator[Host]:
         stack.callback(_end, process)
         os.environ[_SECRET] = secret
         stack.callback(os.environ.pop, _SECRET, None)
-        host = Host(folder, process, secret, (0, 0))
-        tcp = stack.enter_context(_listening(host, socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0), "over TCP"))
-        udp = stack.enter_context(_listening(host, socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0), "over UDP"))
-        host.ports = tcp.getsockname()[1], udp.getsockname()[1]
-        for address in (f"\0{host.known['abstract']}", str(host.known["socket"])):
-            stack.enter_context(_listening(host, socket.AF_UNIX, socket.SOCK_STREAM, address, "over a Unix socket"))
+        listeners = {
+            name: stack.enter_context(_listening(family, kind, address))
+            for name, family, kind, address in (
+                ("TCP", socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", 0)),
+                ("UDP", socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", 0)),
+                ("a Unix socket", socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket")),
+                ("an abstract Unix socket", socket.AF_UNIX, socket.SOCK_STREAM, f"\0agent-{secret[:8]}"),
+            )
+        }
         (folder / "socket").chmod(0o666)
-        yield host
+        yield Host(folder, process, secret, listeners)
 
 
-@contextmanager
-def _listening(
-    host: Host, family: int, kind: int, address: tuple[str, int] | str, name: str
-) -> Iterator[socket.socket]:
+def _listening(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:
     server = socket.socket(family, kind)
     server.bind(address)
     if kind == socket.SOCK_STREAM:
         server.listen()
-    ended = threading.Event()
-
-    def serve() -> None:
-        server.settimeout(0.1)
-        while not ended.is_set():
-            try:
-                if kind == socket.SOCK_STREAM:
-                    server.accept()[0].close()
-                else:
-                    server.recv(1)
-            except TimeoutError:
-                continue
-            host.heard.append(name)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        ended.set()
-        thread.join()
-        server.close()
+    return server
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
