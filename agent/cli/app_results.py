@@ -149,8 +149,7 @@ def review(
     to RUN/reviews.jsonl; annotations stay as they are. Ctrl-C ends it.
     """
     from agent.cli.review import Request, run
-    from agent.views.queues import kinds_of
-    from agent.views.sampling import Wanted
+    from agent.views.queues import Wanted, kinds_of
 
     by = None if stratify is None else tuple(name for part in stratify.split(",") if (name := part.strip()))
     run(

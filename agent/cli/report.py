@@ -15,9 +15,8 @@ from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.store import files
 from agent.store.run_view import load_run
-from agent.views.collect import Kept
-from agent.views.places import Place, find_run
-from agent.views.report import MEGABYTE, Report, Written
+from agent.views.archive import Kept
+from agent.views.report import MEGABYTE, Place, Report, Written, find_run
 from agent.wording import counted
 
 _PAGE = b"<!doctype html>"
@@ -73,9 +72,9 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     # needs the extra `stats`
     from agent.evaluation.labels import read_gold
     from agent.evaluation.scoring import report
-    from agent.views.figures.gold import blocks
+    from agent.views.comparison import gold_blocks
 
-    return {"gold": read_gold(gold).labels, "against_gold": blocks(report([place], gold))}
+    return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(report([place], gold))}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.progress import track
@@ -22,13 +23,12 @@ from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
-from agent.views.desk import Desk
-from agent.views.gate import Gate
-from agent.views.guidelines import guidelines_of
-from agent.views.names import reviewer_named
-from agent.views.queues import Kind, Queue, queue_of, why_unrated
-from agent.views.sampling import Wanted, lone_strata, queue_from, sample_of
+from agent.views.desk import Desk, guidelines_of, reviewer_named
+from agent.views.queues import Kind, Queue, Wanted, lone_strata, queue_from, queue_of, sample_of, why_unrated
 from agent.wording import counted
+
+if TYPE_CHECKING:
+    from agent.views.server import Gate
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def run(request: Request) -> None:
     if request.limit is not None and not request.queues:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
     try:
-        from agent.views.server import listen, serve
+        from agent.views.server import Gate, listen, serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
@@ -80,7 +80,7 @@ def run(request: Request) -> None:
         listening = listen(request.port)
         port = listening.getsockname()[1]
         gate = Gate()
-        serve(desk, gate, listening, lambda: _tell(request, console, desk, queue, reviewer, gate, port))
+        serve(desk, gate, listening, lambda: _announce(request, console, desk, queue, gate, port))
     again = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
     _close(request, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
 
@@ -123,23 +123,23 @@ def _reviewer(name: str | None) -> str:
         raise UsageError(f"--reviewer: {error}") from None
 
 
-def _tell(request: Request, console: Console, desk: Desk, queue: Queue, reviewer: str, gate: Gate, port: int) -> None:
+def _announce(request: Request, console: Console, desk: Desk, queue: Queue, gate: Gate, port: int) -> None:
     page = f"http://127.0.0.1:{port}/"
     url = f"{page}?token={gate.token}"
     if request.as_json:
-        told = {
+        document = {
             "url": url,
             "run": str(request.folder),
             "reviews": str(request.folder / files.REVIEWS),
             "queue": queue.title,
             "pairs": len(desk),
             "reviewed": desk.reviewed,
-            "reviewer": reviewer,
+            "reviewer": desk.reviewer,
             "blind": request.blind,
         }
-        print_json(told)
+        print_json(document)
         return
-    say(console, f"{queue.title}; {desk.reviewed} reviewed by {reviewer}")
+    say(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
     typer.echo(url)
     say(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
     if request.browser and _on_a_desktop():

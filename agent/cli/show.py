@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.syntax import Syntax
+from rich.text import Text
+
 from agent.cli.console import Console
-from agent.cli.highlighting import Page
 from agent.cli.shortening import shortened
-from agent.cli.story import Ran, happenings
-from agent.cli.summary import Tally, as_json, as_table, money
-from agent.cli.text import print_json, say
+from agent.cli.summary import Tally, as_json, as_table
+from agent.cli.text import plain, print_json, say
 from agent.errors import UsageError
-from agent.history import Command, Exchange, Execution, History
+from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.store import files
-from agent.store.majority import Ended, Votes, ended
+from agent.store.majority import Votes, ended
 from agent.store.run_view import RunView, load_run
-from agent.types import Annotation, Pair, QuerySpec, TestReport
+from agent.types import Annotation, Pair
+from agent.views.story import Part, Step, ending, happenings, named, opening
 
 _NEAR = 3
 _MOST_COMPARED = 50_000
+# hostile text is made to take its time: colouring it would take hours
+_LONGEST = 50_000
+_LONGEST_LINE = 5_000
+_THEME = "ansi_dark"
+_OUTCOMES = {
+    "passed": "green",
+    "noticed": "green",
+    "failed": "red",
+    "missed": "red",
+    "error": "yellow",
+    "timeout": "yellow",
+    "not_run": "dim",
+}
 
 
 def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts: bool, as_json: bool) -> None:
@@ -49,11 +64,20 @@ def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts:
         first, *others = [_as_json(*each) for each in found]
         print_json({**first, "other_rounds": others})
         return
-    story = _Story(Page(Console(soft_wrap=True)))
-    for annotation, evidence in found:
-        story.tell(annotation, evidence, prompts=prompts, round=len(found) > 1)
+    page = Page(Console(soft_wrap=True))
+    pair: Pair | None = None
+    for annotation, history in found:
+        if history is not None and history.pair != pair:
+            pair = history.pair
+            _print_steps(page, opening(pair))
+        if len(found) > 1:
+            page.title(f"round {annotation.round}")
+            page.text("")
+        if history is not None:
+            _print_steps(page, happenings(history), prompts=prompts, marker=_marker(history.pair))
+        _print_steps(page, ending(annotation, history))
     if len(found) > 1:
-        story.close([annotation for annotation, _ in found])
+        _print_majority(page, [annotation for annotation, _ in found])
 
 
 def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
@@ -97,183 +121,115 @@ def _show_run(view: RunView, machine: bool) -> None:
         Console().print(table)
 
 
-def _as_json(annotation: Annotation, evidence: History | None) -> dict[str, Any]:
+def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
     # free JSON goes in as it is: pydantic would replace lone surrogates in its keys and refuse it when nested deeply
     label = {**annotation.model_dump(mode="json", by_alias=True, exclude={"meta"}), "meta": annotation.meta}
-    if evidence is None:
+    if history is None:
         return {"annotation": label, "evidence": None}
-    told = evidence.model_dump(mode="json", exclude={"pair": {"meta"}, "events": {"__all__": {"raw"}}})
-    told["pair"]["meta"] = evidence.pair.meta
-    for event, original in zip(told["events"], evidence.events, strict=True):
+    document = history.model_dump(mode="json", exclude={"pair": {"meta"}, "events": {"__all__": {"raw"}}})
+    document["pair"]["meta"] = history.pair.meta
+    for event, original in zip(document["events"], history.events, strict=True):
         if isinstance(original, Exchange):
             event["raw"] = original.raw
-    return {"annotation": label, "evidence": told}
+    return {"annotation": label, "evidence": document}
 
 
-class _Story:
-    """Tells a pair, in one or more rounds; each program is printed once, however often it came up."""
+def _print_majority(page: Page, rounds: Sequence[Annotation]) -> None:
+    votes = Votes()
+    for annotation in rounds:
+        votes.add(annotation)
+    (label,) = votes.labels()
+    page.title(f"all {len(rounds)} rounds: {named(label.ended)} by majority")
+    page.text("rounds: " + " ".join(ended(each.label, failed=each.error is not None) for each in rounds))
 
-    def __init__(self, page: Page) -> None:
-        self._page = page
-        self._pair: Pair | None = None
-        self._language = "python"
-        self._marker: str | None = None
-        self._round = ""
-        self._programs: dict[str, str] = {}
-        self._again: set[int] = set()
 
-    def tell(self, annotation: Annotation, evidence: History | None, *, prompts: bool, round: bool) -> None:
-        """Print a pair from query to label, in the order in which things happened."""
-        if evidence is not None and evidence.pair != self._pair:
-            self._show(evidence.pair)
-        if round:
-            self._round = f" of round {annotation.round}"
-            self._section(f"round {annotation.round}", "")
-        if evidence is not None:
-            self._again = {
-                id(each) for each, again in zip(evidence.exchanges, evidence.asked_again(), strict=True) if again
-            }
-            told = happenings(evidence)
-            for at, happening in enumerate(told, 1):
-                following = next((each for each in told[at:] if isinstance(each, Ran)), None)
-                self._happening(happening, following, prompts)
-        self._test(annotation, evidence)
-        self._label(annotation)
+def _print_steps(page: Page, steps: Iterable[Step], *, prompts: bool = False, marker: str | None = None) -> None:
+    """Print steps; unless `prompts` are asked for, a program is printed once: replies name it."""
+    steps = list(steps)
+    programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
+    for at, step in enumerate(steps):
+        for part in step.parts if prompts else ():
+            if part.kind == "prompt":
+                page.title(f"{step.title.partition(':')[0]}: {part.title}")
+                page.text(part.text)
+        page.title(step.title)
+        nearest = next((each for each in programs if each[0] > at), programs[-1] if programs else None)
+        for part in step.parts:
+            if part.kind == "reply" and nearest is not None and not prompts:
+                place, program = nearest
+                name = f"{program.title}, {'below' if place > at else 'above'}"
+                page.code(shortened(part.text, program.parts[0].text, name, marker), part.language)
+            elif part.kind != "prompt":
+                page.part(part, "cyan" if step.kind == "query" else None)
+        page.facts(step.facts)
 
-    def _show(self, pair: Pair) -> None:
-        self._pair, self._language = pair, pair.language
-        language = built_in_languages().get(pair.language)
-        self._marker = None if language is None else language.marker
-        self._section("query", pair.query, style="cyan")
-        if pair.context:
-            self._section("context", pair.context)
-        self._code("code", pair.code)
 
-    def close(self, rounds: Sequence[Annotation]) -> None:
-        """Print what the rounds amount to."""
-        votes = Votes()
-        for annotation in rounds:
-            votes.add(annotation)
-        (label,) = votes.labels()
-        listed = " ".join(ended(each.label, failed=each.error is not None) for each in rounds)
-        self._section(f"all {len(rounds)} rounds: {_named(label.ended)} by majority", f"rounds: {listed}")
+def _marker(pair: Pair) -> str | None:
+    language = built_in_languages().get(pair.language)
+    return None if language is None else language.marker
 
-    def _happening(self, happening: object, following: Ran | None, prompts: bool) -> None:
-        match happening:
-            case Exchange():
-                self._exchange(happening, following, prompts)
-            case QuerySpec():
-                self._section("readings of the query", _readings(happening))
-            case Ran(number, execution, _source):
-                self._execution(number, execution, happening.source)
-            case Command():
-                self._page.title(f"command, {happening.outcome}")
-                self._page.code(f"$ {happening.command}\n{happening.output.rstrip()}".rstrip(), "console")
-            case tuple():
-                self._mutants(happening)
 
-    def _exchange(self, exchange: Exchange, following: Ran | None, prompts: bool) -> None:
-        paid = "from the cache" if exchange.cached else money(exchange.usage.cost_usd)
-        if prompts:
-            for message in exchange.messages:
-                self._section(f"{exchange.role}: {message['role']}", message["content"])
-        self._page.title(f"{exchange.role}: reply of {exchange.model or 'the model'}, {paid}")
-        reply = exchange.reply
-        if following is not None and exchange.problem is None and not prompts:
-            reply = self._shortened(reply, following)
-        self._page.code(reply, "json" if reply.lstrip().startswith("{") else "markdown")
-        if exchange.problem:
-            became = "asked again" if id(exchange) in self._again else "unusable"
-            self._section(f"{exchange.role}: {became}, because", exchange.problem)
+class Page:
+    """Writes titles, text and code of models and datasets; what could steer the terminal is escaped before.
 
-    def _shortened(self, reply: str, following: Ran) -> str:
-        program = following.source
-        known = self._programs.get(program)
-        place = f"execution {following.number}, below" if known is None else f"{known}, above"
-        return shortened(reply, program, f"the program of {place}", self._marker)
+    There are colours where `console` is a terminal that is to have them.
+    """
 
-    def _execution(self, number: int, execution: Execution, source: str) -> None:
-        known = self._programs.setdefault(source, f"execution {number}{self._round}")
-        if known != f"execution {number}{self._round}":
-            self._section(f"program of execution {number}: that of {known}", "")
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._colours = console.is_terminal and not console.no_color
+
+    def title(self, text: str) -> None:
+        """Begin a section."""
+        self._print(f"── {plain(text)}", style="bold")
+
+    def part(self, part: Part, style: str | None = None) -> None:
+        """Print a part of a step, under its own title where it has one."""
+        if part.title:
+            self.title(part.title)
+        if part.kind == "prose":
+            self.text(part.text, style)
+        elif part.kind == "outcomes":
+            self.outcomes(part.outcomes)
         else:
-            self._code(f"program of execution {number}", source)
-        self._page.title(f"execution {number}, {execution.seconds:.2f} s")
-        lines = _cases(execution.report)
-        if execution.installed:
-            lines.append(("", f"with {', '.join(execution.installed)}"))
-        for name, text in (("stdout", execution.stdout), ("stderr", execution.stderr)):
-            if text.strip():
-                lines.append(("", f"--- {name}\n{text.rstrip()}"))
-        self._page.outcomes(lines)
+            self.code(part.text, part.language or "console")
 
-    def _mutants(self, mutants: tuple[Execution, ...]) -> None:
-        killed = sum(each.killed for each in mutants)
-        self._page.title(f"mutants in the snippet's place: the program noticed {killed} of {len(mutants)}")
-        named = [(each.killed, each.mutant) for each in mutants if each.mutant is not None]
-        lines = [("noticed" if killed else "missed", f"{one.kind}: {one.change}") for killed, one in named]
-        self._page.outcomes([(outcome, f"  {outcome:<8} {text}") for outcome, text in lines])
+    def text(self, text: str, style: str | None = None) -> None:
+        """Print text as it is."""
+        self._print(plain(text.rstrip("\n")) + "\n", style=style)
 
-    def _test(self, annotation: Annotation, evidence: History | None) -> None:
-        """Print the outcome where it is none of an execution: nothing ran, or several runs disagree."""
-        last = evidence.tests[-1].report if evidence is not None and evidence.tests else None
-        if annotation.test is not None and annotation.test != last:
-            self._page.title("test" if last is None else "test, all in all")
-            self._page.outcomes(_cases(annotation.test))
-        if annotation.simulated is not None:
-            self._section(f"simulated: {annotation.simulated.status}", annotation.simulated.reason)
+    def code(self, text: str, language: str) -> None:
+        """Print text in a language by its name; one that is not known goes without colours."""
+        text = plain(text.rstrip("\n"))
+        self._print(_coloured(text, language) if self._colours and _short(text) else text, end="\n\n")
 
-    def _label(self, annotation: Annotation) -> None:
-        if annotation.error is not None:
-            self._section("no label", f"{annotation.error.type}: {annotation.error.message}")
-            return
-        by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
-        self._page.title(f"{_named(ended(annotation.label, failed=False))}{by}")
-        told = "\n".join((annotation.reason, *_grounds(annotation)))
-        self._page.text(told)
+    def outcomes(self, outcomes: Iterable[tuple[str, str, str]]) -> None:
+        """Print a line for each outcome, in its colour."""
+        for outcome, name, text in outcomes:
+            line = f"  {outcome:<8} {name}" if name else outcome
+            self._print(plain(f"{line}   {text}" if text else line), style=_OUTCOMES.get(outcome))
+        self._print("")
 
-    def _section(self, title: str, text: str, style: str | None = None) -> None:
-        self._page.title(title)
-        self._page.text(text, style)
+    def facts(self, facts: dict[str, str]) -> None:
+        """Print a line for each fact."""
+        if facts:
+            self.text("\n".join(f"{name}: {text}" for name, text in facts.items()))
 
-    def _code(self, title: str, text: str) -> None:
-        self._page.title(title)
-        self._page.code(text, self._language)
+    def _print(self, text: str | Text, style: str | None = None, end: str = "\n") -> None:
+        styled = self._console.is_terminal and style is not None and len(text) <= _LONGEST
+        if isinstance(text, str) and not styled:
+            # rich takes ten seconds for a megabyte of short lines
+            self._console.file.write(text + end)
+        else:
+            self._console.print(text, style=style, end=end, soft_wrap=True)
 
 
-def _named(how: Ended) -> str:
-    return "no label" if how == "error" else f"label {how}"
+def _short(text: str) -> bool:
+    return len(text) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in text.split("\n"))
 
 
-def _grounds(annotation: Annotation) -> list[str]:
-    """Return what a label rests on, as far as it is known, a line each."""
-    votes = ["-" if vote is None else str(vote) for vote in annotation.votes]
-    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
-    told = {
-        "reading": annotation.reading,
-        "stand-ins": ", ".join(annotation.stand_ins),
-        "strength": "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}",
-        "votes": " ".join(votes),
-        "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
-        "abstained": "the evidence does not decide" if annotation.abstained else "",
-    }
-    return [f"{name}: {text}" for name, text in told.items() if text]
-
-
-def _readings(spec: QuerySpec) -> str:
-    lines = []
-    for number, reading in enumerate(spec.readings, 1):
-        lines += [f"{number}. {reading.text}", *(f"   - {each}" for each in reading.requirements)]
-    return "\n".join(lines)
-
-
-def _cases(report: TestReport) -> list[tuple[str, str]]:
-    """Return lines, each with the outcome it tells of."""
-    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
-    lines = [(report.outcome, f"{report.outcome}{cause}")]
-    if report.message:
-        lines.append(("", report.message))
-    for case in report.cases:
-        outcome = case.outcome.value
-        lines.append((outcome, f"  {outcome:<8} {case.name}" + (f"   {case.message}" if case.message else "")))
-    return lines
+def _coloured(text: str, language: str) -> Text:
+    found = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
+    # some lexers add or take away blank lines: what is shown is the text, if need be without colours
+    found.rstrip()
+    return found if found.plain == text.rstrip() else Text(text)

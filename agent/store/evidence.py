@@ -165,7 +165,9 @@ def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, 
     for exchange in exchanges:
         usage, cost = exchange.usage, exchange.usage.cost_usd
         tokens = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens)
-        yield exchange.role, exchange.model, cost is not None, *tokens, cost or 0.0
+        # SQLite's text is UTF-8, which has no lone surrogates
+        role, model = (text.encode("utf-8", "replace").decode("utf-8") for text in (exchange.role, exchange.model))
+        yield role, model, cost is not None, *tokens, cost or 0.0
 
 
 def _answers(history: History) -> Iterator[tuple[str, Reply]]:

@@ -1,4 +1,4 @@
-"""What the page carries along for later: records in compressed pieces, as many as a size allows.
+"""What the page carries along of each pair: rows, stories and evidence in compressed pieces, as many as a size allows.
 
 A piece is a JSON array of records, deflated (zlib) and in base64, so that a browser inflates one when it is looked at.
 """
@@ -6,91 +6,46 @@ A piece is a JSON array of records, deflated (zlib) and in base64, so that a bro
 from __future__ import annotations
 
 import base64
-import errno
-import os
-import tempfile
+import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
-from agent.store.files import writing
+from agent.datasets.encoding import dumps
+from agent.evaluation.calibration import bin_of
+from agent.evaluation.tally import Seen
+from agent.prompt_text import cut
+from agent.types import Pair
+from agent.views.story import TEXT_LIMIT, as_json, ending, happenings, input_fields, opening
 
+Kept = Literal["all", "tested", "none"]
+COLUMNS = (
+    "id", "round", "query", "label", "majority", "decided_by", "screened", "status", "cause", "error", "stand_ins",
+    "repairs", "confidence", "confidence_bin", "strength", "strength_bin", "seconds", "calls", "tokens", "cost",
+    "against", "gold", "evidence",
+)  # fmt: skip
+# A story is found by its row's number; a piece of evidence is what is inflated when a pair is opened.
+STORIES_IN_A_PIECE = 200
+_ROWS_IN_A_PIECE = 2_000
+_EVIDENCE_IN_A_PIECE = 40
+# What a reader is likeliest to open comes first, should not all fit: what is open or disputed, then what was tested.
+_CLASSES = ("evidence-a", "evidence-b", "evidence-c")
 _PIECE_BYTES = 200_000
 _TAG_BYTES = 80
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where a piece lies in the spool, how many records it holds, and the characters it takes in the page."""
-
-    offset: int
-    size: int
-    records: int
-
-    @property
-    def page_bytes(self) -> int:
-        """Return its size in the page, its tag included."""
-        return (self.size + 2) // 3 * 4 + _TAG_BYTES
-
-
-class Spool:
-    """Keeps pieces on the disk until the page is written. `path` is what is told of when that is not possible."""
-
-    def __init__(self, file: IO[bytes], path: Path) -> None:
-        self._file = file
-        self._path = path
-
-    def put(self, packed: bytes) -> int:
-        """Add a piece; return where it lies.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        with writing(self._path):
-            offset = self._file.seek(0, os.SEEK_END)
-            self._file.write(packed)
-            self._file.flush()
-        return offset
-
-    def get(self, piece: Piece) -> bytes:
-        """Return a piece."""
-        self._file.seek(piece.offset)
-        return self._file.read(piece.size)
-
-
-@contextmanager
-def spool_beside(path: Path) -> Iterator[Spool]:
-    """Give a spool on the disk of `path`, which shows that `path` can be written; with the context it is gone.
-
-    Raises:
-        StorageError: it cannot.
-    """
-    with writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        file = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
-    try:
-        yield Spool(file, path)
-    finally:
-        # what could not be written is tried once more
-        with suppress(OSError):
-            file.close()
+_QUERY_LIMIT = 300
+_MOST_SHARED = 200
 
 
 class Shelf:
-    """Takes in records one by one; they go to `spool` compressed, so that memory holds no more than a piece.
+    """Takes in records one by one and holds them compressed.
 
-    A piece ends with `records` records, or earlier when they are large.
+    A piece ends with `records` records, or earlier when they are large. Each is held as packed, with how many it holds.
     """
 
-    def __init__(self, name: str, spool: Spool, *, records: int, piece_bytes: int = _PIECE_BYTES) -> None:
+    def __init__(self, name: str, *, records: int, piece_bytes: int = _PIECE_BYTES) -> None:
         self.name = name
-        self.pieces: list[Piece] = []
+        self.pieces: list[tuple[bytes, int]] = []
         self.page_bytes = 0
-        self._spool = spool
         self._records = records
         self._piece_bytes = piece_bytes
         self._open: list[bytes] = []
@@ -110,29 +65,126 @@ class Shelf:
         if not self._open:
             return
         packed = zlib.compress(b"[" + b",".join(self._open) + b"]", 9)
-        piece = Piece(self._spool.put(packed), len(packed), len(self._open))
-        self.pieces.append(piece)
-        self.page_bytes += piece.page_bytes
+        self.pieces.append((packed, len(self._open)))
+        self.page_bytes += page_bytes(packed)
         self._open, self._open_bytes = [], 0
 
     def encoded(self, count: int) -> Iterator[tuple[str, str]]:
         """Yield the first `count` pieces, each with its name in the page."""
-        for number, piece in enumerate(self.pieces[:count]):
-            yield f"{self.name}-{number}", base64.b64encode(self._spool.get(piece)).decode("ascii")
+        for number, (packed, _) in enumerate(self.pieces[:count]):
+            yield f"{self.name}-{number}", base64.b64encode(packed).decode("ascii")
+
+    def records(self, count: int) -> int:
+        """Return how many records the first `count` pieces hold."""
+        return sum(records for _, records in self.pieces[:count])
 
 
-def is_full(shelf: Shelf, shelves: Sequence[Shelf], page_bytes: int) -> bool:
-    """Tell whether what the shelf takes in from now on cannot fit, those before it in the list being served first."""
-    return sum(each.page_bytes for each in shelves[: shelves.index(shelf) + 1]) > page_bytes
+def page_bytes(packed: bytes) -> int:
+    """Return the size of a piece in the page, its tag included."""
+    return (len(packed) + 2) // 3 * 4 + _TAG_BYTES
 
 
-def fitting(shelves: list[Shelf], page_bytes: int) -> dict[str, int]:
+def fitting(shelves: Sequence[Shelf], room: int) -> dict[str, int]:
     """Return how many pieces of each shelf fit into so many bytes; what comes first in the list is served first."""
     counts = dict.fromkeys((shelf.name for shelf in shelves), 0)
     for shelf in shelves:
-        for piece in shelf.pieces:
-            page_bytes -= piece.page_bytes
-            if page_bytes < 0:
+        for packed, _ in shelf.pieces:
+            room -= page_bytes(packed)
+            if room < 0:
                 return counts
             counts[shelf.name] += 1
     return counts
+
+
+class Archive:
+    """Rows, stories and evidence, held compressed; `annotated` is how many annotations were taken in.
+
+    What can no longer fit into a page of `max_bytes` is not held.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        # by number of records alone: rows do not say where their story is
+        self.rows, self.stories = (
+            Shelf("rows", records=_ROWS_IN_A_PIECE),
+            Shelf("stories", records=STORIES_IN_A_PIECE, piece_bytes=1 << 62),
+        )
+        self.shared = Shelf("shared", records=_MOST_SHARED, piece_bytes=1 << 62)
+        self.evidence = [Shelf(name, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
+        self.annotated = self.with_evidence = self.not_asked_for = 0
+        self._numbers: dict[bytes, int] = {}
+        self._max_bytes = max_bytes
+
+    @property
+    def shelves(self) -> list[Shelf]:
+        """All shelves, the dearest first."""
+        return [self.rows, self.stories, self.shared, *self.evidence]
+
+    def add(self, seen: Seen, pair: Pair, kept: Kept, whole: Seen) -> None:
+        """Take in one annotation of a pair; `whole` is the pair over all rounds."""
+        self.annotated += 1
+        place = None
+        if seen.history is not None:
+            if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
+                shelf, history = self.evidence[_class(seen)], seen.history
+                place = (shelf.name, *self._put(shelf, lambda: as_json(happenings(history), self._share)))
+                self.with_evidence += 1
+            else:
+                self.not_asked_for += 1
+        self._put(self.rows, lambda: _row(seen, pair, place, whole))
+        steps = [*ending(seen.annotation, None), *opening(pair), *input_fields(pair)]
+        self._put(self.stories, lambda: as_json(steps))
+
+    def _put(self, shelf: Shelf, record: Callable[[], Any]) -> tuple[int, int]:
+        """Add a record; where it cannot fit, return a place behind all that is there."""
+        shelves = self.shelves
+        if sum(each.page_bytes for each in shelves[: shelves.index(shelf) + 1]) > self._max_bytes:
+            return len(shelf.pieces) + 1, 0
+        return shelf.add(dumps(record()))
+
+    def _share(self, text: str) -> int | None:
+        """Return the number of a system message, which is in the page once; None when there are too many."""
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if key not in self._numbers:
+            if len(self._numbers) >= _MOST_SHARED:
+                return None
+            self._numbers[key] = len(self._numbers)
+            self.shared.add(dumps(cut(text, TEXT_LIMIT)))
+        return self._numbers[key]
+
+
+def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> list[Any]:
+    """Return an annotation's row in the order of `COLUMNS`; `place` says where its evidence is."""
+    found, test = seen.annotation, seen.annotation.test
+    values: dict[str, Any] = {
+        "id": found.id,
+        "round": found.round,
+        "query": cut(pair.query, _QUERY_LIMIT),
+        "label": seen.label,
+        "majority": whole.label,
+        "decided_by": found.decided_by,
+        "screened": None if found.screen_verdict is None else found.screen_verdict.value,
+        "status": None if test is None else test.outcome,
+        "cause": None if test is None or test.cause is None else test.cause.value,
+        "error": None if found.error is None else found.error.type,
+        "stand_ins": len(found.stand_ins),
+        "repairs": found.repairs,
+        "confidence": found.confidence,
+        "confidence_bin": None if found.confidence is None else bin_of(found.confidence),
+        "strength": found.strength,
+        "strength_bin": None if found.strength is None else bin_of(found.strength),
+        "seconds": found.seconds,
+        "calls": found.usage.calls,
+        "tokens": found.usage.input_tokens + found.usage.output_tokens,
+        "cost": found.usage.cost_usd,
+        "against": int(found.against_test),
+        "gold": seen.gold,
+        "evidence": place,
+    }
+    return [values[name] for name in COLUMNS]
+
+
+def _class(seen: Seen) -> int:
+    found = seen.annotation
+    if seen.label in ("undecided", "error") or found.against_test or seen.gold not in (None, found.label):
+        return 0
+    return 1 if found.test is not None else 2

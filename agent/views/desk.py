@@ -1,30 +1,97 @@
-"""One reviewer at a time at work on a queue: what is shown when, and what becomes of a commit."""
+"""One reviewer at a time at work on a queue: what is on the page when, and what becomes of a commit."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.history import History
+from agent.store.majority import Votes, ended
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
-from agent.store.run_view import RunView
+from agent.store.run_view import RunView, criterion_of
 from agent.types import Pair
-from agent.views.guidelines import Guidelines
-from agent.views.names import LONGEST_NAME, reviewer_named
 from agent.views.queues import Entry, Queue
-from agent.views.telling import evidence_told, pair_told, review_told
+from agent.views.story import as_json, ending, happenings, input_fields
+from agent.wording import hidden
 
 LONGEST_REASON = 10_000
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Guidelines:
+    """What each label means under a criterion, and what to keep in mind with every pair."""
+
+    criterion: str
+    one: str
+    zero: str
+    notes: tuple[str, ...]
+
+
+_NOTES = (
+    "Where the query has several plausible readings, one that is met is enough.",
+    "The code was cut out of a program: missing imports, classes and helpers do not count against it. But when the "
+    "very thing asked for is left to an unseen helper, the code does not show it.",
+    "What the code does counts, not what its names and comments say; right results on ordinary input are required.",
+    "More than was asked is fine. Style and leftovers of Python 2 are no fault.",
+    "“Cannot decide” is an answer: say why in the reason.",
+)
+GUIDELINES: Mapping[str, Guidelines] = {
+    "exact": Guidelines(
+        criterion="exact match",
+        one="Under a plausible reading the code answers the query completely, or answers it and does more.",
+        zero="It meets most of the demand but misses a required part, meets it only partly, or does something else, "
+        "however close in topic or words.",
+        notes=("Every operation, input, result, direction and means that the query names is required.", *_NOTES),
+    ),
+    "half": Guidelines(
+        criterion="at least half",
+        one="Under a plausible reading the code meets at least half of what the query demands; it may lack a smaller "
+        "part.",
+        zero="It meets less than half of the demand, shares only words or a topic with it, or does something else.",
+        notes=(
+            "The demand is every operation, input, result, direction and means that the query names: weigh what of it "
+            "is met. The opposite direction, or another operation on the same subject, meets none.",
+            *_NOTES,
+        ),
+    ),
+}
+
+
+def guidelines_of(manifest: Mapping[str, Any]) -> Guidelines:
+    """Return the guidelines of a run's criterion.
+
+    Raises:
+        RunFolderError: the run's criterion is not known here.
+    """
+    criterion = criterion_of(manifest)
+    try:
+        return GUIDELINES[criterion]
+    except KeyError:
+        raise RunFolderError(f"the run's criterion is {criterion!r}, which this version does not know") from None
+
+
+def reviewer_named(name: object) -> str:
+    """Return a reviewer's name without blanks around it.
+
+    Raises:
+        UsageError: it is no text, empty, too long, or has characters that cannot be seen.
+    """
+    trimmed = name.strip() if isinstance(name, str) else ""
+    if not trimmed or len(trimmed) > LONGEST_NAME or any(map(hidden, trimmed)):
+        raise UsageError(f"a name is one line of at most {LONGEST_NAME} visible characters")
+    return trimmed
 
 
 class Desk:
-    """Shows a queue's pairs to one reviewer and writes down what the reviewer commits.
+    """Gives a queue's pairs to one reviewer and writes down what the reviewer commits.
 
-    With `blind`, nothing but the pair is told before the reviewer has committed a label for it.
+    With `blind`, nothing but the pair is given out before the reviewer has committed a label for it.
     """
 
     def __init__(
@@ -95,20 +162,22 @@ class Desk:
     def show(self, number: int) -> dict[str, Any]:
         """Return a pair by its place in the queue, from 0; the evidence is null as long as it is hidden.
 
+        Neither the id nor `meta` is with the pair: they may give the label away.
+
         Raises:
             UsageError: the queue is not that long.
             RunFolderError: the run's folder is damaged.
         """
         entry = self._entry(number)
         mine = self._mine.get(entry.id)
-        hidden = self._blind and mine is None
-        pair = self._pair(entry)
+        history = self._view.evidence(entry.id, entry.round) if self._view.has_evidence else None
+        pair = self._pair(entry) if history is None else history.pair
         return {
             "number": number,
             "reviewer": self._reviewer,
-            "pair": pair_told(pair),
-            "mine": review_told(mine),
-            "evidence": None if hidden else self._evidence(entry, pair),
+            "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
+            "mine": None if mine is None else _review(mine),
+            "evidence": None if self._blind and mine is None else self._evidence(entry, pair, history),
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
@@ -142,7 +211,7 @@ class Desk:
         )
         review = self._log.append(review)
         self._mine[entry.id] = review
-        return {"saved": review_told(review)}
+        return {"saved": _review(review)}
 
     def _reviews_of(self, reviewer: str) -> dict[str, Review]:
         return {review.id: review for review in read_reviews(self._log.path) if review.reviewer == reviewer}
@@ -153,9 +222,6 @@ class Desk:
         return self._queue.entries[number]
 
     def _pair(self, entry: Entry) -> Pair:
-        evidence = self._kept(entry)
-        if evidence is not None:
-            return evidence.pair
         for pair in self._view.pairs():
             if pair.id == entry.id:
                 return pair
@@ -163,21 +229,33 @@ class Desk:
             f"{self._view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
-    def _kept(self, entry: Entry) -> History | None:
-        return self._view.evidence(entry.id, entry.round) if self._view.has_evidence else None
+    def _evidence(self, entry: Entry, pair: Pair, history: History | None) -> dict[str, Any]:
+        """Return the run's label, what led to it, and what other reviewers say.
 
-    def _evidence(self, entry: Entry, pair: Pair) -> dict[str, Any]:
+        `ended` is how the pair ended by the majority of its rounds, `story` is of one round.
+        """
         found = {number: self._view.annotation(entry.id, number) for number in self._rounds[entry.id]}
         annotations = {number: annotation for number, annotation in found.items() if annotation is not None}
+        votes = Votes()
+        for each in annotations.values():
+            votes.add(each)
+        (label,) = votes.labels()
+        steps = [*ending(annotations[entry.round], history), *input_fields(pair)]
         others = (review for review in read_reviews(self._log.path) if review.reviewer != self._reviewer)
-        return evidence_told(
-            entry,
-            pair,
-            annotations[entry.round],
-            self._kept(entry),
-            rounds=annotations.values(),
-            others=[review for review in others if review.id == entry.id],
-        )
+        return {
+            "id": entry.id,
+            "why": entry.why,
+            "ended": label.ended,
+            "rounds": [ended(each.label, failed=each.error is not None) for each in annotations.values()],
+            "round": entry.round,
+            "others": [_review(review) for review in others if review.id == entry.id],
+            "kept": history is not None,
+            "story": as_json(chain(steps, () if history is None else happenings(history))),
+        }
+
+
+def _review(review: Review) -> dict[str, Any]:
+    return review.model_dump(mode="json", include={"label", "reason", "reviewer", "at", "blind"})
 
 
 def _read(document: object) -> tuple[Literal[0, 1] | None, str, str]:

@@ -1,31 +1,71 @@
-"""Makes a report: goes through the run, chooses what fits, writes the file in one step."""
+"""`agent report`: a run as one HTML file that opens without network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agent.datasets.encoding import dumps
+from agent.errors import RunFolderError
 from agent.evaluation.ablation_table import AblationTable
+from agent.evaluation.ablation_text import read_ablation
 from agent.evaluation.calibration import BINS, bin_name
+from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
-from agent.store.files import replacing
+from agent.store.files import replacing, writing
+from agent.store.manifest import flatten
 from agent.store.run_view import RunView
-from agent.views.archive import Shelf, Spool, fitting, spool_beside
-from agent.views.charts import Block
-from agent.views.collect import STORIES_IN_A_PIECE, Collection, Kept, Progress, collect
-from agent.views.document import Figures
-from agent.views.figures.labels import Funnel
-from agent.views.page import head, tail
-from agent.views.records import COLUMNS
+from agent.views.archive import COLUMNS, STORIES_IN_A_PIECE, Archive, Kept, fitting
+from agent.views.charts import Block, block, table
+from agent.views.comparison import ablation_blocks
+from agent.views.figures import Figures
+from agent.views.pages import head, tail
 from agent.wording import counted
 
 MEGABYTE = 1_000_000
+Progress = Callable[[int, int], None]
 # What the page says of the pieces is known only once they are chosen.
 _RESERVE = 4_000
+# Of the machine and its user, not of the run: a report is published.
+_PRIVATE = ("argv", "cwd", "host", "pid")
+_FIRST = "full"
+_FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run's folder, the ablation in or above it, and what both are called together."""
+
+    run: Path
+    title: str
+    ablation: AblationTable | None = None
+
+
+def find_run(folder: Path) -> Place:
+    """Return the run that a folder is, or of an ablation's the run `full`, or the first one that is there.
+
+    Raises:
+        RunFolderError: the ablation is damaged, or holds no run.
+    """
+    own = folder.resolve().name
+    found = next((place for place in (folder, folder.resolve().parent) if (place / files.ABLATION).is_file()), None)
+    if found is None:
+        return Place(folder, own)
+    ablation = read_ablation(found / files.ABLATION)
+    if found != folder:
+        return Place(folder, f"{found.name}/{own}", ablation)
+    if (folder / files.MANIFEST).is_file():
+        return Place(folder, own, ablation)
+    names = [_FIRST, *(row.variant for row in ablation.rows)]
+    for name in names:
+        # a name from a file, and perhaps a link beside it: neither may lead out of the folder
+        if _FOLDER.fullmatch(name) and not (folder / name).is_symlink() and (folder / name / files.MANIFEST).is_file():
+            return Place(folder / name, f"{own}/{name}", ablation)
+    raise RunFolderError(f"{folder}: holds {files.ABLATION}, but the folder of none of its runs ({', '.join(names)})")
 
 
 @dataclass(frozen=True)
@@ -58,93 +98,98 @@ class Report:
     against_gold: Sequence[Block] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> Written:
-        """Write the page, in place of an earlier one; `on_progress` is told annotations done and all of them.
+        """Write the page, in place of an earlier one; `on_progress` takes annotations done and all of them.
 
         Raises:
             RunFolderError: the run's folder is damaged.
             InputError: its input is damaged.
             StorageError: the file cannot be written; an earlier one is whole.
         """
-        with spool_beside(path) as spool:
-            return self._through(path, spool, on_progress)
-
-    def _through(self, path: Path, spool: Spool, on_progress: Progress | None) -> Written:
+        with writing(path):
+            # known before an hour of reading
+            tempfile.TemporaryFile(dir=path.parent).close()
         pairs = sum(1 for _ in self.run.pairs())
+        figures = Figures(pairs)
+        archive = self._collect(figures, on_progress)
+        return self._write(path, self._document(figures, pairs), archive)
+
+    def _collect(self, figures: Figures, on_progress: Progress | None) -> Archive:
+        """Go through the run once, in the order of its input."""
+        archive, total = Archive(self.max_bytes), len(self.run.index.done())
+        for pair, rounds in annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
+            whole = as_one(rounds)
+            figures.add(whole, rounds)
+            for seen in rounds:
+                archive.add(seen, pair, self.kept, whole)
+                if on_progress is not None:
+                    on_progress(archive.annotated, total)
+        return archive
+
+    def _document(self, figures: Figures, pairs: int) -> dict[str, Any]:
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
-        figures = Figures(Funnel(pairs))
-        found = collect(
-            self.run,
-            spool,
-            figures,
-            gold=self.gold,
-            kept=self.kept,
-            max_bytes=self.max_bytes,
-            on_progress=on_progress,
-        )
-        document = {
+        return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _subtitle(self.run.manifest, pairs, rounds),
-            "cards": figures.cards(rounds),
-            "sections": figures.sections(self.run.manifest, self.ablation, self.against_gold),
+            "cards": figures.cards(),
+            "sections": self._sections(figures),
             "columns": COLUMNS,
             "bins": [bin_name(number) for number in range(BINS)],
             "stories_in_a_piece": STORIES_IN_A_PIECE,
             "rounds": rounds,
         }
-        return self._write(path, document, found, spool)
 
-    def _write(self, path: Path, document: dict[str, Any], found: Collection, spool: Spool) -> Written:
-        shared = Shelf("shared", spool, records=len(found.shared.texts) + 1)
-        for text in found.shared.texts:
-            shared.add(dumps(text))
-        rows, stories, *evidence = found.shelves()
-        shared.flush()
+    def _sections(self, figures: Figures) -> list[dict[str, Any]]:
+        """Return the page's sections; those without a figure are left out."""
+        variant = self.run.manifest["identity"].get("variant")
+        own = variant.get("name") if isinstance(variant, Mapping) else None
+        parts: dict[str, tuple[str, Sequence[Block]]] = {
+            "labels": ("Labels", figures.labels),
+            "gold": ("Against people's labels", self.against_gold),
+            "ablation": ("Ablation", [] if self.ablation is None else ablation_blocks(self.ablation, own)),
+            "tests": ("Tests", figures.tests),
+            "repairs": ("Repairs and stand-ins", figures.repairs),
+            "confidence": ("Confidence", figures.confidence),
+            "spending": ("Cost and time", figures.spending),
+            "run": ("How the run was made", _made(self.run.manifest)),
+        }
+        return [{"id": name, "title": title, "blocks": inside} for name, (title, inside) in parts.items() if inside]
+
+    def _write(self, path: Path, document: dict[str, Any], archive: Archive) -> Written:
+        shelves = archive.shelves
+        for shelf in shelves:
+            shelf.flush()
+        rows, stories, *_ = shelves
         frame = sum(len(part.encode("utf-8")) for part in chain(head("", document, iter(())), tail(iter(()))))
-        shelves = [rows, stories, shared, *evidence]
         counts = fitting(shelves, self.max_bytes - frame - _RESERVE)
-        listed, told = _records(rows, counts), sum(_records(shelf, counts) for shelf in evidence)
-        notes = self._notes(found, listed, told, _records(stories, counts))
+        listed = rows.records(counts["rows"])
+        with_evidence = sum(each.records(counts[each.name]) for each in archive.evidence)
+        notes = self._notes(archive, listed, with_evidence, stories.records(counts["stories"]))
         document |= {"pieces": counts, "notes": notes}
-        title = f"{document['name']} · report"
         with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(head(title, document, rows.encoded(counts["rows"])))
-            file.writelines(tail(_pieces(shelves[1:], counts)))
-        return Written(path, path.stat().st_size, found.annotated, listed, told, tuple(notes))
+            file.writelines(head(f"{document['name']} · report", document, rows.encoded(counts["rows"])))
+            pieces = chain.from_iterable(each.encoded(counts[each.name]) for each in shelves[1:])
+            file.writelines(tail(pieces))
+        return Written(path, path.stat().st_size, archive.annotated, listed, with_evidence, tuple(notes))
 
-    def _notes(self, found: Collection, listed: int, told: int, stories: int) -> list[str]:
+    def _notes(self, archive: Archive, listed: int, with_evidence: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
-        notes = []
         annotated = len({pair_id for pair_id, _ in self.run.index.done()})
-        if self.ablation is not None and self.ablation.pairs != annotated:
-            notes.append(
-                f"The ablation is of {counted(self.ablation.pairs, 'pair')}, this run of {annotated:,}: their figures "
-                "are not of the same pairs."
-            )
-        if not self.run.has_evidence:
-            notes.append(f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.")
-        if listed < found.annotated:
-            notes.append(
-                f"The table lists the first {listed:,} of {found.annotated:,} annotations: more do not fit in {size}."
-            )
-        if stories < listed:
-            notes.append(f"Code and reasons are there for the first {stories:,} of them.")
-        if found.not_asked_for:
-            notes.append(f"Evidence of {found.not_asked_for:,} annotations was not asked for (--evidence).")
-        if told < found.with_evidence:
-            notes.append(
-                f"Evidence is there for {told:,} of {found.with_evidence:,} annotations, open and disputed ones first: "
-                f"more does not fit in {size}. `agent show` tells the others."
-            )
-        return notes
-
-
-def _records(shelf: Shelf, counts: Mapping[str, int]) -> int:
-    return sum(piece.records for piece in shelf.pieces[: counts[shelf.name]])
-
-
-def _pieces(shelves: Sequence[Shelf], counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    for shelf in shelves:
-        yield from shelf.encoded(counts[shelf.name])
+        of_ablation = 0 if self.ablation is None else self.ablation.pairs
+        notes = {
+            f"The ablation is of {counted(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "
+            "the same pairs.": self.ablation is not None and of_ablation != annotated,
+            f"The run's folder holds no {files.EVIDENCE}: what led to the labels cannot be shown.":
+                not self.run.has_evidence,
+            f"The table lists the first {listed:,} of {archive.annotated:,} annotations: more do not fit in {size}.":
+                listed < archive.annotated,
+            f"Code and reasons are there for the first {stories:,} of them.": stories < listed,
+            f"Evidence of {archive.not_asked_for:,} annotations was not asked for (--evidence).":
+                archive.not_asked_for > 0,
+            f"Evidence is there for {with_evidence:,} of {archive.with_evidence:,} annotations, open and disputed ones "
+            f"first: more does not fit in {size}. `agent show` prints the others.":
+                with_evidence < archive.with_evidence,
+        }  # fmt: skip
+        return [note for note, holds in notes.items() if holds]
 
 
 def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
@@ -158,3 +203,40 @@ def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
     if manifest["segments"]:
         named.append(f"begun {str(manifest['segments'][0].get('started'))[:10]}")
     return " · ".join(named)
+
+
+def _made(manifest: Mapping[str, Any]) -> list[Block]:
+    """Return how the run was made: its settings, the environment of each start, what changed meanwhile."""
+    settings = [
+        [name, _value(value)]
+        for name, value in flatten(manifest["identity"]).items()
+        if not name.startswith("variant.nodes.")
+    ]
+    blocks = [
+        block("Settings", "What decides the labels.", None, [table({"setting": False, "value": False}, settings)])
+    ]
+    for number, segment in enumerate(manifest["segments"], 1):
+        rows = [
+            [name, _value(value)]
+            for name, value in flatten(segment.get("environment", {})).items()
+            if name.split(".")[0] not in _PRIVATE
+        ]
+        rows += [
+            [f"served model of {each.get('role') or 'all roles'}", _value(each.get("model"))]
+            for each in segment.get("served", ())
+        ]
+        title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"
+        times = f"From {segment.get('started')} to {segment.get('ended') or 'an unknown time (it was killed)'}."
+        blocks.append(block(title, times, None, [table({"what": False, "value": False}, rows)]))
+    changes = [
+        [str(each.get("at")), str(each.get("what")), _value(each.get("before")), _value(each.get("now"))]
+        for each in manifest["changes"]
+    ]
+    if changes:
+        columns = dict.fromkeys(("at", "what", "before", "now"), False)
+        blocks.append(block("What changed while it went on", "", None, [table(columns, changes)]))
+    return blocks
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else "–" if value is None else str(value)

@@ -1,14 +1,14 @@
-"""Serves the page on this machine's loopback interface, by Starlette and Uvicorn."""
+"""Serves the review page on this machine's loopback interface, to a browser that was given the token."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,13 +23,85 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent.datasets.encoding import dumps, loads
 from agent.errors import AgentError, UsageError
 from agent.views.desk import Desk
-from agent.views.gate import HEADERS, Gate
+from agent.views.pages import review_parts
 
-ASSETS = Path(__file__).resolve().parent / "assets/review"
 _LOOPBACK = "127.0.0.1"
 _LARGEST_BODY = 1 << 18
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_TOKEN_BYTES = 24
+_COOKIE = "agent-review"
+# Names that always mean this machine. Any other is a stranger's, resolved to this machine (DNS rebinding). The port
+# may be another one's, as when it is forwarded (ssh -L).
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII)
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What every answer carries."""
+
+
+class Gate:
+    """Knows the token. It comes in the address once, and in a cookie from then on.
+
+    `path` is where the page is. The servers of one machine share its cookies, whatever their ports: a browser gives
+    this one to none that is not asked for this very path.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(_TOKEN_BYTES)
+        self.path = f"/{secrets.token_urlsafe(_TOKEN_BYTES)}/"
+        self._tickets: set[str] = set()
+
+    def ticket(self) -> str:
+        """Return a token that is good once: a browser's arguments can be read by every user of the machine."""
+        ticket = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._tickets.add(ticket)
+        return ticket
+
+    def refusal(self, method: str, headers: Mapping[str, str], token: str | None = None) -> str | None:
+        """Say why a request is refused, None when it is let in; `token` is the one of the address.
+
+        `headers` has lower-case names.
+        """
+        host = headers.get("host", "")
+        if not _HOST.fullmatch(host):
+            return "This page is for the browser of this machine, under 127.0.0.1 or localhost."
+        if not self._known(token) and not self._same(self._kept(headers.get("cookie", ""))):
+            return "Open the address that `agent review` printed; it holds the token that is missing here."
+        if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
+            return "Only the page itself may send reviews."
+        return None
+
+    def cookie(self) -> str:
+        """Return the value of `Set-Cookie` that keeps the token."""
+        return f"{_COOKIE}={self.token}; Path={self.path}; HttpOnly; SameSite=Strict"
+
+    def _known(self, token: str | None) -> bool:
+        if token is None:
+            return False
+        if token in self._tickets:
+            self._tickets.discard(token)
+            return True
+        return self._same(token)
+
+    def _same(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
+
+    def _kept(self, header: str) -> str:
+        for part in header.split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == _COOKIE:
+                return value
+        return ""
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -72,13 +144,12 @@ def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[
 def application(desk: Desk, gate: Gate) -> ASGIApp:
     """Return the page, its parts and its data, behind the gate."""
 
-    def part(name: str, **headers: str) -> Route:
-        content, kind = (ASSETS / name).read_bytes(), _KINDS[Path(name).suffix]
-
+    def part(name: str, media_type: str, content: str) -> Route:
         async def give(_request: Request) -> Response:
-            return Response(content, media_type=kind, headers=headers)
+            headers = {"Set-Cookie": gate.cookie()} if not name else None
+            return Response(content, media_type=media_type, headers=headers)
 
-        return Route("/" if name == "page.html" else f"/{name}", give)
+        return Route(f"/{name}", give)
 
     async def enter(_request: Request) -> Response:
         # With a token again: a cookie would not come along when the link was followed from another site, such as a
@@ -99,8 +170,7 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
         return _json(desk.change_reviewer(await _body(request)))
 
     routes = [
-        part("page.html", **{"Set-Cookie": gate.cookie()}),
-        *(part(path.name) for path in sorted(ASSETS.glob("*.[cj]s*"))),
+        *(part(name, *content) for name, content in review_parts().items()),
         Route("/api/session", session),
         Route("/api/reviewer", change_reviewer, methods=["POST"]),
         Route("/api/pairs/{number}", show),

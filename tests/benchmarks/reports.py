@@ -15,7 +15,7 @@ from agent.store import load_run
 from agent.views.report import Report
 from tests.benchmarks.figures import Series, show
 from tests.conftest import browser
-from tests.views.report_runs import make_pairs, make_run
+from tests.views.runs import make_pairs, make_run
 
 
 def opening(program: Browser, file: Path, times: int) -> dict[str, Series]:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.commands import Commands
 from tests.views.reading import Read
-from tests.views.report_runs import make_pairs, make_run
-from tests.views.test_ablation import write
+from tests.views.runs import make_pairs, make_run
+from tests.views.test_comparison import write
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from agent.cli.console import Console
-from agent.cli.highlighting import Page
+from agent.cli.show import Page
 from agent.cli.text import one_line, plain, print_json, say
 
 SLICE = "xs[a:x:b]"
@@ -50,7 +50,7 @@ def test_code_is_shown_as_it_is(terminal: bool) -> None:
     page.title(SLICE)
     page.text(SLICE, "cyan")
     page.code(f"[b]{SLICE}\n", "python")
-    page.outcomes([("failed", SLICE), ("", SLICE)])
+    page.outcomes([("failed", SLICE, ""), (SLICE, "", "")])
     (table := Table(title=SLICE)).add_column(SLICE)
     table.add_row(SLICE)
     Console(file=out, width=300).print(table)

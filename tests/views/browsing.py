@@ -1,11 +1,14 @@
-"""A report in a real browser."""
+"""A report and the review page in a real browser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, Route, expect
+
+from tests.views.review_runs import make_report, make_run
 
 COUNT = 130
 
@@ -49,3 +52,19 @@ class Opened:
 
 
 Opener = Callable[..., Opened]
+
+
+def some_run(folder: Path, count: int = 3, **pair_fields: Any) -> Path:
+    annotations = {f"p{number}": {"label": 1, "test": make_report(1, 1)} for number in range(count)}
+    return make_run(folder / "run", annotations, **pair_fields)
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def saved(page: Page, text: str) -> None:
+    """Wait until the page says that a commit is saved and the evidence has come."""
+    expect(page.locator("#status")).to_contain_text(text)
+    expect(page.locator("#commit")).to_have_attribute("aria-disabled", "false")

@@ -12,17 +12,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agent.evaluation.scoring import report as scored
-from agent.history import Command, Exchange, Execution, History
+from agent.history import Command, Exchange, Execution, Mutant, Visit
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Status, TestReport
-from agent.views.figures.gold import blocks as gold_blocks
+from agent.views.comparison import gold_blocks
 from agent.views.report import Report
 from tests.conftest import browser as browser_path
-from tests.histories import mutant_of, program_of
 from tests.views.browsing import COUNT, Opened, Opener
-from tests.views.report_runs import HOSTILE, IDENTITY, commit, make_pairs, make_run
 from tests.views.review_runs import Served
-from tests.views.test_ablation import row, table_of
+from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run, program
+from tests.views.test_comparison import row, table_of
 
 
 @pytest.fixture(scope="package")
@@ -57,18 +56,18 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     events = (
         Exchange(role=HOSTILE, key="k", reply=HOSTILE, model=HOSTILE, problem=HOSTILE,
                  messages=({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})),
-        program_of(HOSTILE, HOSTILE),
-        Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,)),
+        program(HOSTILE, stand_ins=(HOSTILE,)),
+        Execution(program=0, report=report, stdout=HOSTILE, stderr=HOSTILE, installed=(HOSTILE,), environment=HOSTILE),
         Command(command=HOSTILE, outcome="ran", output=HOSTILE),
-        mutant_of(HOSTILE, Status.FAILED, change=HOSTILE),
+        Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=HOSTILE, change=HOSTILE)),
+        Visit(node=HOSTILE, outcome=HOSTILE, seconds=1.0),
     )  # fmt: skip
     pair = Pair(id=HOSTILE, query=HOSTILE, code=HOSTILE, context=HOSTILE, meta={HOSTILE: HOSTILE})
     pairs = [pair, Pair(id="tame", query="tame", code="pass"), Pair(id="", query="", code="")]
     identity = {**IDENTITY, "model": {"default": {"model": HOSTILE}}}
     with RunFolder(folder / "run", identity=identity, pairs=pairs, environment={HOSTILE: HOSTILE}) as run:
         texts = {"reason": HOSTILE, "decided_by": HOSTILE, "stand_ins": (HOSTILE,), "reading": HOSTILE, "test": report}
-        commit(run, 0, pair, **texts)
-        run._evidence.put(History(pair=pair, events=events))
+        commit(run, 0, pair, happened=events, **texts)
         commit(run, 1, pairs[1], label=None, error=ErrorInfo(type=HOSTILE, message=HOSTILE))
         commit(run, 2, pairs[2])
     with load_run(folder / "run") as view:
@@ -113,7 +112,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(**options)
         page = context.new_page()
         opened.append((context, Seen(page), served, quiet))
-        page.goto(served.told["url"])
+        page.goto(served.printed["url"])
         expect(page.locator("#work")).to_be_visible()
         return page
 

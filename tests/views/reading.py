@@ -30,17 +30,17 @@ class Read:
         return [dict(zip(self.document["columns"], values, strict=True)) for values in listed]
 
     @property
-    def stories(self) -> list[dict[str, Any]]:
+    def stories(self) -> list[list[dict[str, Any]]]:
         """The stories, in the order of the rows."""
         return [story for piece in self.pieces.get("stories", []) for story in piece]
 
-    def evidence(self, row: dict[str, Any]) -> dict[str, Any] | None:
+    def evidence(self, row: dict[str, Any]) -> list[dict[str, Any]] | None:
         """What led to a row's label, None when it is not in the page."""
         if row["evidence"] is None:
             return None
         kind, piece, place = row["evidence"]
         pieces = self.pieces.get(kind, [])
-        found: dict[str, Any] | None = pieces[piece][place] if piece < len(pieces) else None
+        found: list[dict[str, Any]] | None = pieces[piece][place] if piece < len(pieces) else None
         return found
 
     def block(self, title: str) -> dict[str, Any]:

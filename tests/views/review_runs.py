@@ -18,7 +18,7 @@ from agent.history import Exchange, Execution, History
 from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
-from tests.histories import make_history, program_of
+from tests.views.runs import program
 
 ROOT = Path(__file__).parents[2]
 SECRET = "canary-of-the-evidence"
@@ -39,17 +39,17 @@ def make_report(passed: int, failed: int) -> Report:
 
 def make_annotation(pair: Pair, **fields: Any) -> Annotation:
     """An annotation whose every text is a canary."""
-    told = {"label": 1, "decided_by": "arbitrate", "reason": f"{SECRET} it does so", "reading": SECRET, **fields}
-    return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **told)
+    texts = {"label": 1, "decided_by": "arbitrate", "reason": f"{SECRET} it does so", "reading": SECRET, **fields}
+    return Annotation(id=pair.id, input_sha256=pair.input_sha256(), meta=pair.meta, **texts)
 
 
-def make_evidence(pair: Pair, annotation: Annotation) -> History:
-    """Evidence of a program that ran."""
+def make_history(pair: Pair, annotation: Annotation) -> History:
+    """What led to an annotation: a program that ran, and a reply."""
     source = f"# {SECRET}\ndef test_right_0():\n    assert f(1) == 1\n"
-    report = annotation.test or make_report(1, 0)
     message = {"role": "user", "content": SECRET}
     exchange = Exchange(role="arbitrate", key="k", messages=(message,), reply=f'{{"reason": "{SECRET}", "label": 1}}')
-    return make_history(pair, program_of(source), Execution(program=0, report=report), exchange)
+    execution = Execution(program=0, report=annotation.test or make_report(1, 0))
+    return History(pair=pair, events=(program(source), execution, exchange))
 
 
 def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fields: Any) -> Path:
@@ -64,17 +64,17 @@ def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fi
         for name, fields in annotations.items():
             for number, each in enumerate(fields.get("rounds", [fields])):
                 annotation = make_annotation(pairs[name], round=number, **each)
-                folder.commit(annotation, make_evidence(pairs[name], annotation))
+                folder.commit(annotation, make_history(pairs[name], annotation))
     return path
 
 
 class Served:
-    """`agent review` at work; `told` is what it printed with --json."""
+    """`agent review` at work; `printed` is what it printed with --json."""
 
-    def __init__(self, process: subprocess.Popen[str], told: Mapping[str, Any]) -> None:
+    def __init__(self, process: subprocess.Popen[str], printed: Mapping[str, Any]) -> None:
         self.process = process
-        self.told = told
-        address = urlsplit(told["url"])
+        self.printed = printed
+        address = urlsplit(printed["url"])
         assert address.hostname == "127.0.0.1"
         assert address.port is not None
         self.port = address.port
@@ -121,7 +121,7 @@ class Served:
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, read
 
     def json(self, path: str, body: object = None) -> Any:
-        """Return what the page would be told."""
+        """Return what the page would be given."""
         status, _, content = self.ask("GET" if body is None else "POST", path, body)
         assert status == 200, content
         return json.loads(content)

@@ -16,8 +16,7 @@ from agent.errors import RunFolderError, UsageError
 from agent.store import files, load_run
 from agent.store.evidence import EvidenceStore
 from agent.store.reviews import ReviewLog, read_reviews
-from agent.views.desk import Desk
-from agent.views.guidelines import GUIDELINES, guidelines_of
+from agent.views.desk import GUIDELINES, Desk, guidelines_of
 from agent.views.queues import Entry, Queue
 from tests.views.review_runs import SECRET, make_report, make_run
 
@@ -51,18 +50,18 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", {"p0": {"test": make_report(1, 1)}, "p1": {"label": 0, "confidence": 0.5}})
 
 
-def test_a_blind_reviewer_is_told_query_and_code_and_nothing_else(run: Path) -> None:
+def test_a_blind_reviewer_gets_query_and_code_and_nothing_else(run: Path) -> None:
     with desk(run, reviewer="bob") as other:
         other.commit(0, review(0, f"{SECRET} says bob", "bob"))
     with desk(run) as blind:
-        told = blind.show(0)
-        assert told["pair"] == {
+        shown = blind.show(0)
+        assert shown["pair"] == {
             "query": "query of p0",
             "code": "def reverse(items):\n    return items[::-1]\n",
             "language": "python",
             "context": None,
         }
-        assert (told["mine"], told["evidence"]) == (None, None)
+        assert (shown["mine"], shown["evidence"]) == (None, None)
         everything = json.dumps([blind.show(0), blind.show(1), blind.session()])
         assert SECRET not in everything
         assert '"p0"' not in everything
@@ -76,20 +75,17 @@ def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
         evidence = blind.show(0)["evidence"]
         assert evidence["id"] == "p0"
         assert evidence["why"] == (SECRET,)
-        assert evidence["annotation"]["reason"] == f"{SECRET} it does so"
-        assert [case["name"] for case in evidence["test"]["cases"]] == ["test_right_0", "test_wrong_0"]
-        assert evidence["executions"][0]["source"].startswith(f"# {SECRET}")
-        assert evidence["replies"][0]["role"] == "arbitrate"
+        story = {step["kind"]: step for step in evidence["story"]}
+        assert list(story) == ["label", "fields", "program", "execution", "reply"]
+        assert story["label"]["parts"][0]["text"] == f"{SECRET} it does so"
+        cases = story["execution"]["parts"][0]["outcomes"]
+        assert [name for _, name, _ in cases] == ["", "test_right_0", "test_wrong_0"]
+        assert story["program"]["parts"][0]["text"].startswith(f"# {SECRET}")
+        assert [part["kind"] for part in story["reply"]["parts"]] == ["reply"], "no prompt"
         assert [(each["reviewer"], each["label"], each["reason"]) for each in evidence["others"]] == [
             ("bob", 0, "says bob")
         ]
         assert SECRET not in json.dumps(blind.show(1))
-
-
-def test_a_reviewer_is_told_that_a_test_proves_nothing(tmp_path: Path) -> None:
-    vacuous = make_report(2, 0).model_copy(update={"vacuous": True})
-    with desk(make_run(tmp_path / "run", {"p0": {"test": vacuous}}), blind=False) as at:
-        assert at.show(0)["evidence"]["test"]["outcome"] == "passed, but proves nothing"
 
 
 def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
@@ -156,12 +152,11 @@ def test_there_are_no_pairs_beyond_the_queue(run: Path, number: int) -> None:
             blind.commit(number, review(1))
 
 
-def test_the_labels_of_all_rounds_are_told(tmp_path: Path) -> None:
+def test_the_labels_of_all_rounds_are_there(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
     with desk(run, blind=False) as seeing:
-        told = seeing.show(0)["evidence"]
-    assert [(each["round"], each["label"]) for each in told["rounds"]] == [(0, 1), (1, 0), (2, None)]
-    assert told["ended"] == "undecided"
+        found = seeing.show(0)["evidence"]
+    assert (found["rounds"], found["ended"]) == (["1", "0", "undecided"], "undecided")
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -170,10 +165,10 @@ def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -
     if kept:
         EvidenceStore(run / files.EVIDENCE).close()
     with desk(run, blind=False) as seeing:
-        told = seeing.show(1)
-    assert told["pair"]["query"] == "query of p1"
-    assert told["evidence"]["kept"] is False
-    assert told["evidence"]["annotation"]["label"] == 0
+        shown = seeing.show(1)
+    assert shown["pair"]["query"] == "query of p1"
+    assert shown["evidence"]["kept"] is False
+    assert shown["evidence"]["story"][0]["title"] == "label 0, decided by arbitrate"
 
 
 def test_a_commit_at_another_desk_of_the_reviewer_has_shown_the_evidence(run: Path) -> None:
@@ -191,9 +186,9 @@ def test_who_takes_over_is_shown_what_is_theirs_alone(run: Path) -> None:
         at.commit(0, review(1, f"{SECRET} of ann"))
         assert at.change_reviewer({"reviewer": " bob "})["reviewed"] == [False, False]
         assert (at.reviewer, at.reviewed) == ("bob", 0)
-        told = at.show(0)
-        assert (told["reviewer"], told["mine"], told["evidence"]) == ("bob", None, None)
-        assert SECRET not in json.dumps([told, at.session()])
+        shown = at.show(0)
+        assert (shown["reviewer"], shown["mine"], shown["evidence"]) == ("bob", None, None)
+        assert SECRET not in json.dumps([shown, at.session()])
         assert at.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
         assert at.change_reviewer({"reviewer": "ann"})["reviewed"] == [True, False]
         assert at.show(0)["mine"]["label"] == 1

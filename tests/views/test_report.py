@@ -8,8 +8,6 @@ import html
 import re
 import resource
 import signal
-import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,11 @@ from agent.errors import StorageError
 from agent.history import History
 from agent.store import RunFolder, load_run
 from agent.types import Annotation, Pair, Usage, Verdict
-from agent.views.archive import Spool, spool_beside
-from agent.views.collect import Collection, Kept
-from agent.views.page import ASSETS, embedded
+from agent.views.archive import Archive, Kept
+from agent.views.pages import ASSETS, embedded
 from agent.views.report import Report, Written
 from tests.views.reading import Read
-from tests.views.report_runs import HOSTILE, IDENTITY, make_pairs, make_run
+from tests.views.runs import HOSTILE, IDENTITY, make_pairs, make_run
 
 COUNT = 130
 
@@ -40,6 +37,11 @@ def report(run: Path, target: Path, **options: Any) -> tuple[Written, Read]:
     return written, Read(target)
 
 
+def texts(steps: list[dict[str, Any]], kind: str) -> list[str]:
+    """The texts of the steps of a kind."""
+    return [step["parts"][0]["text"] for step in steps if step["kind"] == kind]
+
+
 def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evidence(run: Path, tmp_path: Path) -> None:
     written, read = report(run, tmp_path / "r.html")
     assert [row["id"] for row in read.rows] == [f"p{number}" for number in range(COUNT)]
@@ -47,12 +49,13 @@ def test_every_pair_is_listed_in_the_order_of_the_input_with_its_story_and_evide
         for row, story in zip(read.rows, read.stories, strict=True):
             kept = view.evidence(row["id"])
             assert kept is not None
-            assert (story["query"], story["code"]) == (kept.pair.query, kept.pair.code)
-            shown = read.evidence(row)
-            assert shown is not None
-            assert [each["reply"] for each in shown["exchanges"]] == [each.reply for each in kept.exchanges]
-            sources = [kept.programs[each.program].source for each in kept.tests]
-            assert [each["source"] for each in shown.get("executions", [])] == sources
+            assert (texts(story, "query"), texts(story, "code")) == ([kept.pair.query], [kept.pair.code])
+            steps = read.evidence(row)
+            assert steps is not None
+            assert [step["parts"][2].get("text", "") for step in steps if step["kind"] == "reply"] == [
+                each.reply for each in kept.exchanges
+            ]
+            assert texts(steps, "program") == [each.source for each in kept.programs]
     assert (written.annotations, written.listed, written.with_evidence, written.notes) == (COUNT, COUNT, COUNT, ())
     assert written.bytes == (tmp_path / "r.html").stat().st_size
 
@@ -61,9 +64,9 @@ def test_system_messages_are_in_the_page_once(run: Path, tmp_path: Path) -> None
     _, read = report(run, tmp_path / "r.html")
     (shared,) = read.pieces["shared"]
     assert [text.split(".")[0] for text in shared] == ["You are screen", "You are generate_test", "You are arbitrate"]
-    shown = read.evidence(read.rows[0])
-    assert shown is not None
-    assert [each["messages"][0] for each in shown["exchanges"]] == [["system", 0], ["system", 1], ["system", 2]]
+    steps = read.evidence(read.rows[0])
+    assert steps is not None
+    assert [step["parts"][0]["shared"] for step in steps if step["kind"] == "reply"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("room", [10_000, 42_000, 52_000])
@@ -76,11 +79,12 @@ def test_a_report_is_no_larger_than_it_may_be_and_open_and_disputed_pairs_come_f
     assert written.bytes <= bare.bytes + room
     assert read.document["notes"] == list(written.notes)
     assert len(read.rows) == written.listed
-    told = [row for row in read.rows if read.evidence(row)]
-    assert len(told) == written.with_evidence < COUNT
+    with_evidence = [row for row in read.rows if read.evidence(row)]
+    assert len(with_evidence) == written.with_evidence < COUNT
     assert any("more does not fit" in note for note in written.notes)
     left_out = {row["evidence"][0] for row in read.rows if not read.evidence(row)}
-    assert not told or "evidence-a" not in left_out or {row["evidence"][0] for row in told} == {"evidence-a"}
+    first = {row["evidence"][0] for row in with_evidence} <= {"evidence-a"}
+    assert "evidence-a" not in left_out or first
 
 
 @pytest.mark.parametrize(("kept", "expected"), [("all", COUNT), ("tested", 44), ("none", 0)])
@@ -97,7 +101,7 @@ def test_a_folder_whose_evidence_was_removed_is_reported_on_without(tmp_path: Pa
     written, read = report(folder, tmp_path / "r.html")
     assert [row["evidence"] for row in read.rows] == [None] * 8
     assert "holds no evidence.sqlite" in written.notes[0]
-    assert read.stories[0]["code"]
+    assert texts(read.stories[0], "code")
 
 
 def test_a_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:
                 found = Annotation(id=pair.id, input_sha256="", label=1, round=number, reason=f"{pair.id} {number}")
                 folder.commit(found, History(pair=pair))
     _, read = report(tmp_path / "run", tmp_path / "r.html")
-    assert [story["reason"] for story in read.stories] == ["p0 0", "p0 1", "p1 0", "p1 1"]
+    assert [texts(story, "label") for story in read.stories] == [["p0 0"], ["p0 1"], ["p1 0"], ["p1 1"]]
     assert read.document["subtitle"].startswith("2 pairs, 2 rounds")
     assert read.block("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "2"]
 
@@ -169,7 +173,7 @@ def test_an_earlier_report_stays_whole_when_another_cannot_be_made(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
 
 
-def test_progress_is_told_to_the_end(run: Path, tmp_path: Path) -> None:
+def test_progress_goes_to_the_end(run: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     with load_run(run) as view:
         Report(view).write(tmp_path / "r.html", lambda done, total: told.append((done, total)))
@@ -233,50 +237,32 @@ def test_our_scripts_write_no_markup(name: str) -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
 
 
-def test_what_is_seen_is_kept_in_pieces_rather_than_in_memory(tmp_path: Path) -> None:
-    with spool_beside(tmp_path / "r.html") as spool:
-        assert [shelf.name for shelf in Collection(spool, 1000).shelves()][:2] == ["rows", "stories"]
-
-
-def test_evidence_that_can_no_longer_fit_is_not_put_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_no_longer_fit_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = make_run(tmp_path / "run", make_pairs(400))
-    put: list[bytes] = []
-    own = Spool.put
+    archives: list[Archive] = []
+    own = Archive.__init__
 
-    def spy(spool: Spool, packed: bytes) -> int:
-        put.append(packed)
-        return own(spool, packed)
+    def spy(archive: Archive, max_bytes: int) -> None:
+        own(archive, max_bytes)
+        archives.append(archive)
 
-    monkeypatch.setattr(Spool, "put", spy)
-    pieces = []
+    monkeypatch.setattr(Archive, "__init__", spy)
     for room in (0, 100_000_000):
-        put.clear()
         written, _ = report(many, tmp_path / "r.html", max_bytes=room)
-        pieces.append(len([packed for packed in put if b'"exchanges"' in zlib.decompress(packed)]))
+    held = [[len(shelf.pieces) for shelf in archive.evidence] for archive in archives]
     assert written.with_evidence == 400
-    assert pieces[0] == 3, "of each kind the first piece, whose size is known once it is there"
-    assert pieces[1] >= 400 / 40
+    assert max(held[0]) <= 1, "of each kind the first piece, whose size is known once it is there"
+    assert sum(held[1]) >= 400 / 40
 
 
-def test_the_disk_of_the_page_is_what_a_report_takes_room_on(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    written, _ = report(run, tmp_path / "r.html")
-    assert written.path.is_file()
-    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+def test_a_page_that_cannot_be_written_fails_before_the_run_is_read(run: Path, tmp_path: Path) -> None:
+    progress: list[int] = []
+    with load_run(run) as view, pytest.raises(StorageError, match=r"nowhere/r\.html: cannot be written"):
+        Report(view).write(tmp_path / "nowhere/r.html", lambda done, _: progress.append(done))
+    assert progress == []
 
 
-@pytest.mark.parametrize("target", ["nowhere/r.html", "folder"])
-def test_a_page_that_cannot_be_written_is_told_before_the_run_is_read(run: Path, tmp_path: Path, target: str) -> None:
-    (tmp_path / "folder").mkdir()
-    told: list[int] = []
-    with load_run(run) as view, pytest.raises(StorageError, match=f"{target}: cannot be written"):
-        Report(view).write(tmp_path / target, lambda done, _: told.append(done))
-    assert told == []
-
-
-def test_a_full_disk_is_told_in_words(run: Path, tmp_path: Path) -> None:
+def test_a_full_disk_has_its_message(run: Path, tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))

@@ -1,4 +1,4 @@
-"""The page in a real browser: finding and opening pairs, at any width, in light and dark."""
+"""The report in a real browser: finding and opening pairs, at any width, in light and dark; hostile pairs stay text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.store import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
 from tests.views.browsing import COUNT, Opener
-from tests.views.report_runs import make_pairs, make_run
+from tests.views.runs import make_pairs, make_run
 
 pytestmark = pytest.mark.chromium
 
@@ -88,20 +88,20 @@ def test_rows_are_sorted_by_any_column_and_turned_page_by_page(opened: Opener, f
 def test_an_opened_pair_shows_what_led_to_its_label(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     with load_run(full_report.parent / "run") as run:
-        annotation, evidence = run.annotation("p60"), run.evidence("p60")
+        annotation, history = run.annotation("p60"), run.evidence("p60")
     assert annotation is not None
-    assert evidence is not None
+    assert history is not None
     view.pick("repairs", "some")
     view.page.get_by_role("button", name="p60", exact=True).click()
     pair = view.page.locator("dialog#pair")
     expect(pair.locator("h2")).to_have_text("p60")
-    told = pair.evaluate("pair => pair.textContent")
-    texts = [evidence.pair.query, evidence.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
-    texts += [each.reply for each in evidence.exchanges]
-    texts += [message["content"] for each in evidence.exchanges for message in each.messages]
-    texts += [each.source for each in evidence.programs] + [each.stdout for each in evidence.tests]
+    content = pair.evaluate("pair => pair.textContent")
+    texts = [history.pair.query, history.pair.code, annotation.reason, "FakeClient: a client", "swapped_comparison"]
+    texts += [each.reply for each in history.exchanges]
+    texts += [message["content"] for each in history.exchanges for message in each.messages]
+    texts += [*(each.source for each in history.programs), *(each.stdout for each in history.executions)]
     texts += ["pip install numpy", "numpy==2.0", "No module named 'numpy'", '"source": "made"']
-    assert [text for text in texts if text not in told] == []
+    assert [text for text in texts if text not in content] == []
     assert pair.get_by_text("Prompt", exact=True).first.locator("..").get_attribute("open") is None
 
 
@@ -198,6 +198,60 @@ def test_on_paper_it_is_light_and_the_charts_are_all_there(opened: Opener, full_
     assert _colours(view.page)["chart"] == _colours(opened(full_report, color_scheme="light").page)["chart"]
     assert view.page.locator(".chart").count() == view.page.locator(".chart:has(.main-svg)").count()
     assert not view.page.locator("#filters").is_visible()
+
+
+def test_hostile_text_is_shown_as_text_wherever_it_is(opened: Opener, hostile_report: Path) -> None:
+    view = opened(hostile_report)
+    view.draw_all()
+    shown = view.page.evaluate("plain => plain", "</script><script>window.hit = 1; alert(1)</script>")
+    assert shown in view.page.locator("#table tbody").inner_text()
+    assert view.page.locator("#table tbody script, #table tbody img, #table tbody a").count() == 0
+    view.page.locator("#table tbody button.open").first.click()
+    pair = view.page.locator("dialog#pair")
+    expect(pair).to_be_visible()
+    assert pair.locator("script, img, a, iframe, object, form").count() == 0
+    # in every place: query, code, context, reason, replies, prompts, program, output, commands, mutants, fields, facts
+    assert pair.evaluate("pair => pair.textContent").count(shown) >= 22
+    view.page.keyboard.press("ArrowRight")
+    expect(pair.locator("h2")).to_have_text("tame")
+    assert shown in pair.inner_text()
+    assert view.page.locator("a[href]:not([href^='#'])").count() == 0
+
+
+def test_characters_that_hide_or_turn_text_are_shown_as_escapes(opened: Opener, hostile_report: Path) -> None:
+    view = opened(hostile_report)
+    view.draw_all()
+    view.page.locator("#table tbody button.open").first.click()
+    expect(view.page.locator("dialog#pair")).to_be_visible()
+    whole = view.page.evaluate(
+        "document.querySelector('main').textContent + document.querySelector('dialog').textContent"
+    )
+    assert not set(whole) & set("\x00\x1b\u202e\u2066\u200b\u2028\u2029\ud800\U000e0041")
+    code = view.page.locator("dialog#pair section", has=view.page.get_by_role("heading", name="code")).inner_text()
+    for escape in ("\\x1b[31mred", "\\u202eesrever\\u2066", "\\x00", "\\u200b", "\\ud800", "\\U000e0041", "&lt;b&gt;"):
+        assert escape in code
+
+
+def test_a_pair_without_a_name_can_be_opened(opened: Opener, hostile_report: Path) -> None:
+    view = opened(hostile_report)
+    view.page.get_by_role("button", name="(no id)").click()
+    expect(view.page.locator("dialog#pair h2")).to_have_text("(no id)")
+
+
+def test_even_a_script_that_writes_markup_may_not(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    for attempt in (
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit = 1\">')",
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.hit = 1'}))",
+        "new Promise((yes, no) => setTimeout(() => { try { yes(eval('window.hit = 1')) } catch (e) { no(e) } }))",
+        "fetch('https://evil.example/')",
+    ):
+        refused = view.page.evaluate(
+            f"(async () => {{ try {{ await {attempt}; return false }} catch {{ return true }} }})()"
+        )
+        assert refused, attempt
+    assert view.complaints
+    view.complaints.clear()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from agent.store.reviews import read_reviews
-from tests.views.review_pages import press, saved, some_run
+from tests.views.browsing import press, saved, some_run
 from tests.views.review_runs import HOSTILE, SECRET, reviewing
 
 pytestmark = pytest.mark.chromium

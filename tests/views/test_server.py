@@ -16,10 +16,11 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from agent.store.reviews import read_reviews
+from agent.views.server import Gate
 from tests.cli.processes import until
 from tests.views.review_runs import ROOT, SECRET, Served, make_report, make_run, reviewing
 
-PATHS = ("/", "/page.js", "/telling.js", "/drafts.js", "/page.css", "/api/session", "/api/pairs/0", "/nothing")
+PATHS = ("/", "/review.js", "/review.css", "/api/session", "/api/pairs/0", "/nothing")
 REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
 
 
@@ -36,9 +37,9 @@ def served(run: Path) -> Iterator[Served]:
 
 
 def test_the_address_is_given_to_programs_with_what_there_is_to_review(served: Served, run: Path) -> None:
-    told = dict(served.told)
-    assert told.pop("url") == f"http://127.0.0.1:{served.port}/?token={served.token}"
-    assert told == {
+    shown = dict(served.printed)
+    assert shown.pop("url") == f"http://127.0.0.1:{served.port}/?token={served.token}"
+    assert shown == {
         "run": str(run),
         "reviews": str(run / "reviews.jsonl"),
         "queue": "a sample of 8 of 8 pairs, by decided_by, label, seed 0",
@@ -118,11 +119,11 @@ def test_every_answer_forbids_to_keep_frame_or_run_anything(served: Served, path
 
 
 def test_nothing_that_is_hidden_is_told_to_the_browser(served: Served) -> None:
-    told = b"".join(served.ask("GET", f"/api/pairs/{number}")[2] for number in range(8))
-    told += served.ask("GET", "/api/session")[2]
-    assert b"query of p" in told
-    assert SECRET.encode() not in told
-    assert b'"p0"' not in told
+    shown = b"".join(served.ask("GET", f"/api/pairs/{number}")[2] for number in range(8))
+    shown += served.ask("GET", "/api/session")[2]
+    assert b"query of p" in shown
+    assert SECRET.encode() not in shown
+    assert b'"p0"' not in shown
 
 
 @pytest.mark.parametrize(
@@ -173,14 +174,14 @@ def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: si
     run = small_run(tmp_path)
     with reviewing(run) as served:
         served.json("/api/pairs/0", REVIEW)
-        told = served.end(how)
+        shown = served.end(how)
         assert served.process.returncode == 0
-    assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs reviewed by ann." in told
-    assert f"  agent review {run} --json --reviewer ann\n" in told
-    assert f"  agent score {run}\n" in told
-    assert "Traceback" not in told
+    assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs reviewed by ann." in shown
+    assert f"  agent review {run} --json --reviewer ann\n" in shown
+    assert f"  agent score {run}\n" in shown
+    assert "Traceback" not in shown
     with reviewing(run) as served:
-        assert served.told["reviewed"] == 1
+        assert served.printed["reviewed"] == 1
         assert served.json("/api/session")["reviewed"] == [True, False]
 
 
@@ -193,9 +194,9 @@ def test_the_end_tells_of_who_reviewed_last_and_how_they_go_on(tmp_path: Path) -
         assert served.json("/api/reviewer", {"reviewer": "bob b"})["reviewer"] == "bob b"
         status, _, content = served.ask("POST", "/api/pairs/1", REVIEW)
         assert (status, "the session as bob b by now" in json.loads(content)["error"]) == (400, True)
-        told = served.end()
-    assert f"1 review written to {run}/reviews.jsonl; 0 of 2 pairs reviewed by bob b." in told
-    assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in told
+        shown = served.end()
+    assert f"1 review written to {run}/reviews.jsonl; 0 of 2 pairs reviewed by bob b." in shown
+    assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in shown
 
 
 def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_reviewers_work_side_by_side_and_see_each_other_when_they_have_committed
         assert [each["reason"] for each in bob.json("/api/pairs/0")["evidence"]["others"]] == ["ann's"]
         assert [each["reason"] for each in ann.json("/api/pairs/0")["evidence"]["others"]] == ["bob's"]
     with reviewing(run, "--queue", "disputed", reviewer="cleo") as cleo:
-        assert cleo.told["queue"] == "disputed, 1 pair"
+        assert cleo.printed["queue"] == "disputed, 1 pair"
 
 
 def test_a_review_that_cannot_be_written_is_told_and_can_be_sent_again(tmp_path: Path) -> None:
@@ -266,3 +267,76 @@ def test_a_port_of_ones_own_is_taken_and_one_that_is_taken_is_told(tmp_path: Pat
         assert served.port == port
         with pytest.raises(AssertionError, match=r"port \d+ cannot be had"), reviewing(run, "--port", str(port)):
             pass
+
+
+HOST = "127.0.0.1:8000"
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def cookie(gate: Gate) -> str:
+    return gate.cookie().split(";")[0]
+
+
+def test_a_token_has_more_than_128_bits_and_is_another_each_time() -> None:
+    tokens = {Gate().token for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(len(token) * 6 >= 128 for token in tokens)
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_other_sites_and_other_servers(gate: Gate) -> None:
+    assert gate.cookie() == f"agent-review={gate.token}; Path={gate.path}; HttpOnly; SameSite=Strict"
+
+
+def test_the_path_of_the_page_is_as_hard_to_guess_and_says_nothing_of_the_token(gate: Gate) -> None:
+    paths = {Gate(gate.token).path for _ in range(100)}
+    assert len(paths) == 100
+    assert all(len(path) * 6 >= 128 and (path[0], path[-1]) == ("/", "/") for path in paths)
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost:8000", "[::1]:8000", "localhost", "localhost:9999"])
+def test_names_of_this_machine_are_let_in_also_by_a_forwarded_port(gate: Gate, host: str) -> None:
+    assert gate.refusal("GET", {"host": host, "cookie": cookie(gate)}) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.", "127.0.0.1:8000@evil", "0:8000"],
+)
+def test_any_other_name_is_refused_whatever_it_knows(gate: Gate, host: str) -> None:
+    assert "browser of this machine" in str(gate.refusal("GET", {"host": host, "cookie": cookie(gate)}, gate.token))
+
+
+def test_the_token_is_taken_from_the_address_or_from_the_cookie_among_others(gate: Gate) -> None:
+    assert gate.refusal("GET", {"host": HOST}, gate.token) is None
+    assert gate.refusal("GET", {"host": HOST, "cookie": f'a="b; {cookie(gate)}; c'}) is None
+
+
+@pytest.mark.parametrize("kept", ["", "agent-review=", "agent-review=wrong", "agent-review", "ä=ö\ud800"])
+@pytest.mark.parametrize("token", [None, "", "wrong", "ä\ud800"])
+def test_without_the_token_there_is_nothing(gate: Gate, kept: str, token: str | None) -> None:
+    assert "holds the token" in str(gate.refusal("GET", {"host": HOST, "cookie": kept}, token))
+
+
+def test_another_servers_cookie_is_none_of_ours(gate: Gate) -> None:
+    assert gate.refusal("GET", {"host": HOST, "cookie": cookie(Gate())}) is not None
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", "http://127.0.0.1:9", "https://127.0.0.1:8000"]
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_only_the_page_itself_writes(gate: Gate, origin: str | None, method: str) -> None:
+    headers = {"host": HOST, "cookie": cookie(gate)}
+    assert "Only the page" in str(gate.refusal(method, headers if origin is None else {**headers, "origin": origin}))
+    assert gate.refusal(method, {**headers, "origin": f"http://{HOST}"}) is None
+
+
+def test_a_ticket_is_good_once(gate: Gate) -> None:
+    ticket = gate.ticket()
+    assert ticket != gate.token
+    assert gate.refusal("GET", {"host": HOST}, ticket) is None
+    assert gate.refusal("GET", {"host": HOST}, ticket) is not None

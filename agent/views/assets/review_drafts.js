@@ -1,12 +1,10 @@
 // What was typed and not committed, by reviewer and pair. Drafts outlive the tab, as long as the server runs; where
 // storage is full or switched off they live as long as the page.
 
-import { NAMES } from "./telling.js";
-
 const unstored = new Map();
 const place = (session, at) => `review:${session.id}:${session.reviewer}:${at}`;
 
-export function forgetOldDrafts(session) {
+function forgetOldDrafts(session) {
   try {
     for (const each of Object.keys(localStorage)) {
       if (each.startsWith("review:") && !each.startsWith(`review:${session.id}:`)) localStorage.removeItem(each);
@@ -14,7 +12,7 @@ export function forgetOldDrafts(session) {
   } catch { /* storage is switched off */ }
 }
 
-export function keepDraft(session, at, draft) {
+function keepDraft(session, at, draft) {
   unstored.delete(place(session, at));
   try {
     localStorage.setItem(place(session, at), JSON.stringify(draft));
@@ -23,14 +21,14 @@ export function keepDraft(session, at, draft) {
   }
 }
 
-export function dropDraft(session, at) {
+function dropDraft(session, at) {
   unstored.delete(place(session, at));
   try {
     localStorage.removeItem(place(session, at));
   } catch { /* storage is switched off */ }
 }
 
-export function draftOf(session, at) {
+function draftOf(session, at) {
   try {
     const kept = unstored.get(place(session, at)) ?? JSON.parse(localStorage.getItem(place(session, at)));
     if (kept && typeof kept.reason === "string") return { label: kept.label in NAMES ? kept.label : null, reason: kept.reason };

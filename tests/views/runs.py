@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.history import Command, Event, Exchange, Execution, History, Visit
+from agent.history import Command, Event, Exchange, Execution, History, Mutant, Program, Visit
 from agent.store import RunFolder
 from agent.types import (
     Annotation,
@@ -21,7 +21,6 @@ from agent.types import (
     Usage,
     Verdict,
 )
-from tests.histories import mutant_of, program_of
 
 IDENTITY = {
     "variant": {"name": "full", "start": "screen"},
@@ -53,8 +52,13 @@ def _exchange(role: str, text: str, reply: str, **fields: Any) -> Exchange:
                     **fields)  # fmt: skip
 
 
+def program(source: str, **fields: Any) -> Program:
+    """Return a program as run."""
+    return Program(template="# <candidate>\n", source=source, first_line=1, last_line=1, cases=("test_0",), **fields)
+
+
 def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, Any], list[Event]]:
-    """Return the fields of the annotation, and the events, of a pair that was tested."""
+    """Return the fields of the annotation of a pair that was tested, and what happened to it."""
     source = pair.code + "\n\n" + "\n".join(f"def test_{n}():\n    assert f({n}) == {n}" for n in range(4))
     passed, vacuous = number % 4 != 0, number % 27 == 0
     outcome = CaseOutcome.PASSED if passed else CaseOutcome.FAILED
@@ -65,40 +69,46 @@ def _tested(number: int, pair: Pair, chance: random.Random) -> tuple[dict[str, A
     )
     status = Status.PASSED if passed else Status.FAILED
     report = TestReport(status=status, cause=cause, cases=cases, vacuous=passed and vacuous)
-    noticed = Status.PASSED if report.vacuous else Status.FAILED
-    runs: list[Event] = [Execution(program=0, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1)]
-    if number % 5 == 0:
-        broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
-        install = Command(command="pip install numpy", outcome="installed", output="numpy==2.0")
-        runs: list[Event] = [Execution(program=0, report=broken, seconds=0.1), install, *runs]
+    broken = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="No module named 'numpy'")
+    killed = TestReport(status=Status.PASSED if report.vacuous else Status.FAILED)
     generated, reason = _words(chance, 60), _words(chance, 25)
+    repair: list[Event] = [
+        Execution(program=0, report=broken, seconds=0.1),
+        Command(command="pip install numpy", outcome="installed", output="numpy==2.0"),
+    ]
+    repaired = number % 5 == 0
     annotation = {
         "label": 1 if passed else 0,
         "decided_by": "arbitrate",
         "reason": reason,
         "test": report,
         "stand_ins": ("FakeClient: a client",) if number % 3 == 0 else (),
-        "repairs": int(len(runs) > 1),
+        "repairs": int(repaired),
         "strength": 0.0 if report.vacuous else 0.5,
         "confidence": 0.55 + (number % 9) / 20,
     }
-    asked = f"{pair.query}\n{pair.code}\n"
-    events = [
-        _exchange("generate_test", f"{asked}{'Write a program. ' * 20}", f"{generated}\n{source}"),
-        program_of(source, "# <candidate>\n"),
+    task = f"{pair.query}\n{pair.code}\n"
+    events: list[Event] = [
+        _exchange("generate_test", f"{task}{'Write a program. ' * 20}", f"{generated}\n{source}"),
         Visit(node="generate_test", outcome="generated", seconds=1.6),
-        *runs,
+        program(source),
+        *(repair if repaired else ()),
+        Execution(program=0, report=report, stdout=_words(chance, 20), exit_code=0, seconds=0.1),
         Visit(node="execute", outcome="evidence", seconds=0.3),
-        mutant_of("returns_nothing", noticed, change="return None", seconds=0.05),
-        mutant_of("swapped_comparison", Status.PASSED, change="< became >", seconds=0.2, shared=True),
+        Execution(program=0, report=killed, purpose="mutant", seconds=0.05,
+                  mutant=Mutant(kind="returns_nothing", change="return None")),
+        Execution(program=0, report=TestReport(status=Status.PASSED), purpose="mutant", seconds=0.2, shared=True,
+                  mutant=Mutant(kind="swapped_comparison", change="< became >")),
         Visit(node="check_validity", outcome="checked", seconds=0.3),
-        _exchange("arbitrate", f"{asked}{source}\n{'Decide. ' * 20}", reason),
+        _exchange("arbitrate", f"{task}{source}\n{'Decide. ' * 20}", reason),
         Visit(node="arbitrate", outcome="decided", seconds=1.5),
-    ]
+    ]  # fmt: skip
     return annotation, events
 
 
-def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
+def commit(
+    folder: RunFolder, number: int, pair: Pair, happened: tuple[Event, ...] | None = None, **changes: Any
+) -> None:
     """Annotate a pair: one in three is tested, one in fifty undecided, one in fifty an error.
 
     Of p0, p27, p54, … those that passed prove nothing.
@@ -116,8 +126,8 @@ def commit(folder: RunFolder, number: int, pair: Pair, **changes: Any) -> None:
         error = ErrorInfo(type="ReplyError", message="no usable reply")
         annotation |= {"label": None, "decided_by": None, "reason": "", "error": error}
     screened = _exchange("screen", f"{pair.query}\n{pair.code}", str(annotation["reason"]))
-    events = [screened, Visit(node="screen", outcome=verdict.value, seconds=1.6), *events]
-    history = History(pair=pair, events=tuple(events))
+    visit = Visit(node="screen", outcome=verdict.value, seconds=1.6)
+    history = History(pair=pair, events=(screened, visit, *events) if happened is None else happened)
     usage = sum((exchange.usage for exchange in history.exchanges), Usage())
     fields = {"screen_verdict": verdict, "seconds": 2.5, "usage": usage, "meta": pair.meta, **annotation, **changes}
     folder.commit(Annotation(id=pair.id, input_sha256=pair.input_sha256(), **fields), history)

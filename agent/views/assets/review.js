@@ -1,13 +1,13 @@
-// The work on a queue: what is shown when, drafts, commits and keys.
+// The work on a queue: what is on the page when, drafts, commits and keys.
 
-import { draftOf, dropDraft, forgetOldDrafts, keepDraft } from "./drafts.js";
-import { evidenceParts, guidelineParts, key, make, NAMES, put } from "./telling.js";
-
-const $ = (id) => document.getElementById(id);
+const $ = byId;
+const NAMES = { 1: "match", 0: "no match", "?": "cannot decide" };
+const key = (label) => (label === null ? "?" : String(label));
+const put = (node, text) => node.replaceChildren(shown(text));
 
 let session = null;
 let number = 0;
-let shown = null; // the pair as the server told it
+let current = null; // the pair as the server gave it
 let label = null; // "1", "0", "?" or null
 let busy = false;
 let saving = false; // a commit is on its way: another one of the same would go on past its evidence
@@ -24,9 +24,9 @@ async function ask(path, body) {
     throw new Error("The server does not answer. Was `agent review` ended? What was said to be saved is safe.");
   }
   if (answer.status === 403) throw new Error(await answer.text());
-  const told = await answer.json().catch(() => ({ error: `The server failed (${answer.status}); its terminal says why.` }));
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  const content = await answer.json().catch(() => ({ error: `The server failed (${answer.status}); its terminal says why.` }));
+  if (!answer.ok) throw new Error(content.error);
+  return content;
 }
 
 function keepTyped() {
@@ -37,7 +37,7 @@ function keepTyped() {
 }
 
 function own() {
-  return shown?.mine ? { label: key(shown.mine.label), reason: shown.mine.reason } : { label: null, reason: "" };
+  return current?.mine ? { label: key(current.mine.label), reason: current.mine.reason } : { label: null, reason: "" };
 }
 
 function dirty() {
@@ -46,7 +46,7 @@ function dirty() {
 }
 
 function choose(value) {
-  if (!shown) return;
+  if (!current) return;
   label = value;
   refresh();
   keepTyped();
@@ -61,8 +61,8 @@ function refresh() {
   for (const button of document.querySelectorAll("[data-label]")) {
     button.setAttribute("aria-pressed", String(button.dataset.label === label));
   }
-  const done = shown?.mine && !dirty();
-  put($("commit-name"), done ? "Next" : shown?.mine ? "Commit anew" : "Commit");
+  const done = current?.mine && !dirty();
+  put($("commit-name"), done ? "Next" : current?.mine ? "Commit anew" : "Commit");
   $("commit").setAttribute("aria-disabled", String(busy));
   const count = session.reviewed.filter(Boolean).length;
   const total = session.reviewed.length;
@@ -74,7 +74,7 @@ function refresh() {
   document.title = `${number + 1}/${total} · Review`;
 }
 
-// One thing after the other: keys and clicks wait meanwhile, so that they mean the pair that is then shown.
+// One thing after the other: keys and clicks wait meanwhile, so that they mean the pair that is then current.
 async function alone(work) {
   if (busy) return;
   busy = true;
@@ -91,9 +91,9 @@ async function alone(work) {
 }
 
 async function pairAt(at) {
-  const told = await ask(`api/pairs/${at}`);
-  if (told.reviewer === session.reviewer) return told;
-  throw new Error(`Another tab has changed the reviewer to ${told.reviewer}: load this page anew, or change the name back.`);
+  const answer = await ask(`api/pairs/${at}`);
+  if (answer.reviewer === session.reviewer) return answer;
+  throw new Error(`Another tab has changed the reviewer to ${answer.reviewer}: load this page anew, or change the name back.`);
 }
 
 function show(at, message) {
@@ -101,49 +101,49 @@ function show(at, message) {
 }
 
 async function load(at, message = "") {
-  const told = await pairAt(at);
+  const answer = await pairAt(at);
   number = at;
-  shown = told;
+  current = answer;
   const text = draftOf(session, number) ?? own();
   label = text.label;
   $("reason").value = text.reason;
   $("reason").blur();
-  put($("query"), told.pair.query);
-  put($("code"), told.pair.code);
-  put($("language"), `(${told.pair.language})`);
-  put($("context"), told.pair.context);
-  $("context-part").hidden = !told.pair.context;
+  put($("query"), answer.pair.query);
+  put($("code"), answer.pair.code);
+  put($("language"), `(${answer.pair.language})`);
+  put($("context"), answer.pair.context);
+  $("context-part").hidden = !answer.pair.context;
   $("work").hidden = false;
   trouble("");
-  put($("status"), message || (told.mine ? `You said: ${NAMES[key(told.mine.label)]}.` : ""));
-  tellEvidence();
+  put($("status"), message || (answer.mine ? `You said: ${NAMES[key(answer.mine.label)]}.` : ""));
+  showEvidence();
   window.scrollTo(0, 0);
 }
 
 function commit() {
-  if (busy || !shown) return;
-  if (shown.mine && !dirty()) { goOn(); return; }
+  if (busy || !current) return;
+  if (current.mine && !dirty()) { goOn(); return; }
   if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
   saving = true;
   alone(async () => {
     put($("status"), "Saving …");
     const said = { label: label === "?" ? null : Number(label), reason: $("reason").value, reviewer: session.reviewer };
     try {
-      shown.mine = (await ask(`api/pairs/${number}`, said)).saved;
+      current.mine = (await ask(`api/pairs/${number}`, said)).saved;
     } catch (error) {
       put($("status"), "");
       throw new Error(`Not saved. ${error.message} Your label and text stay on this page.`);
     }
     // What the mouse changed meanwhile stays, as a draft.
-    if ($("reason").value === said.reason) $("reason").value = shown.mine.reason;
+    if ($("reason").value === said.reason) $("reason").value = current.mine.reason;
     $("reason").blur();
     session.reviewed[number] = true;
     committed.push(number);
     keepTyped();
     trouble("");
-    put($("status"), `Saved: ${NAMES[key(shown.mine.label)]}. ${left() ? "" : ended()}`);
-    shown = await pairAt(number);
-    tellEvidence();
+    put($("status"), `Saved: ${NAMES[key(current.mine.label)]}. ${left() ? "" : ended()}`);
+    current = await pairAt(number);
+    showEvidence();
   });
 }
 
@@ -170,36 +170,36 @@ function undo() {
 function openWho() {
   $("name").value = session.reviewer;
   trouble("", $("who-trouble"));
-  trouble(shown && dirty() ? `What you wrote of this pair and did not commit is kept for ${session.reviewer}.` : "", $("who-draft"));
+  trouble(current && dirty() ? `What you wrote of this pair and did not commit is kept for ${session.reviewer}.` : "", $("who-draft"));
   $("who").showModal();
   $("name").select();
 }
 
 function takeName() {
   alone(async () => {
-    let told;
+    let answer;
     try {
-      told = await ask("api/reviewer", { reviewer: $("name").value });
+      answer = await ask("api/reviewer", { reviewer: $("name").value });
     } catch (error) {
       trouble(error.message, $("who-trouble"));
       return;
     }
     $("who").close();
     $("open-who").blur();
-    if (told.reviewer === session.reviewer) return;
-    // What the one was shown goes before the other's first pair comes, or does not.
-    session = told;
-    shown = label = null;
+    if (answer.reviewer === session.reviewer) return;
+    // What the one was current goes before the other's first pair comes, or does not.
+    session = answer;
+    current = label = null;
     committed.length = 0;
     $("reason").value = "";
     $("work").hidden = $("evidence").hidden = true;
     $("evidence").replaceChildren();
-    tellSession();
+    showSession();
     await load(firstLeft(), `You review as ${session.reviewer}. ${left() ? "" : ended()}`);
   });
 }
 
-function tellSession() {
+function showSession() {
   put($("session"), `${session.run} · ${session.queue}${session.blind ? " · blind" : ""}`);
   put($("reviewer"), session.reviewer);
   $("guidelines-text").replaceChildren(...guidelineParts(session.guidelines));
@@ -265,9 +265,37 @@ function handle({ key: name, shiftKey, defaultPrevented }, target) {
   return name in KEYS;
 }
 
-function tellEvidence() {
-  $("evidence").hidden = !shown.evidence;
-  $("evidence").replaceChildren(...(shown.evidence ? evidenceParts(shown) : []));
+function showEvidence() {
+  $("evidence").hidden = !current.evidence;
+  $("evidence").replaceChildren(...(current.evidence ? evidenceParts(current).filter(Boolean) : []));
+}
+
+function evidenceParts({ evidence, mine }) {
+  const { ended, rounds, others } = evidence;
+  const name = ended === "error" ? "no label, an error" : NAMES[ended] ? `${ended} (${NAMES[ended]})` : ended;
+  const both = mine && mine.label !== null && NAMES[ended];
+  const agreement = !both ? "" : String(mine.label) === ended ? ". You agree." : ". You disagree.";
+  const several = rounds.length > 1;
+  return [
+    make("h2", {}, `The run: ${name}${several ? `, by the majority of ${rounds.length} rounds` : ""}${agreement}`),
+    factsOf({
+      pair: evidence.id,
+      ...(evidence.why.length > 0 && { "here because": evidence.why.join(", ") }),
+      ...(several && { rounds: rounds.join(", "), "evidence of": `round ${evidence.round}` }),
+    }),
+    others.length > 0 && make("section", {}, make("h3", {}, "Other reviewers"), make("ul", {}, others.map((each) =>
+      make("li", {}, `${each.reviewer}: ${NAMES[key(each.label)]}${each.reason ? ` (${each.reason})` : ""}`)))),
+    !evidence.kept && make("p", {}, "The run's folder has no evidence of this pair."),
+    stepsOf(evidence.story),
+  ];
+}
+
+function guidelineParts({ criterion, one, zero, notes }) {
+  return [
+    make("p", {}, `Criterion: ${criterion}.`),
+    make("dl", {}, make("dt", {}, "1, match"), make("dd", {}, one), make("dt", {}, "0, no match"), make("dd", {}, zero)),
+    make("ul", {}, notes.map((note) => make("li", {}, note))),
+  ];
 }
 
 async function begin() {
@@ -277,10 +305,10 @@ async function begin() {
   try {
     session = await ask("api/session");
   } catch (error) {
-    document.querySelector("main").prepend(make("p", error.message, "trouble"));
+    document.querySelector("main").prepend(make("p", { class: "trouble" }, error.message));
     return;
   }
-  tellSession();
+  showSession();
   forgetOldDrafts(session);
   document.addEventListener("keydown", onKey);
   $("form").addEventListener("submit", (event) => { event.preventDefault(); if (!saving) soon(commit); });

@@ -1,8 +1,8 @@
-"""Writes the page: one HTML file with its styles, scripts and data in it, which asks for nothing else.
+"""Puts pages together: the report as one HTML file that asks for nothing else, and the parts of the review page.
 
-Text of models and datasets is in the page as JSON or as compressed JSON only; scripts put it on the screen as text. The
-content security policy names the scripts and styles by their hashes and allows no connection at all; trusted types
-forbid the scripts to write markup (browsers that know them: Chromium).
+Text of models and datasets is in a page as JSON only; scripts put it on the screen as text. The report's content
+security policy names its scripts and styles by their hashes and allows no connection at all; trusted types forbid the
+scripts to write markup (browsers that know them: Chromium).
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 
 from agent.datasets.encoding import dumps
 
-ASSETS = Path(__file__).resolve().parent / "assets/report"
-_SCRIPTS = ("dom.js", "data.js", "charts.js", "figures.js", "filters.js", "table.js", "story.js", "main.js")
+ASSETS = Path(__file__).resolve().parent / "assets"
+_LIBRARY = "plotly-basic.min.js"
+_REPORT_SCRIPTS = ("dom.js", "story.js", "report_data.js", "report_charts.js", "report_table.js", "report.js")
+_REVIEW_SCRIPTS = ("dom.js", "story.js", "review_drafts.js", "review.js")
 # Of the empty style element that the charting library fills by rules.
 _EMPTY = ""
 _UNSAFE = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
@@ -31,23 +33,32 @@ def embedded(value: Any) -> str:
 
 
 def head(title: str, document: Mapping[str, Any], rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """Yield the page up to what is read first: its frame, the figures' data, the rows, and the page's own script."""
+    """Yield the report up to what is read first: its frame, the figures' data, the rows, and the page's own script."""
     frame = Template(_asset("report.html"))
     yield frame.substitute(
         title=html.escape("".join(each if each.isprintable() else "\ufffd" for each in title)),
         policy=html.escape(_policy()),
-        style=_asset("report.css"),
+        style=_style("report.css"),
     )
     yield f'<script type="application/json" id="document">{embedded(document)}</script>\n'
     yield from map(_tag, rows)
-    yield f"<script>{_script()}</script>\n"
+    yield f"<script>{_script(_REPORT_SCRIPTS)}</script>\n"
 
 
 def tail(pieces: Iterator[tuple[str, str]]) -> Iterator[str]:
     """Yield the rest, which is read while the table is there already: the charting library, stories, evidence."""
-    yield f"<script>{_asset('plotly-basic.min.js')}</script>\n"
+    yield f"<script>{_asset(_LIBRARY)}</script>\n"
     yield from map(_tag, pieces)
     yield "</body>\n</html>\n"
+
+
+def review_parts() -> dict[str, tuple[str, str]]:
+    """Return the parts of the review page by their names: media type and content."""
+    return {
+        "": ("text/html", _asset("review.html")),
+        "review.css": ("text/css", _style("review.css")),
+        "review.js": ("text/javascript", _script(_REVIEW_SCRIPTS)),
+    }
 
 
 def _tag(piece: tuple[str, str]) -> str:
@@ -56,12 +67,13 @@ def _tag(piece: tuple[str, str]) -> str:
 
 
 def _policy() -> str:
+    style = f"{_hash(_style('report.css'))} {_hash(_EMPTY)}"
     return "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash(_script())} {_hash(_asset('plotly-basic.min.js'))}",
-            f"style-src {_hash(_asset('report.css'))} {_hash(_EMPTY)}",
-            f"style-src-elem {_hash(_asset('report.css'))} {_hash(_EMPTY)}",
+            f"script-src {_hash(_script(_REPORT_SCRIPTS))} {_hash(_asset(_LIBRARY))}",
+            f"style-src {style}",
+            f"style-src-elem {style}",
             "style-src-attr 'unsafe-inline'",
             "img-src data: blob:",
             "base-uri 'none'",
@@ -76,9 +88,13 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _script() -> str:
-    parts = "\n".join(_asset(name) for name in _SCRIPTS)
+def _script(names: tuple[str, ...]) -> str:
+    parts = "\n".join(_asset(name) for name in names)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+def _style(name: str) -> str:
+    return _asset("base.css") + _asset(name)
 
 
 @cache

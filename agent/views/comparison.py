@@ -1,9 +1,11 @@
-"""How labels compare with people's: scores with intervals, where a run is right, whether confidence can be believed."""
+"""A run beside something else: people's labels (`--gold`), and the other variants of its ablation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from agent.evaluation.ablation_table import AblationTable
+from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
 from agent.evaluation.calibration import Calibration
 from agent.evaluation.measures import Breakdown, Group, Scores
 from agent.evaluation.scoring import ScoreReport
@@ -17,17 +19,43 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def blocks(found: ScoreReport) -> list[Block]:
+def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Block]:
+    """Return the accuracies drawn and all figures in tables; `own` is the variant whose run the page is about."""
+    dots = [
+        Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
+            "accent" if row.variant == own else "accent-2")
+        for row in found.rows if row.accuracy is not None
+    ]  # fmt: skip
+    first, *others = sections(found)
+    chart = None
+    if dots:
+        lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
+        extent = max(0.0, lowest - 0.05), min(1.02, highest + 0.05)
+        alt = _described("Accuracy with its 95% interval", dots)
+        chart = intervals(dots, alt=alt, unit="accuracy, with 95% intervals", extent=extent)
+    return [
+        block("Accuracy of the variants", " ".join(remarks(found)), chart, [_cells(first, found)]),
+        *(block(section.title, "", None, [_cells(section, found)]) for section in others),
+    ]
+
+
+def _cells(section: Section, found: AblationTable) -> Table:
+    first, *others = section.columns
+    columns = {first.heading: False, **{column.heading: column.heading != REMARK for column in others}}
+    return table(columns, [[column.text(row) for column in section.columns] for row in found.rows])
+
+
+def gold_blocks(found: ScoreReport) -> list[Block]:
     """Return the figures of the report's first run, which is the only one."""
     scores, run = found.annotators[0].scores, found.runs[0]
     if scores is None:
         return []
-    shown = [_scores(scores, found.notes)]
+    blocks = [_scores(scores, found.notes)]
     if run.breakdown is not None:
-        shown.append(_breakdown(run.breakdown))
+        blocks.append(_breakdown(run.breakdown))
     if run.calibration is not None:
-        shown.append(_calibration(run.calibration))
-    return shown
+        blocks.append(_calibration(run.calibration))
+    return blocks
 
 
 def _scores(scores: Scores, notes: Iterable[str]) -> Block:
@@ -47,22 +75,22 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
         f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
         "else Wilson's."
     )
+    extent = min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
     columns = {"measure": False, "value": True, "Wilson": True, "over queries": True}
-    return block(
-        "Scores",
-        " ".join((text, *(f"Note: {note}." for note in notes))),
-        intervals(dots, alt=_told("Scores with intervals", dots), unit="value", extent=_extent(dots)),
-        [table(columns, rows), _confusion(scores)],
-    )
-
-
-def _confusion(scores: Scores) -> Table:
     cells = scores.confusion
-    rows = [
+    confusion = [
         ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
         ["0", f"{cells.fp:,}", f"{cells.tn:,}", f"{cells.null_negative:,}"],
     ]
-    return table({"people": False, "label 1": True, "label 0": True, "no label": True}, rows)
+    return block(
+        "Scores",
+        " ".join((text, *(f"Note: {note}." for note in notes))),
+        intervals(dots, alt=_described("Scores with intervals", dots), unit="value", extent=extent),
+        [
+            table(columns, rows),
+            table({"people": False, "label 1": True, "label 0": True, "no label": True}, confusion),
+        ],
+    )
 
 
 def _breakdown(found: Breakdown) -> Block:
@@ -73,9 +101,11 @@ def _breakdown(found: Breakdown) -> Block:
         "label and test": found.overrides,
     }
     groups = [(way, group) for way, inside in ways.items() for group in inside]
-    dots = [_dot(way, group) for way, group in groups]
+    dots = [
+        Dot(f"{way}: {group.name}", group.accuracy, group.interval.low, group.interval.high) for way, group in groups
+    ]
     rows = [
-        [way, group.name, f"{group.pairs:,}", f"{group.accuracy:.3f}", _interval(group.interval), *_cells(group)]
+        [way, group.name, f"{group.pairs:,}", f"{group.accuracy:.3f}", _interval(group.interval), *_confusion(group)]
         for way, group in groups
     ]
     columns = {"by": False, "group": False} | dict.fromkeys(
@@ -84,7 +114,7 @@ def _breakdown(found: Breakdown) -> Block:
     return block(
         "Where the labels are right",
         "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
-        intervals(dots, alt=_told("Accuracy by group", dots), unit="accuracy", extent=(-0.02, 1.02)),
+        intervals(dots, alt=_described("Accuracy by group", dots), unit="accuracy", extent=(-0.02, 1.02)),
         [table(columns, rows)],
     )
 
@@ -98,10 +128,9 @@ def _calibration(found: Calibration) -> Block:
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
     rows = [
-        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy),
-         _interval(each.interval)]
+        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy), _interval(each.interval)]
         for each in bins
-    ]  # fmt: skip
+    ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
         f"{counted(found.labels, 'label')} with a confidence. "
@@ -109,15 +138,11 @@ def _calibration(found: Calibration) -> Block:
         f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
         "are right less often than they say."
     )
-    chart = reliability(dots, confidences, alt=_told("Share that is right by confidence", dots))
+    chart = reliability(dots, confidences, alt=_described("Share that is right by confidence", dots))
     return block("Calibration", text, chart, [table(columns, rows)])
 
 
-def _dot(way: str, group: Group) -> Dot:
-    return Dot(f"{way}: {group.name}", group.accuracy, group.interval.low, group.interval.high)
-
-
-def _cells(group: Group) -> list[str]:
+def _confusion(group: Group) -> list[str]:
     cells = group.confusion
     return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]
 
@@ -127,11 +152,7 @@ def _bounds(scores: Scores, name: str, value: float) -> tuple[float, float]:
     return (value, value) if found is None else (found.low, found.high)
 
 
-def _extent(dots: Sequence[Dot]) -> tuple[float, float]:
-    return min(0.0, *(dot.low for dot in dots)) - 0.02, 1.02
-
-
-def _told(title: str, dots: Sequence[Dot]) -> str:
+def _described(title: str, dots: Sequence[Dot]) -> str:
     return f"{title}. " + "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
 
 

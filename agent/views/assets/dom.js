@@ -20,7 +20,7 @@ function plain(text) {
 // Text as nodes, with each run of unseen characters set apart.
 function shown(text) {
   const fragment = document.createDocumentFragment();
-  const whole = String(text);
+  const whole = String(text ?? "").replaceAll("\r\n", "\n");
   let end = 0;
   for (const found of whole.matchAll(UNSEEN)) {
     if (found.index > end) fragment.append(whole.slice(end, found.index));
@@ -47,13 +47,4 @@ function make(name, attributes = {}, ...children) {
     element.append(child instanceof Node ? child : shown(child));
   }
   return element;
-}
-
-// A table whose rows become stacked cells where the page is narrow.
-function tableOf({ columns, numeric, rows }) {
-  const right = new Set(numeric);
-  const cell = (value, column) => make("td", { "data-name": columns[column], class: right.has(column) && "number" }, value);
-  return make("table", { class: "stack" },
-    make("thead", {}, make("tr", {}, columns.map((name, column) => make("th", { scope: "col", class: right.has(column) && "number" }, name)))),
-    make("tbody", {}, rows.map((row) => make("tr", {}, row.map(cell)))));
 }

@@ -52,8 +52,3 @@ async function evidenceOf(row) {
   const found = await piece(kind, number);
   return found ? found[place] : undefined;
 }
-
-async function sharedText(number) {
-  const found = await piece("shared", 0);
-  return found ? found[number] : "(left out)";
-}

@@ -1,4 +1,4 @@
-"""The table of an ablation beside a run."""
+"""The table of an ablation beside a run, and the run that an ablation's folder stands for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.evaluation.ablation_table import AblationTable
-from agent.evaluation.ablation_text import as_document, read_ablation, write_table
-from agent.views.ablation import blocks
-from agent.views.places import find_run
+from agent.evaluation.ablation_text import as_document
+from agent.views.comparison import ablation_blocks
+from agent.views.report import find_run
 
 CALLS = {"asked": 9, "made": 3, "shared": 4, "earlier": 2, "separate": 8}
 SHARES = ("coverage", "selective_accuracy", "precision", "recall", "f1", "kappa", "alpha", "agreement", "rounds_alpha")
@@ -49,40 +49,26 @@ def make_run(folder: Path) -> Path:
     return folder
 
 
-def test_accuracies_are_drawn_with_their_intervals_and_the_shown_variant_stands_out() -> None:
-    found = table_of(row("full"), row("ps_fa", 0.8), row("none", None))
-    drawn, effort = blocks(found, "ps_fa")
-    assert drawn["chart"] is not None
-    (trace,) = drawn["chart"]["traces"]
+def test_accuracies_are_drawn_with_their_intervals_and_the_own_variant_stands_out() -> None:
+    found = table_of(
+        row("full"), row("ps_fa", 0.8, mcnemar=against(note="too few")), row("none", None), note="scripted"
+    )
+    first, *others = ablation_blocks(found, "ps_fa")
+    assert first["chart"] is not None
+    (trace,) = first["chart"]["traces"]
     assert trace["x"] == [0.9, 0.8]
     assert trace["marker"]["color"] == ["@accent-2", "@accent"]
-    assert "full 0.900, 0.800 to 0.950" in drawn["chart"]["alt"]
-    assert [cells[:2] for cells in drawn["tables"][0]["rows"]] == [
-        ["full", "0.900 (0.800–0.950)"], ["ps_fa", "0.800 (0.700–0.850)"], ["none", "–"]
+    assert "full 0.900, 0.800 to 0.950" in first["chart"]["alt"]
+    assert first["text"].startswith("scripted 40 pairs; by gold 22 match and 18 no match")
+    assert "Of 9 questions, 3 went to a model" in first["text"]
+    assert [cells[:2] for cells in first["tables"][0]["rows"]] == [
+        ["full", "0.900 [0.800, 0.950]"], ["ps_fa", "0.800 [0.700, 0.850]"], ["none", "–"]
     ]  # fmt: skip
-    assert [cells[0] for cells in effort["tables"][0]["rows"]] == ["full", "ps_fa", "none"]
-
-
-def test_a_variant_against_full_has_its_counts_p_and_note() -> None:
-    drawn = blocks(table_of(row("ps_fa", mcnemar=against(note="too few")), note="scripted"))[0]
-    assert drawn["tables"][0]["rows"][0][-1] == "1 : 3, p = 1 (Holm); too few"
-    assert drawn["text"].startswith("scripted 40 pairs (22 labelled 1, 18 labelled 0)")
-    assert drawn["tables"][0]["columns"][-1] == "against full"
-
-
-def test_the_variant_compared_with_is_named_and_without_tests_there_is_no_column() -> None:
-    table = blocks(table_of(row("full", mcnemar=against("ps_fa"))))[0]["tables"][0]
-    assert (table["columns"][-1], table["rows"][0][-1]) == ("against ps_fa", "1 : 3, p = 1 (Holm)")
-    assert "against" not in str(blocks(table_of(row("full")))[0]["tables"][0]["columns"])
-
-
-def test_what_was_tried_on_wrong_code_has_a_table_where_any_was() -> None:
-    checked = {"tests_checked": 22, "tests_vacuous": 18, "mean_strength": 0.34}
-    rows = row("full", tests_checked=0, tests_vacuous=0), row("full_plus", **checked)
-    _effort, checked = blocks(table_of(*rows))[1]["tables"]
-    assert checked["columns"] == ["variant", "tests tried on wrong code", "prove nothing", "mean strength"]
-    assert checked["rows"] == [["full_plus", "22", "18", "0.34"]]
-    assert len(blocks(table_of(row("full")))[1]["tables"]) == 1
+    assert [each["title"].split(" (")[0] for each in others] == [
+        "Pairs that one of two has right alone", "What a variant takes by itself"
+    ]  # fmt: skip
+    test = others[0]["tables"][0]
+    assert (test["rows"][1], test["numeric"]) == (["ps_fa", "1", "3", "0.6000", "1.0000", "too few"], [1, 2, 3, 4])
 
 
 def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_there(tmp_path: Path) -> None:
@@ -113,37 +99,12 @@ def test_a_run_with_a_table_of_its_own_is_itself(tmp_path: Path) -> None:
     assert (found.run, found.title) == (folder, "run")
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", ".."])
-def test_a_variants_name_leads_nowhere_else(tmp_path: Path, name: str) -> None:
-    make_run(tmp_path / "elsewhere")
-    folder = write(tmp_path / "out", name)
-    with pytest.raises(RunFolderError, match="none of its runs"):
-        find_run(folder)
-
-
-@pytest.mark.parametrize(("content", "told"), [
-    ("{", "is damaged"), ("[]", "is damaged"), ('{"schema": 2}', "has schema 2"),
-    ('{"schema": 1, "pairs": "x"}', "pairs"),
-])  # fmt: skip
-def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, content: str, told: str) -> None:
-    (tmp_path / "ablation.json").write_text(content)
-    with pytest.raises(RunFolderError, match=told):
-        read_ablation(tmp_path / "ablation.json")
-
-
-def test_what_agent_ablate_writes_is_read(tmp_path: Path) -> None:
-    table = table_of(row("ps_fa", agreement=0.965, rounds_alpha=0.9, mcnemar=against()))
-    write_table(tmp_path, table)
-    found = read_ablation(tmp_path / "ablation.json")
-    assert found == table
-    drawn, effort = blocks(found)
-    assert drawn["tables"][1]["rows"] == [["ps_fa", "0.965", "0.900"]]
-    assert "Of 9 questions, 3 went to a model" in effort["text"]
-
-
-@pytest.mark.parametrize("name", ["..", "", ".", "link", "inner/../..", "n" * 5000, "a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["..", "../elsewhere", "/elsewhere", "", ".", "link", "inner/../..", "n" * 5000, "a\0b", "\ud800"]
+)
 def test_neither_a_name_nor_a_link_leads_to_the_run_around_an_ablation(tmp_path: Path, name: str) -> None:
     around = make_run(tmp_path / "around")
+    make_run(around / "elsewhere")
     folder = write(around / "ablation", name)
     (folder / "inner").mkdir()
     (folder / "link").symlink_to(around)

@@ -1,0 +1,375 @@
+"""Counts what annotations say, once for all who show it: summary, ablation, report and score."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from agent.evaluation.agreement import alpha_of_items as krippendorff_alpha
+from agent.evaluation.calibration import bin_of
+from agent.history import Command, Exchange, Execution, History, Visit
+from agent.store.majority import Ended, PairLabel, Votes, ended, standing_for
+from agent.store.run_view import RunView
+from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
+
+UNKNOWN_WAY = "not known"
+"""The way of a program of which no history is kept."""
+Judged = tuple[int | None, int]
+"""A label, and gold."""
+WAYS = ("decided_by", "tests", "stand_ins", "overrides")
+"""The ways in which pairs with gold are grouped."""
+_OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
+Table = defaultdict[str, Counter[str]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One annotation, what led to it (None: not kept), and the label that people gave (None: not known)."""
+
+    annotation: Annotation
+    history: History | None = None
+    gold: int | None = None
+
+    @property
+    def label(self) -> Ended:
+        """`1`, `0`, `undecided` or `error`."""
+        return ended(self.annotation.label, failed=self.annotation.error is not None)
+
+    @property
+    def generated(self) -> bool:
+        """Whether a test program was written."""
+        if self.history is not None:
+            return bool(self.history.programs)
+        return self.annotation.test is not None and bool(self.annotation.test.cases)
+
+
+def as_one(rounds: Sequence[Seen]) -> Seen:
+    """Return a pair, seen in one or more rounds, as one annotation that has the label and confidence of their majority.
+
+    The rest is that of the first round that ended so. A tie is undecided, on what the first round without error found.
+    """
+    if len(rounds) == 1:
+        return rounds[0]
+    votes = Votes()
+    for seen in rounds:
+        votes.add(seen.annotation)
+    (label,) = votes.labels()
+    place = standing_for([seen.label for seen in rounds])
+    if place is not None:
+        found, changes = rounds[place], {"confidence": label.confidence}
+    else:
+        found = next(seen for seen in rounds if seen.annotation.error is None)
+        changes = {"confidence": None, "label": None, "decided_by": None}
+    return replace(found, annotation=found.annotation.model_copy(update=changes))
+
+
+def annotated_pairs(
+    run: RunView,
+    *,
+    ids: Collection[str] | None = None,
+    gold: Mapping[str, int] | None = None,
+    with_history: bool = False,
+) -> Iterator[tuple[Pair, list[Seen]]]:
+    """Yield each annotated pair of a run (only those of `ids`, where given) with its rounds, in the order of the input.
+
+    Raises:
+        RunFolderError: the folder is damaged.
+        InputError: its input is damaged.
+    """
+    rounds = defaultdict[str, list[int]](list)
+    for pair_id, number in run.index.done():
+        if ids is None or pair_id in ids:
+            rounds[pair_id].append(number)
+    for pair in run.pairs():
+        found = []
+        for number in sorted(rounds.get(pair.id, ())):
+            annotation = run.annotation(pair.id, number)
+            if annotation is not None:
+                history = run.evidence(pair.id, number) if with_history else None
+                found.append(Seen(annotation, history, None if gold is None else gold.get(pair.id)))
+        if found:
+            yield pair, found
+
+
+def mean_agreement(pairs: Iterable[PairLabel]) -> float | None:
+    """Return the mean agreement between rounds over all pairs that have one, None where none has."""
+    found = [pair.agreement for pair in pairs if pair.agreement is not None]
+    return sum(found) / len(found) if found else None
+
+
+def rounds_alpha(pairs: Iterable[PairLabel]) -> float | None:
+    """Return Krippendorff's alpha between rounds, the measure of CoSQA+ (version 1, section 4.2), None where undefined.
+
+    A round without a label has none to compare.
+    """
+    return krippendorff_alpha(pair.votes for pair in pairs)
+
+
+@dataclass
+class RoleCost:
+    """What a role took: `usage` paid, replies from the cache, questions asked again for a usable reply."""
+
+    usage: Usage = Usage()
+    cached: int = 0
+    again: int = 0
+
+
+@dataclass
+class NodeTime:
+    """The seconds of a node's visits, and what of all of them went to the model and to programs."""
+
+    visits: array[float] = field(default_factory=lambda: array("d"))
+    model: float = 0.0
+    programs: float = 0.0
+
+    @property
+    def rest(self) -> float:
+        """The seconds for everything else."""
+        # sums of rounded times may differ by a little
+        return max(0.0, sum(self.visits) - self.model - self.programs)
+
+
+def _table() -> Table:
+    return defaultdict(Counter)
+
+
+@dataclass
+class Tally:
+    """Counts annotations one by one; of each pair it holds little more than the labels of its rounds.
+
+    A table counts by name, then by how the annotation ended (`Seen.label`) unless said otherwise. What a history shows
+    is counted of those annotations that come with one: `without_history` is the number of the others.
+    """
+
+    annotations: int = 0
+    votes: Votes = field(default_factory=Votes)
+    stages: Table = field(default_factory=_table)
+    """How many annotations went which way at `screened`, `programs`, `executed`, `tests` and `labels`."""
+    rounds: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    errors: Counter[str] = field(default_factory=Counter)
+    deciders: Table = field(default_factory=_table)
+    outcomes: Table = field(default_factory=_table)
+    """By the outcome of the test (`TestReport.outcome`)."""
+    causes: Table = field(default_factory=_table)
+    """Tests by outcome, then by cause; the cause of a test without one is empty."""
+    against_test: int = 0
+    programs: int = 0
+    """Programs with cases; `stages` has all that were written."""
+    executed: int = 0
+    cases: int = 0
+    checked: int = 0
+    """Tests that passed and were tried on mutants."""
+    strength: float = 0.0
+    vacuous: int = 0
+    repairs: int = 0
+    repaired: set[str] = field(default_factory=set)
+    """Pairs with a repair in any round."""
+    stand_ins: int = 0
+    with_stand_ins: set[str] = field(default_factory=set)
+    """Pairs with stand-ins in any round."""
+    stand_in_names: Counter[str] = field(default_factory=Counter)
+    """In how many programs each name stands."""
+    by_stand_ins: Table = field(default_factory=_table)
+    """Annotations with a program: `with stand-ins` and `without`."""
+    confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By bin of confidence (`bin_of`)."""
+    confidences_judged: int = 0
+    """How many of these have gold."""
+    without_confidence: int = 0
+    """Labels without a confidence."""
+    judged: dict[str, defaultdict[str, Counter[Judged]]] = field(
+        default_factory=lambda: {way: defaultdict(Counter) for way in WAYS}
+    )
+    """Annotations with gold: by each way of grouping, by group, how many have which label and gold."""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    without_history: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+    """How programs came to run as tests, or why they did not."""
+    mutants: defaultdict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
+    """By kind: how many were killed (True) and survived (False)."""
+    commands: Table = field(default_factory=_table)
+    """Repairs by kind, then by what came of them."""
+    roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
+    nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
+
+    def add(self, seen: Seen) -> None:
+        """Count one annotation."""
+        annotation = seen.annotation
+        self.annotations += 1
+        self.votes.add(annotation)
+        self.rounds[annotation.round][seen.label] += 1
+        self._add_label(seen)
+        if annotation.test is not None:
+            self._add_test(seen, annotation.test)
+        if seen.generated:
+            self._add_program(seen)
+        if annotation.strength is not None:
+            self.checked += 1
+            self.strength += annotation.strength
+        self.repairs += annotation.repairs
+        self.repaired.update([annotation.id] if annotation.repairs else ())
+        self.stand_ins += len(annotation.stand_ins)
+        self.with_stand_ins.update([annotation.id] if annotation.stand_ins else ())
+        self.usage += annotation.usage
+        self.seconds += annotation.seconds
+        if seen.history is None:
+            self.without_history += 1
+        else:
+            self._add_history(seen.history)
+        if seen.gold is not None:
+            for way, name in _groups(annotation):
+                self.judged[way][name][annotation.label, seen.gold] += 1
+
+    @property
+    def labels(self) -> Counter[str]:
+        """How many annotations ended in a label, undecided or in an error."""
+        return self.stages["labels"]
+
+    def pairs(self) -> list[PairLabel]:
+        """Return the label of each pair: the majority of its rounds."""
+        return self.votes.labels()
+
+    @property
+    def ended(self) -> Counter[Ended]:
+        """How many pairs ended in a label by the majority of their rounds, undecided or in an error."""
+        return Counter(pair.ended for pair in self.pairs())
+
+    @property
+    def round_count(self) -> int:
+        """How many rounds there are, at least 1."""
+        return max(self.votes.rounds, 1)
+
+    @property
+    def agreement(self) -> float | None:
+        """The mean share of two rounds of a pair that ended alike; None where no pair has two."""
+        return mean_agreement(self.pairs())
+
+    @property
+    def rounds_alpha(self) -> float | None:
+        """Krippendorff's alpha between rounds, None where undefined."""
+        return rounds_alpha(self.pairs())
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """Tests by status, whether they prove something or not."""
+        counts = Counter({name: labels.total() for name, labels in self.outcomes.items()})
+        if self.vacuous:
+            del counts[PROVES_NOTHING]
+            counts[Status.PASSED.value] += self.vacuous
+        return counts
+
+    @property
+    def executed_share(self) -> float | None:
+        """The share of programs that ran as tests (the paper's "Exec. rate")."""
+        return self.executed / self.programs if self.programs else None
+
+    @property
+    def cases_per_program(self) -> float | None:
+        """The mean number of cases of programs that have any."""
+        return self.cases / self.programs if self.programs else None
+
+    @property
+    def mean_strength(self) -> float | None:
+        """The mean share of mutants that a checked test killed."""
+        return self.strength / self.checked if self.checked else None
+
+    def _add_label(self, seen: Seen) -> None:
+        annotation, label = seen.annotation, seen.label
+        self.stages["labels"][label] += 1
+        if annotation.screen_verdict is not None:
+            self.stages["screened"][annotation.screen_verdict.value] += 1
+        if annotation.error is not None:
+            self.errors[annotation.error.type] += 1
+        elif annotation.decided_by is not None:
+            self.deciders[annotation.decided_by][label] += 1
+        if annotation.confidence is not None:
+            self.confidences[bin_of(annotation.confidence)][label] += 1
+            self.confidences_judged += seen.gold is not None
+        else:
+            self.without_confidence += label in ("0", "1")
+
+    def _add_test(self, seen: Seen, test: TestReport) -> None:
+        self.outcomes[test.outcome][seen.label] += 1
+        self.causes[test.outcome]["" if test.cause is None else test.cause.value] += 1
+        self.against_test += seen.annotation.against_test
+        self.vacuous += test.vacuous
+        if seen.generated:
+            self.stages["executed"]["ran" if test.executed else "did not run"] += 1
+            self.stages["tests"][test.outcome] += 1
+        else:
+            self.stages["programs"]["none, for the snippet does not parse"] += 1
+        if test.cases:
+            self.programs += 1
+            self.executed += test.executed
+            self.cases += len(test.cases)
+            self.ways[_way(test, seen.history)] += 1
+
+    def _add_program(self, seen: Seen) -> None:
+        stand_ins = seen.annotation.stand_ins
+        self.stages["programs"]["written"] += 1
+        # the name alone: behind a colon is what it stands for
+        self.stand_in_names.update({each.partition(":")[0].strip() for each in stand_ins})
+        self.by_stand_ins["with stand-ins" if stand_ins else "without"][seen.label] += 1
+
+    def _add_history(self, history: History) -> None:
+        for mutant in history.mutants:
+            kind = "" if mutant.mutant is None else mutant.mutant.kind
+            self.mutants[kind][mutant.killed] += 1
+        for command in history.commands:
+            self.commands[_kind(command)][command.outcome] += 1
+        rewritten = sum(one.program != other.program for one, other in pairwise(history.tests))
+        if rewritten:
+            self.commands["program written again"]["changed"] += rewritten
+        for exchange, again in zip(history.exchanges, history.asked_again(), strict=True):
+            role = self.roles[exchange.role]
+            role.usage += exchange.usage
+            role.cached += exchange.cached
+            role.again += again
+        self._add_times(history)
+
+    def _add_times(self, history: History) -> None:
+        model = programs = 0.0
+        for event in history.events:
+            # what the cache answered, or another pair's execution, took its time elsewhere
+            if isinstance(event, Exchange) and not event.cached:
+                model += event.seconds or 0.0
+            elif isinstance(event, Execution) and not event.shared:
+                programs += event.seconds
+            elif isinstance(event, Visit):
+                node = self.nodes[event.node]
+                node.visits.append(event.seconds)
+                node.model, node.programs = node.model + model, node.programs + programs
+                model = programs = 0.0
+
+
+def _way(test: TestReport, history: History | None) -> str:
+    """Return how a program came to run as a test, or why it did not."""
+    if history is None or not history.tests:
+        return UNKNOWN_WAY
+    if not test.executed:
+        return f"did not run: {'no test' if test.cause is None else test.cause.value}"
+    return "ran after repairs" if history.tests[0].report.cause in _OURS else "ran at once"
+
+
+def _kind(command: Command) -> str:
+    words = command.command.split()
+    return "packages installed" if "install" in words and "pip" in " ".join(words[:4]) else "other commands"
+
+
+def _groups(annotation: Annotation) -> Iterator[tuple[str, str]]:
+    """Yield the group of an annotation by each of `WAYS`; no override where label or test say nothing."""
+    test = annotation.test
+    error = None if annotation.error is None else f"error: {annotation.error.type}"
+    yield "decided_by", error or annotation.decided_by or "nobody"
+    if test is None:
+        yield "tests", "no test"
+        yield "stand_ins", "no test"
+        return
+    yield "tests", test.outcome if test.cause is None else f"{test.outcome}: {test.cause.value}"
+    yield "stand_ins", "stand-ins" if annotation.stand_ins else "no stand-ins"
+    if annotation.label is not None and test.says is not None:
+        yield "overrides", f"{test.outcome}, but {annotation.label}" if annotation.against_test else "followed"

@@ -1,0 +1,183 @@
+// The table of pairs: a page of rows at a time, sorted, each row a button to open it. Above it what the reader looks
+// for: a text, and one value for each property that differs among the pairs.
+
+const PAGE = NARROW ? 20 : 50;
+const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
+const money = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
+const nameOf = (row) => (row.id || "(no id)") + (REPORT.rounds > 1 ? ` · round ${row.round}` : "");
+const FIELDS = [
+  ["pair", "id", (row) => make("button", { type: "button", class: "open clamp" }, nameOf(row))],
+  ["query", "query", (row) => make("span", { class: "clamp", dir: "auto" }, row.query)],
+  ["label", "label", (row) => chip(row.label, row.label)],
+  ["decided by", "decided_by", (row) => row.decided_by ?? "–"],
+  ["test", "status", (row) => make("span", {}, row.status ?? "–", row.cause && make("span", { class: "quiet" }, ` ${row.cause}`))],
+  ["confidence", "confidence", (row) => number(row.confidence), true],
+  ["gold", "gold", (row) => (row.gold === null ? "–" : String(row.gold)), true],
+  ["time", "seconds", (row) => `${number(row.seconds, 1)} s`, true],
+  ["cost", "cost", (row) => money(row.cost), true],
+];
+const KINDS = { 1: "good", 0: "bad", error: "error" };
+const chip = (text, label) => make("span", { class: `chip ${KINDS[label] ?? "muted"}` }, text);
+
+let all = [];
+let found = [];
+let first = 0;
+let order = null;
+let fields = FIELDS;
+
+async function showTable() {
+  all = await rows();
+  fields = FIELDS.filter(([, key]) => !["confidence", "gold"].includes(key) || all.some((row) => row[key] !== null));
+  byId("table").tHead.rows[0].append(...fields.map(headOf));
+  offerFilters(all, () => { first = 0; refresh(); });
+  refresh();
+}
+
+function headOf([title, key, , numeric]) {
+  const sort = () => {
+    order = order?.key === key ? (order.down ? null : { key, down: true }) : { key, down: false };
+    for (const head of byId("table").tHead.rows[0].cells) head.removeAttribute("aria-sort");
+    if (order) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    first = 0;
+    refresh();
+  };
+  const head = make("th", { scope: "col", class: numeric && "number" }, make("button", { type: "button", click: sort }, title));
+  return head;
+}
+
+function refresh() {
+  found = all.filter(fits);
+  if (order) {
+    const { key, down } = order;
+    const value = (row) => row[key] ?? "";
+    const compared = (one, other) => (value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : one.place - other.place);
+    found.sort((one, other) => (down ? compared(other, one) : compared(one, other)));
+  }
+  const unit = REPORT.rounds > 1 ? `annotations, ${REPORT.rounds} rounds` : all.length === 1 ? "pair" : "pairs";
+  byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${unit}`;
+  showPage();
+}
+
+function showPage() {
+  const page = found.slice(first, first + PAGE);
+  byId("table").tBodies[0].replaceChildren(...page.map(rowOf));
+  byId("nothing").hidden = found.length > 0;
+  const pages = Math.max(1, Math.ceil(found.length / PAGE));
+  byId("page").textContent = `Page ${Math.floor(first / PAGE) + 1} of ${pages}`;
+  byId("back").disabled = first === 0;
+  byId("next").disabled = first + PAGE >= found.length;
+  byId("pager").hidden = pages === 1;
+}
+
+function rowOf(row) {
+  return make("tr", { "data-place": row.place, click: (event) => {
+    if (!getSelection().toString() || event.target.closest("button")) openPair(row);
+  } }, fields.map(([title, , content, numeric]) => make("td", { "data-name": title, class: numeric && "number" }, content(row))));
+}
+
+function turn(pages) {
+  const target = first + pages * PAGE;
+  if (target < 0 || target >= found.length) return false;
+  first = target;
+  showPage();
+  return true;
+}
+
+byId("back").addEventListener("click", () => turn(-1));
+byId("next").addEventListener("click", () => turn(1));
+byId("table").tBodies[0].addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step) return;
+  const buttons = [...byId("table").tBodies[0].querySelectorAll("button.open")];
+  const next = buttons[buttons.indexOf(event.target) + step];
+  if (next) next.focus();
+  event.preventDefault();
+});
+
+// Bins are offered in their order, other values by how many have them.
+const NONE = "–";
+const bin = (number) => (number === null ? NONE : REPORT.bins[number]);
+const FACETS = {
+  label: ["Label", (row) => row.label],
+  majority: ["Label by majority", (row) => (REPORT.rounds > 1 ? row.majority : NONE)],
+  decided_by: ["Decided by", (row) => row.decided_by ?? NONE],
+  screened: ["Screened", (row) => row.screened ?? NONE],
+  status: ["Test", (row) => row.status ?? NONE],
+  cause: ["Cause", (row) => row.cause ?? NONE],
+  error: ["Error", (row) => row.error ?? NONE],
+  against: ["Label and test", (row) => (row.against ? "against each other" : NONE)],
+  gold: ["People's label", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "the same" : "another")],
+  stand_ins: ["Stand-ins", (row) => (row.stand_ins ? "some" : "none")],
+  repairs: ["Repairs", (row) => (row.repairs ? "some" : "none")],
+  confidence: ["Confidence", (row) => bin(row.confidence_bin), true],
+  strength: ["Strength", (row) => bin(row.strength_bin), true],
+  round: ["Round", (row) => String(row.round)],
+  evidence: ["Evidence", (row) => (row.evidence && row.evidence[1] < (REPORT.pieces[row.evidence[0]] ?? 0) ? "here" : "not here")],
+};
+
+const chosen = new Map();
+let terms = [];
+let haystacks = null;
+let building = null;
+
+// Adds a choice for each property of which there are at least two values.
+function offerFilters(all, changed) {
+  for (const [name, [title, valueOf, inOrder]] of Object.entries(FACETS)) {
+    const counts = new Map();
+    for (const row of all) counts.set(valueOf(row), (counts.get(valueOf(row)) ?? 0) + 1);
+    if (counts.size < 2) continue;
+    const byName = (one, other) => (one[0] < other[0] ? -1 : 1);
+    const values = [...counts].sort((one, other) => (inOrder ? byName(other, one) : other[1] - one[1] || byName(one, other)));
+    const select = make("select", { name, change: () => {
+      if (select.value === "") chosen.delete(name);
+      else chosen.set(name, values[Number(select.value)][0]);
+      changed();
+    } }, make("option", { value: "" }, "any"),
+    values.map(([value, count], number) => make("option", { value: number }, `${value} (${count.toLocaleString("en")})`)));
+    byId("filters").append(make("label", {}, title, " ", select));
+  }
+  const reset = make("button", { type: "button", click: () => {
+    byId("filters").reset();
+    chosen.clear();
+    terms = [];
+    changed();
+  } }, "Show all");
+  byId("filters").append(reset);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  let waiting = 0;
+  byId("search").addEventListener("input", (event) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(async () => {
+      const text = event.target.value;
+      if (text.trim()) await buildHaystacks(all);
+      if (text !== byId("search").value) return;
+      terms = termsOf(text);
+      changed();
+    }, 120);
+  });
+}
+
+// The words of a search; what stands between quotation marks is one.
+function termsOf(text) {
+  return (text.toLowerCase().match(/"[^"]+"|\S+/g) ?? []).map((term) => (/^".+"$/.test(term) ? term.slice(1, -1) : term));
+}
+
+// The text of each pair in which is searched, made at the first search.
+function buildHaystacks(all) {
+  building ??= (async () => {
+    const made = new Array(all.length);
+    for (const row of all) {
+      const story = await storyOf(row);
+      const searched = (story ?? []).filter(({ kind }) => ["query", "code", "label"].includes(kind));
+      const texts = story ? searched.flatMap(({ parts }) => (parts ?? []).map((part) => part.text)) : [row.query];
+      made[row.place] = [row.id, row.error, ...texts].filter(Boolean).join("\n").toLowerCase();
+    }
+    haystacks = made;
+  })();
+  return building;
+}
+
+function fits(row) {
+  for (const [name, value] of chosen) if (FACETS[name][1](row) !== value) return false;
+  return terms.every((term) => haystacks[row.place].includes(term));
+}

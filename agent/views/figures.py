@@ -1,0 +1,322 @@
+"""The figures of a report, from two tallies: what became of the pairs, what their tests showed, what it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import TypeVar
+
+from agent.evaluation.calibration import bin_name
+from agent.evaluation.tally import Seen, Tally
+from agent.types import PROVES_NOTHING
+from agent.views.charts import Block, Segment, bars, block, stacked, table
+from agent.wording import counted
+
+LABELS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
+_OUTCOMES = {
+    "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
+    "not_run": "muted",
+}  # fmt: skip
+_CAUSES = {
+    "no failure": "good", "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error",
+    "flaky": "muted",
+}  # fmt: skip
+_REPAIRS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
+_STAGES: Mapping[str, Mapping[str, str]] = {
+    "pairs": {"annotated": "accent", "not yet": "muted"},
+    "screened": {"match": "good", "non_match": "bad", "unclear": "accent"},
+    "programs": {"written": "accent"},
+    "executed": {"ran": "accent", "did not run": "warn"},
+    "tests": _OUTCOMES,
+    "labels": LABELS,
+}
+_MOST_NAMES = 15
+_Value = TypeVar("_Value")
+
+
+def share(part: float, whole: float) -> str:
+    """Return a share in percent; a dash for a share of nothing."""
+    return f"{part / whole:.1%}" if whole else "–"
+
+
+def money(cost: float | None) -> str:
+    """Return a cost in US dollars; unknown stays unknown."""
+    if cost is None:
+        return "unknown"
+    return "$0" if cost == 0 else f"${cost:,.4f}" if cost < 100 else f"${cost:,.2f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time to read, as in `4.2 s` or `3 h 05 min`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class Figures:
+    """Counts one run, of which `expected` pairs were to be annotated.
+
+    Labels and what they rest on count pairs, each by the majority of its rounds. What was done counts every round.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
+        self._pairs, self._work = Tally(), Tally()
+
+    def add(self, whole: Seen, rounds: Iterable[Seen]) -> None:
+        """Take in a pair: `whole` is all its rounds `as_one`."""
+        self._pairs.add(whole)
+        for seen in rounds:
+            self._work.add(seen)
+
+    @property
+    def labels(self) -> list[Block]:
+        """The way from pairs to labels, who decided, how rounds agree, and what ended in errors."""
+        deciders = dict(sorted(self._pairs.deciders.items()))
+        return [
+            self._funnel(),
+            *crossed("Who decided", "", deciders, LABELS, by="decided by", unit="labels"),
+            *self._rounds(),
+            *_names(
+                "Errors",
+                "What ended in an error has no label: a broken model, reply or sandbox says nothing about the code.",
+                self._work.errors, by="error", unit="errors", colour="error",
+            ),
+        ]  # fmt: skip
+
+    @property
+    def tests(self) -> list[Block]:
+        """What the test programs showed: whether they ran, how they ended, what labels go with that."""
+        pairs = self._pairs
+        causes = {
+            outcome: Counter({cause or "no failure": count for cause, count in counts.items()})
+            for outcome, counts in _ordered(pairs.causes, _OUTCOMES).items()
+        }
+        return [
+            *self._programs(),
+            *crossed(
+                "Outcomes and causes",
+                "Only failures of the snippet say something about it. A program or a dependency that failed was "
+                "repaired first. A pass proves nothing when mutants in the snippet's place passed too, or at most "
+                "crashed.",
+                causes, _CAUSES, by="outcome", unit="pairs with a test",
+            ),
+            *crossed(
+                "Labels by test outcome",
+                f"{counted(pairs.against_test, 'label goes', 'labels go')} against the outcome of the test. The "
+                "arbiter may rule that a test does not decide a pair. Tests that failed, or passed and prove "
+                "something, speak for a label; others for none.",
+                _ordered(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
+            ),
+            *self._strength(),
+        ]  # fmt: skip
+
+    @property
+    def repairs(self) -> list[Block]:
+        """What made programs run, and what they invented around the snippets."""
+        work = self._work
+        text = (
+            f"{counted(work.repairs, 'repair')} on {counted(len(work.repaired), 'pair')} led to another execution. "
+            "A refused command was answered, not run."
+        )
+        kinds = dict(sorted(work.commands.items(), key=lambda each: -each[1].total()))
+        return [
+            *crossed("Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="repairs tried"),
+            *self._stand_ins(),
+        ]
+
+    @property
+    def confidence(self) -> list[Block]:
+        """The number of labels by confidence, the surest on top."""
+        pairs, without = self._pairs, self._pairs.without_confidence
+        text = f"{counted(without, 'label has', 'labels have')} no confidence. " if without else ""
+        if pairs.confidences_judged:
+            text += f"Calibration compares it with {pairs.confidences_judged:,} labels of people."
+        else:
+            text += "Whether it can be believed is known only where people labelled the same pairs (--gold)."
+        bins = {bin_name(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
+        return crossed("Confidence", text, bins, LABELS, by="confidence", unit="labels")
+
+    @property
+    def spending(self) -> list[Block]:
+        """What it cost, and where the time went."""
+        return [*self._cost(), self._time()]
+
+    def cards(self) -> list[dict[str, str]]:
+        """Return the key figures: name, value, and a word on it."""
+        labels, work, usage = self._pairs.labels, self._work, self._work.usage
+        of_pairs, of_all = (" by majority", ", all rounds") if len(work.rounds) > 1 else ("", "")
+        cards = [
+            (name, f"{labels[label]:,}", share(labels[label], labels.total()) + of_pairs)
+            for name, label in (("match", "1"), ("no match", "0"), ("undecided", "undecided"), ("errors", "error"))
+        ]
+        if work.programs:
+            ran = f"{work.executed:,} of {work.programs:,}{of_all}"
+            cards.append(("programs that ran", share(work.executed, work.programs), ran))
+        cards += [
+            ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
+            ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
+            ("time", duration(work.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
+        ]
+        return [{"name": name, "value": value, "note": note} for name, value, note in cards]
+
+    def _funnel(self) -> Block:
+        pairs = self._pairs
+        counts = {**pairs.stages, "pairs": Counter(annotated=pairs.annotations)}
+        counts["pairs"]["not yet"] = self._expected - pairs.annotations
+        rows, cells = [], []
+        for stage, colours in _STAGES.items():
+            found = _ordered(counts.get(stage, {}), colours)
+            rows.append((stage, [
+                Segment(name, count, colours.get(name, "muted"), f"{name}: {count:,}")
+                for name, count in found.items() if count
+            ]))  # fmt: skip
+            cells += [
+                [stage, each.name, f"{each.value:,}", share(each.value, pairs.annotations)] for each in rows[-1][1]
+            ]
+        rows = [(stage, segments) for stage, segments in rows if segments]
+        alt = "; ".join(f"{stage}: " + ", ".join(f"{each.name} {each.value}" for each in row) for stage, row in rows)
+        return block(
+            "From pairs to labels",
+            "Each bar is a stage of the pipeline. The next one holds what went on from it.",
+            stacked(rows, alt=f"Funnel. {alt}.", unit="pairs"),
+            [table({"stage": False, "outcome": False, "count": True, "of all annotated": True}, cells)],
+        )
+
+    def _rounds(self) -> list[Block]:
+        if len(self._work.rounds) < 2:
+            return []
+        agreement, alpha = self._work.agreement, self._work.rounds_alpha
+        text = "" if agreement is None else f"Two rounds of a pair ended alike in {agreement:.1%} of the cases. "
+        text += "" if alpha is None else f"Krippendorff's alpha between rounds is {alpha:.3f}. "
+        text += (
+            "Figures of labels, test outcomes and confidence count a pair once: as the first of its rounds that ended "
+            "as their majority. Programs, repairs, stand-ins, errors, cost and time are those of all rounds, and the "
+            "pairs are listed once for each."
+        )
+        rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
+        return crossed("Rounds", text, {**rounds, "majority": self._pairs.labels}, LABELS, by="round", unit="pairs")
+
+    def _programs(self) -> list[Block]:
+        work = self._work
+        text = (
+            f"{work.executed:,} of {work.programs:,} programs ran as tests ({share(work.executed, work.programs)}), "
+            f"{work.cases_per_program or 0:.1f} cases each."
+        )
+        return _names("Programs that ran", text, work.ways, by="program", unit="programs", colour="accent")
+
+    def _strength(self) -> list[Block]:
+        work = self._work
+        text = (
+            f"Mutants took the snippet's place in {counted(work.checked, 'program')}; the mean share that a program "
+            f"noticed is {work.mean_strength or 0:.2f}. Of {counted(work.vacuous, 'program')} it was nothing but "
+            "crashes: they prove nothing."
+        )
+        kinds = {
+            kind or "universal mock": Counter(noticed=counts[True], missed=counts[False])
+            for kind, counts in sorted(work.mutants.items(), key=lambda each: (-each[1].total(), each[0]))
+        }
+        colours = {"noticed": "good", "missed": "bad"}
+        return crossed("Strength of the programs", text, kinds, colours, by="kind", unit="mutants")
+
+    def _stand_ins(self) -> list[Block]:
+        work = self._work
+        labels = {name: work.by_stand_ins[name] for name in ("with stand-ins", "without")}
+        used, programs = labels["with stand-ins"].total(), sum(each.total() for each in labels.values())
+        found = dict(work.stand_in_names.most_common(_MOST_NAMES))
+        text = f"{used:,} of {programs:,} programs ({share(used, programs)}) invented something around the snippet."
+        if len(found) < len(work.stand_in_names):
+            text += f" The {len(found)} most frequent of {len(work.stand_in_names):,} names are listed."
+        blocks = _names("Stand-ins", text, found, by="stand-in", unit="programs", colour="accent-2")
+        for each in blocks:
+            each["tables"] += crossed("", "", labels, LABELS, by="programs", unit="")[0]["tables"]
+        return blocks
+
+    def _cost(self) -> list[Block]:
+        """Return cost by role; tokens where a price is not known."""
+        roles, without = self._work.roles, self._work.without_history
+        if not roles:
+            return []
+        priced = all(each.usage.cost_usd is not None for each in roles.values())
+        costs = priced and any(each.usage.cost_usd for each in roles.values())
+        values, rows = [], []
+        for name, each in roles.items():
+            usage = each.usage
+            tokens = usage.input_tokens + usage.output_tokens
+            drawn = (usage.cost_usd or 0.0, money(usage.cost_usd)) if costs else (float(tokens), f"{tokens:,}")
+            values.append((name, *drawn))
+            counts = (usage.calls, each.cached, each.again, usage.input_tokens, usage.cached_input_tokens,
+                      usage.output_tokens)  # fmt: skip
+            rows.append([name, *(f"{count:,}" for count in counts), money(usage.cost_usd)])
+        columns = {"node": False} | dict.fromkeys(
+            ("calls paid", "from the cache", "asked again", "tokens in", "of these cached", "tokens out", "cost"), True
+        )
+        text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
+        text += f"Nothing is kept of {counted(without, 'annotation')}: they are not in here." if without else ""
+        unit = "US dollars" if costs else "tokens, in and out"
+        chart = bars(values, alt=f"{unit} by node.", unit=unit) if any(value for _, value, _ in values) else None
+        return [block("Cost by node", text, chart, [table(columns, rows)])]
+
+    def _time(self) -> Block:
+        nodes = self._work.nodes
+        if not nodes:
+            return block("Time by node", "No node came to its end.")
+        colours = {"model": "accent", "programs": "good", "rest": "muted"}
+        rows = [
+            (name, [Segment(part, getattr(node, part), colour, duration(getattr(node, part)))
+                    for part, colour in colours.items()])
+            for name, node in nodes.items()
+        ]  # fmt: skip
+        cells = [
+            [name, f"{len(node.visits):,}", duration(median(node.visits)), duration(sum(node.visits)),
+             *map(duration, (node.model, node.programs, node.rest))]
+            for name, node in nodes.items()
+        ]  # fmt: skip
+        text = (
+            "The pairs' own seconds, added up: many pairs are worked on at once, so that the run took less. "
+            "Model is the time of calls that were made, programs that of all their runs. The rest is waiting for a "
+            "turn or a sandbox, installing, and the work between."
+        )
+        columns = {"node": False} | dict.fromkeys(("visits", "median", "all", *colours), True)
+        chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
+        return block("Time by node", text, chart, [table(columns, cells)])
+
+
+def crossed(
+    title: str, text: str, rows: Mapping[str, Counter[str]], colours: Mapping[str, str], *, by: str, unit: str
+) -> list[Block]:
+    """Return counts by row and column as stacked bars and as a table, nothing where there is none.
+
+    `by` is what the rows are; `colours` gives the order of the columns, too.
+    """
+    seen = Counter[str]()
+    for counts in rows.values():
+        seen.update(counts)
+    columns = [name for name in _ordered(seen, colours) if seen[name]]
+    if not columns:
+        return []
+    drawn = [
+        (name, [Segment(each, counts[each], colours.get(each, "muted"), f"{counts[each]:,}") for each in columns])
+        for name, counts in rows.items()
+    ]
+    cells = [[name, *(f"{counts[each]:,}" for each in columns)] for name, counts in rows.items()]
+    chart = stacked(drawn, alt=f"{title}, by {by}.", unit=unit, legend=True)
+    return [block(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
+
+
+def _ordered(found: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
+    """Return the same in an order; what it does not name comes last."""
+    return {name: found[name] for name in dict.fromkeys((*order, *sorted(found))) if name in found}
+
+
+def _names(title: str, text: str, counts: Mapping[str, int], *, by: str, unit: str, colour: str) -> list[Block]:
+    """Return counts of names, the most frequent on top; nothing where there is none."""
+    found: Sequence[tuple[str, int]] = Counter(counts).most_common()
+    if not found:
+        return []
+    drawn = bars([(name, count, f"{count:,}") for name, count in found], alt=f"{title}.", unit=unit, colour=colour)
+    return [
+        block(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in found])])
+    ]

@@ -1,0 +1,269 @@
+"""A pair's story: what happened to it, in steps that `agent show`, the report and the review page render alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+from agent.datasets.encoding import dumps
+from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
+from agent.prompt_text import cut
+from agent.store.majority import Ended, ended
+from agent.types import Annotation, Cause, Pair, QuerySpec, Status, TestReport
+from agent.wording import counted
+
+TEXT_LIMIT = 60_000
+PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
+StepKind = Literal[
+    "query", "context", "code", "fields", "reply", "readings", "program", "execution", "rerun", "mutants", "command",
+    "visit", "test", "simulated", "label",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A text under a step, or outcomes: of each its word, its name and what is said about it."""
+
+    text: str = ""
+    title: str = ""
+    kind: PartKind = "prose"
+    language: str = ""
+    outcomes: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened, or one thing that is known. `facts` are short, `parts` may be long."""
+
+    kind: StepKind
+    title: str
+    parts: tuple[Part, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def opening(pair: Pair) -> Iterator[Step]:
+    """Yield what was to be judged."""
+    yield Step("query", "query", (Part(pair.query),))
+    if pair.context:
+        yield Step("context", "context", (Part(pair.context),))
+    yield Step("code", "code", (Part(pair.code, kind="code", language=pair.language),))
+
+
+def input_fields(pair: Pair) -> Iterator[Step]:
+    """Yield the fields of the input that no prompt has; they may give the label away."""
+    if pair.meta:
+        text = dumps(pair.meta, indent=True).decode("utf-8")
+        yield Step("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
+
+
+def happenings(history: History) -> Iterator[Step]:
+    """Yield what happened, in order."""
+    executions = programs = 0
+    again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
+    for tried, group in groupby(history.events, _tried):
+        if tried is not None:
+            yield _mutants(tried, [each for each in group if isinstance(each, Execution)])
+            continue
+        for event in group:
+            match event:
+                case Exchange():
+                    yield _exchange(event, again[id(event)])
+                case Program():
+                    programs += 1
+                    yield _program(event, programs, history.pair.language)
+                case Execution():
+                    executions += event.purpose == "test"
+                    yield _execution(event, executions)
+                case Command():
+                    text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
+                    yield Step("command", f"command, {event.outcome}", (Part(text, kind="console"),))
+                case Visit():
+                    if event.spec is not None:
+                        yield Step("readings", "readings of the query", (Part(_readings(event.spec)),))
+                    yield Step("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
+
+
+def ending(annotation: Annotation, history: History | None) -> Iterator[Step]:
+    """Yield what came of it: the outcome of the test where no execution says it, a prediction, the label."""
+    last = history.tests[-1].report if history is not None and history.tests else None
+    if annotation.test is not None and annotation.test != last:
+        yield Step("test", "test" if last is None else "test, all in all", tuple(_report(annotation.test)))
+    if annotation.simulated is not None:
+        yield Step("simulated", f"predicted: {annotation.simulated.status}", (Part(annotation.simulated.reason),))
+    if annotation.error is not None:
+        yield Step("label", "no label", (Part(f"{annotation.error.type}: {annotation.error.message}"),))
+        return
+    by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
+    yield Step(
+        "label", f"{named(ended(annotation.label, failed=False))}{by}", (Part(annotation.reason),), _grounds(annotation)
+    )
+
+
+def named(how: Ended) -> str:
+    """Return how a pair ended, in words."""
+    return "no label" if how == "error" else f"label {how}"
+
+
+def as_json(steps: Iterable[Step], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:
+    """Return steps for a page, without what is empty; `shared` gives the number of a prompt that many pairs have.
+
+    Without `shared` prompts are left out.
+    """
+    return [
+        _filled(
+            kind=step.kind,
+            title=step.title,
+            facts={name: cut(text, TEXT_LIMIT) for name, text in step.facts.items()},
+            parts=[_part_as_json(part, shared) for part in step.parts if part.kind != "prompt" or shared is not None],
+        )
+        for step in steps
+    ]
+
+
+def _part_as_json(part: Part, shared: Callable[[str], int | None] | None) -> dict[str, Any]:
+    number = shared(part.text) if shared is not None and part.kind == "prompt" and part.title == "system" else None
+    outcomes = [(outcome, name, cut(text, TEXT_LIMIT)) for outcome, name, text in part.outcomes]
+    text = cut(part.text, TEXT_LIMIT) if number is None else ""
+    return _filled(kind=part.kind, title=part.title, text=text, outcomes=outcomes) | (
+        {} if number is None else {"shared": number}
+    )
+
+
+def _filled(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
+
+
+def path(annotation: Annotation, history: History | None) -> list[str]:
+    """Return the way of a pair in a few words for each stage."""
+    words = []
+    if annotation.screen_verdict is not None:
+        words.append(f"screened {annotation.screen_verdict.value}")
+    if history is not None and (again := sum(history.asked_again())):
+        words.append(f"asked again {again}×")
+    if (repair := _repair(annotation, history)) is not None:
+        words.append(repair)
+    if annotation.test is not None:
+        words.append(_test(annotation.test))
+    if annotation.error is not None:
+        words.append(f"{annotation.error.type}: {annotation.error.message}")
+    return words
+
+
+def _repair(annotation: Annotation, history: History | None) -> str | None:
+    commands = () if history is None else history.commands
+    if annotation.repairs:
+        done = ", ".join(each.command for each in commands if each.outcome in ("installed", "ran"))
+        refused = sum(each.outcome == "refused" for each in commands)
+        return f"repaired ({done or 'program corrected'}{f'; {refused} refused' if refused else ''})"
+    given_up = history is not None and any(visit.outcome == "given_up" for visit in history.visits)
+    return "repair given up" if given_up else None
+
+
+def _test(test: TestReport) -> str:
+    if not test.cases and test.cause is Cause.SNIPPET:
+        return "does not parse"
+    if test.vacuous:
+        return f"test {test.outcome}"
+    cases = counted(len(test.cases), "case")
+    if test.status is Status.PASSED:
+        return f"test passed, {cases}"
+    if test.cause is Cause.FLAKY:
+        return f"test flaky, {test.passed} of {cases} passed"
+    cause = "" if test.cause is None else f" by the {test.cause.value}"
+    return f"test {test.status.value}{cause}, {test.passed} of {cases} passed"
+
+
+def _tried(event: Event) -> int | None:
+    """Return the program that was tried on a mutant or a mock, None for any other event."""
+    return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
+
+
+def _mutants(program: int, tried: Sequence[Execution]) -> Step:
+    killed = sum(each.killed for each in tried)
+    outcomes = tuple(
+        (
+            "noticed" if each.killed else "missed",
+            "universal mock" if each.mutant is None else each.mutant.kind,
+            "" if each.mutant is None else each.mutant.change,
+        )
+        for each in tried
+    )
+    title = f"mutants in the snippet's place: program {program + 1} noticed {killed} of {len(tried)}"
+    return Step("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
+
+
+def _exchange(found: Exchange, again: bool) -> Step:
+    cost = "cost unknown" if found.usage.cost_usd is None else f"${found.usage.cost_usd:.4f}"
+    parts = [Part(message["content"], message["role"], "prompt") for message in found.messages]
+    is_json = found.reply.lstrip().startswith("{")
+    parts.append(Part(found.reply, kind="reply", language="json" if is_json else "markdown"))
+    if found.problem:
+        parts.append(Part(found.problem, f"{'asked again' if again else 'unusable'}, because"))
+    facts = {} if found.seconds is None else {"time": f"{found.seconds:.2f} s"}
+    if found.cached:
+        if found.saved.cost_usd:
+            facts["cost when it was asked"] = f"${found.saved.cost_usd:.4f}"
+    else:
+        facts["tokens"] = f"{found.usage.input_tokens:,} in, {found.usage.output_tokens:,} out"
+    paid = "from the cache" if found.cached else cost
+    return Step("reply", f"{found.role}: reply of {found.model or 'the model'}, {paid}", tuple(parts), facts)
+
+
+def _program(found: Program, number: int, language: str) -> Step:
+    facts = {"stand-ins": ", ".join(found.stand_ins)} if found.stand_ins else {}
+    return Step("program", f"program {number}", (Part(found.source, kind="code", language=language),), facts)
+
+
+def _execution(found: Execution, number: int) -> Step:
+    facts = {
+        "exit code": "" if found.exit_code is None else str(found.exit_code),
+        "signal": "" if found.signal is None else str(found.signal),
+        "ended": "out of time" if found.timed_out else "",
+        "result": "of the same program's run by another variant" if found.shared else "",
+        "installed": ", ".join(found.installed),
+        "environment": found.environment or "",
+    }
+    parts = list(_report(found.report))
+    for name, text in (("standard output", found.stdout), ("standard error", found.stderr)):
+        if text.strip():
+            parts.append(Part(text, name, "console"))
+    is_test = found.purpose == "test"
+    what = f"execution {number}" if is_test else f"{found.purpose} run"
+    title = f"{what} of program {found.program + 1}: {found.report.outcome}, {found.seconds:.2f} s"
+    return Step("execution" if is_test else "rerun", title, tuple(parts), _filled(**facts))
+
+
+def _report(report: TestReport) -> Iterator[Part]:
+    cause = "" if report.cause is None else f"cause: {report.cause.value}"
+    outcomes = [(report.outcome, "", cause)]
+    for case in report.cases:
+        blame = f" ({case.cause.value})" if case.cause is not None and case.cause is not report.cause else ""
+        outcomes.append((case.outcome.value, case.name, f"{case.message}{blame}".strip()))
+    yield Part(kind="outcomes", outcomes=tuple(outcomes))
+    if report.message:
+        yield Part(report.message, kind="console")
+
+
+def _readings(spec: QuerySpec) -> str:
+    lines = []
+    for number, reading in enumerate(spec.readings, 1):
+        lines += [f"{number}. {reading.text}", *(f"   - {each}" for each in reading.requirements)]
+    return "\n".join(lines)
+
+
+def _grounds(annotation: Annotation) -> dict[str, str]:
+    """Return what a label rests on, as far as it is known."""
+    how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
+    strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}"
+    grounds = {
+        "reading": annotation.reading,
+        "stand-ins": ", ".join(annotation.stand_ins),
+        "installed": ", ".join(annotation.installed),
+        "strength": strength,
+        "votes": " ".join("-" if vote is None else str(vote) for vote in annotation.votes),
+        "confidence": "" if annotation.confidence is None else f"{annotation.confidence:.2f}",
+        "abstained": "the evidence does not decide" if annotation.abstained else "",
+    }
+    return _filled(**grounds)

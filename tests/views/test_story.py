@@ -1,0 +1,172 @@
+"""A story has every event once, in the order in which it happened; the path is its short form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.history import Command, Event, Exchange, Execution, History, Mutant, Visit
+from agent.types import (
+    Annotation,
+    CaseOutcome,
+    CaseResult,
+    Cause,
+    ErrorInfo,
+    Pair,
+    QuerySpec,
+    Reading,
+    Simulated,
+    Status,
+    TestReport,
+)
+from agent.views.story import as_json, ending, happenings, opening, path
+from tests.views.runs import program
+
+PAIR = Pair(id="p", query="first of a list", code="def first(items): ...", context="lists are never empty")
+BROKEN = TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY, message="no numpy")
+PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))
+FAILED = TestReport(status=Status.FAILED)
+SPEC = QuerySpec(readings=(Reading(text="a list backwards", requirements=("all items", "a new list")),))
+
+
+def asked(role: str, **fields: Any) -> Exchange:
+    messages = ({"role": "system", "content": "guidelines"}, {"role": "user", "content": f"prompt of {role}"})
+    return Exchange(**{"role": role, "key": "k", "messages": messages, "reply": "{}", **fields})
+
+
+def tried(report: TestReport, kind: str = "returns_nothing") -> Execution:
+    return Execution(program=0, report=report, purpose="mutant", mutant=Mutant(kind=kind, change="return None"))
+
+
+EVENTS: tuple[Event, ...] = (
+    asked("screen", problem="unreadable"),
+    asked("screen", attempt=1, cached=True),
+    Visit(node="screen", outcome="unclear", seconds=1.5),
+    Visit(node="specify_query", outcome="specified", seconds=1.0, spec=SPEC),
+    program("source of the first"),
+    Execution(program=0, report=BROKEN),
+    Command(command="pip install numpy", outcome="installed", output="numpy==2.0\n"),
+    Execution(program=0, report=PASSED, stdout="out", installed=("numpy==2.0",), seconds=0.25),
+    tried(FAILED),
+    tried(PASSED, "swapped_comparison"),
+    Execution(program=0, report=FAILED, purpose="mock"),
+    Execution(program=0, report=FAILED, purpose="sentinel"),
+    asked("arbitrate", problem="cut off"),
+)
+HISTORY = History(pair=PAIR, events=EVENTS)
+
+
+def test_a_story_has_the_order_of_its_events() -> None:
+    assert [(step.kind, step.title) for step in happenings(HISTORY)] == [
+        ("reply", "screen: reply of the model, $0.0000"),
+        ("reply", "screen: reply of the model, from the cache"),
+        ("visit", "screen: unclear"),
+        ("readings", "readings of the query"),
+        ("visit", "specify_query: specified"),
+        ("program", "program 1"),
+        ("execution", "execution 1 of program 1: error, 0.00 s"),
+        ("command", "command, installed"),
+        ("execution", "execution 2 of program 1: passed, 0.25 s"),
+        ("mutants", "mutants in the snippet's place: program 1 noticed 2 of 3"),
+        ("rerun", "sentinel run of program 1: failed, 0.00 s"),
+        ("reply", "arbitrate: reply of the model, $0.0000"),
+    ]
+
+
+def test_steps_hold_what_their_events_hold() -> None:
+    steps = list(happenings(HISTORY))
+    assert [part.title for part in steps[0].parts] == ["system", "user", "", "asked again, because"]
+    assert [part.title for part in steps[-1].parts] == ["system", "user", "", "unusable, because"]
+    assert steps[3].parts[0].text == "1. a list backwards\n   - all items\n   - a new list"
+    assert steps[6].parts[0].outcomes == (("error", "", "cause: dependency"),)
+    assert steps[6].parts[1].text == "no numpy"
+    assert steps[7].parts[0].text == "$ pip install numpy\nnumpy==2.0"
+    assert steps[8].parts[0].outcomes == (("passed", "", ""), ("passed", "test_a", ""))
+    assert (steps[8].parts[1].title, steps[8].parts[1].text) == ("standard output", "out")
+    assert steps[8].facts == {"installed": "numpy==2.0"}
+    assert steps[9].parts[0].outcomes == (
+        ("noticed", "returns_nothing", "return None"),
+        ("missed", "swapped_comparison", "return None"),
+        ("noticed", "universal mock", ""),
+    )
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=8))
+def test_nothing_is_left_out_or_comes_twice(events: list[Event]) -> None:
+    steps = list(happenings(History(pair=PAIR, events=tuple(events))))
+    outcomes = sum(len(step.parts[0].outcomes) for step in steps if step.kind == "mutants")
+    plain = sum(step.kind not in ("mutants", "readings") for step in steps)
+    assert plain + outcomes == len(events)
+
+
+def test_a_story_begins_with_the_pair_and_ends_with_what_the_label_rests_on() -> None:
+    assert [step.kind for step in opening(PAIR)] == ["query", "context", "code"]
+    label = Annotation(
+        id="p", input_sha256="", label=1, decided_by="arbitrate", reason="it does", reading="a list backwards",
+        stand_ins=("Fake",), strength=0.5, votes=(1, 0, None), confidence=0.625, test=PASSED,
+    )  # fmt: skip
+    (step,) = ending(label, HISTORY)
+    assert (step.title, step.parts[0].text) == ("label 1, decided by arbitrate", "it does")
+    assert step.facts == {
+        "reading": "a list backwards", "stand-ins": "Fake", "strength": "0.50 of the mutants noticed",
+        "votes": "1 0 -", "confidence": "0.62",
+    }  # fmt: skip
+    assert [step.title for step in ending(label, None)] == ["test", "label 1, decided by arbitrate"]
+
+
+def test_a_test_that_no_execution_shows_a_prediction_and_an_error_are_in_it() -> None:
+    flaky = TestReport(status=Status.ERROR, cause=Cause.FLAKY, message="it ended in two ways")
+    found = Annotation(
+        id="p",
+        input_sha256="",
+        test=flaky,
+        simulated=Simulated(status="passed"),
+        error=ErrorInfo(type="E", message="m"),
+    )
+    test, simulated, label = ending(found, HISTORY)
+    assert (test.title, simulated.title) == ("test, all in all", "predicted: passed")
+    assert (label.title, label.parts[0].text) == ("no label", "E: m")
+
+
+def test_pages_get_shared_prompts_by_number_or_none_at_all() -> None:
+    shared = as_json(happenings(HISTORY), lambda text: 7 if text == "guidelines" else None)
+    assert [part.get("shared", part.get("text")) for part in shared[0]["parts"]][:2] == [7, "prompt of screen"]
+    bare = as_json(happenings(HISTORY))
+    assert "prompt of" not in str(bare)
+    assert bare[2] == {"kind": "visit", "title": "screen: unclear", "facts": {"time": "1.50 s"}}
+
+
+def label(**fields: Any) -> Annotation:
+    return Annotation(id="1", input_sha256="", **fields)
+
+
+def test_the_path_counts_what_was_asked_again_and_ends_in_the_error() -> None:
+    tries = [asked("judge", problem="unreadable", attempt=number) for number in range(3)]
+    broken = label(error=ErrorInfo(type="ReplyError", message="m"))
+    assert path(broken, History(pair=PAIR, events=tuple(tries))) == ["asked again 2×", "ReplyError: m"]
+    assert path(broken, History(pair=PAIR, events=tuple(tries[:1]))) == ["ReplyError: m"]
+    assert path(broken, None) == ["ReplyError: m"]
+
+
+def test_the_path_names_tests_by_what_they_say() -> None:
+    half = (*PASSED.cases, CaseResult(name="test_b", outcome=CaseOutcome.ERROR, cause=Cause.FLAKY))
+    for report, words in (
+        (PASSED, "test passed, 1 case"),
+        (PASSED.model_copy(update={"vacuous": True}), "test passed, but proves nothing"),
+        (TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=half), "test flaky, 1 of 2 cases passed"),
+        (TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=half), "test timeout by the snippet, 1 of 2"),
+        (TestReport(status=Status.ERROR, cause=Cause.SNIPPET), "does not parse"),
+    ):
+        (found,) = path(label(test=report), None)
+        assert found.startswith(words)
+
+
+def test_the_path_says_what_was_repaired_and_what_was_given_up() -> None:
+    refused = Command(command="sudo reboot", outcome="refused")
+    history = History(pair=PAIR, events=(refused, *EVENTS))
+    assert path(label(repairs=1), history)[-1] == "repaired (pip install numpy; 1 refused)"
+    assert path(label(repairs=1), None) == ["repaired (program corrected)"]
+    over = History(pair=PAIR, events=(Visit(node="repair", outcome="given_up", seconds=1.0),))
+    assert path(label(label=0), over) == ["repair given up"]
