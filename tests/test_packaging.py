@@ -56,15 +56,14 @@ def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:
     assert (installed / "agent/py.typed").is_file()
 
 
-def test_the_page_for_reviewers_is_in_it(installed: Path) -> None:
-    names = {path.name for path in (installed / "agent/views/assets/review").iterdir()}
-    assert names == {"page.html", "page.css", "page.js", "telling.js", "drafts.js"}
-
-
-def test_the_page_of_reports_travels_with_its_charting_library(installed: Path) -> None:
-    code = "from agent.views.page import head, tail; print(sum(map(len, [*head('', {}, iter(())), *tail(iter(()))])))"
+def test_the_pages_travel_with_their_scripts_and_the_charting_library(installed: Path) -> None:
+    code = (
+        "from agent.views.pages import head, review_parts, tail; "
+        "parts = [*head('', {}, iter(())), *tail(iter(())), *(part for _, part in review_parts().values())]; "
+        "print(sum(map(len, parts)))"
+    )
     assert int(run(installed, "-c", code)) > 1_000_000
-    assert (installed / "agent/views/assets/report/plotly-LICENSE.txt").is_file()
+    assert (installed / "agent/views/assets/plotly-LICENSE.txt").is_file()
 
 
 def test_the_map_of_imports_travels_with_it(installed: Path) -> None:
