@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.llm.extract import Unparsable, fenced_blocks
+from agent.llm.parsing import Unparsable, fenced_blocks
 
 _LEAST_LINES = 10
 

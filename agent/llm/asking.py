@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 from agent.errors import ModelError, ReplyError
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
-from agent.llm.extract import Unparsable, blank, without_thinking
 from agent.llm.gateway import Gateway
-from agent.llm.parsing import schema_of
+from agent.llm.parsing import Unparsable, blank, schema_of, without_thinking
 from agent.prompt_text import cut, printable, sound
 from agent.prompts import Prompts
 from agent.types import Usage

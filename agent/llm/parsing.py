@@ -6,25 +6,40 @@ could be read in two ways is not read at all: a label is never guessed.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from itertools import islice
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
+from markdown_it import MarkdownIt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from agent.llm.extract import INVISIBLE, fenced_blocks, json_object
-from agent.llm.extract import Unparsable as Unparsable
-from agent.llm.extract import blank as blank
 from agent.prompt_text import sound
 from agent.types import QuerySpec, Reading
 
+MAX_REPLY = 200_000
 MAX_COMMANDS = 20
 MAX_READINGS = 3
 MAX_REQUIREMENTS = 8
 _LONGEST_LINE = 400
+_MAX_BROKEN_OBJECTS = 100
 SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal"})
+INVISIBLE = " \t\r\n\f\v\0\u00a0\u200b\u2060\ufeff"
+_THINKING = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_OPEN_THINKING = re.compile(r"\s*<think(?:ing)?>")
+_TAG = re.compile(r"<(?P<closing>/?)think(?:ing)?>")
+_QUOTED_KEY = re.compile(r"""\{\s*["']""")
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}]', re.DOTALL)
+_MARKDOWN = MarkdownIt("zero").enable("fence")  # neither lists nor quotes: a block within one is no block
+_MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
+
+
+class Unparsable(ValueError):
+    """A reply breaks its format; the message says how, in words that a model can act on."""
 
 
 def _reason(value: Any) -> Any:
@@ -84,10 +99,15 @@ class ScreenReply(_Reply):
 
 
 class LabelReply(_Reply):
-    """What the arbiter or the judge says; `reading` is the number of the reading that it finds met.
+    """What the arbiter or the judge says; `reading` is the number of the reading that it finds met."""
 
-    `label` None is an abstention, never a label that could not be read.
-    """
+    reason: _Reason = ""
+    reading: int | None = None
+    label: Annotated[Literal[0, 1], BeforeValidator(_label)]
+
+
+class OpenLabelReply(_Reply):
+    """What an arbiter says that may abstain: by the label None, never by one that could not be read."""
 
     reason: _Reason = ""
     reading: int | None = None
@@ -121,37 +141,24 @@ class RepairReply(_Reply):
 
 
 _Model = TypeVar("_Model", bound=_Reply)
-_Judged = TypeVar("_Judged", ScreenReply, LabelReply)
-
-_JSON_REPLIES: dict[str, type[_Reply]] = {
-    "specify_query": SpecReply,
-    "screen": ScreenReply,
-    "judge": LabelReply,
-    "arbitrate": LabelReply,
-    "simulate": SimulationReply,
-}
+_Judged = TypeVar("_Judged", ScreenReply, LabelReply, OpenLabelReply)
 
 
 @cache
-def _schema(model: type[_Reply]) -> dict[str, Any]:
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
     # made for each call, it would take longer than the prompt
     return model.model_json_schema()
 
 
-def schema_of(role: str, variables: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON Schema of a role's reply, None where it is text; for servers that hold replies to one.
+def schema_of(model: type[BaseModel], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a reply, for servers that hold replies to one.
 
-    What the prompt's variables do not ask for is not in it.
+    Where the prompt numbers no readings, it asks for none.
     """
-    model = _JSON_REPLIES.get(role)
-    if model is None:
-        return None
     schema = deepcopy(_schema(model))
     schema.pop("description", None)  # it speaks to readers of this file
     if not variables.get("spec"):
         schema["properties"].pop("reading", None)
-    if model is LabelReply and not variables.get("may_abstain"):
-        schema["properties"]["label"] = {"enum": [0, 1], "title": "Label", "type": "integer"}
     return schema
 
 
@@ -177,18 +184,24 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     return _met(_validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match")
 
 
-def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> LabelReply:
+def parse_label(text: str, readings: int = 0) -> LabelReply:
     """Read the arbiter's or the judge's reply to a prompt that numbers so many readings.
-
-    Where the prompt lets it abstain, `null` does, and nothing else.
 
     Raises:
         Unparsable: it holds no label, or several that differ; or label 1 does not say which reading is met.
     """
     values = json_object(text, "label")
-    if values["label"] is None and not may_abstain:
-        raise Unparsable('"label": must be the number 0 or 1')
     return _met(_validated(LabelReply, _numbered(values, readings)), readings, lambda reply: reply.label == 1)
+
+
+def parse_open_label(text: str, readings: int = 0) -> OpenLabelReply:
+    """Read the reply of an arbiter that may abstain: `null` does, and nothing else.
+
+    Raises:
+        Unparsable: as `parse_label`.
+    """
+    values = json_object(text, "label")
+    return _met(_validated(OpenLabelReply, _numbered(values, readings)), readings, lambda reply: reply.label == 1)
 
 
 def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
@@ -289,3 +302,175 @@ def _validated(model: type[_Model], values: dict[str, Any]) -> _Model:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise Unparsable(f'"{place}": {first["msg"]}') from error
+
+
+def blank(text: str) -> bool:
+    """Say whether a reply has no visible text (thinking does not count)."""
+    return not text[_thought(text) :].strip(INVISIBLE)
+
+
+def without_thinking(text: str) -> str:
+    """Return the reply after its leading `<think>` part, which may have been opened in the prompt.
+
+    Raises:
+        Unparsable: the reply is too long, or ends while still thinking.
+    """
+    start = _thought(text)
+    if start == 0 and _OPEN_THINKING.match(text):
+        raise Unparsable("the reply ends within its <think> part: there is no answer after it")
+    answer = text[start:]
+    if len(answer) > MAX_REPLY:
+        raise Unparsable(f"the reply has {len(answer):,} characters; at most {MAX_REPLY:,} are read")
+    return answer
+
+
+def _thought(text: str) -> int:
+    """Return how many characters of a reply are thinking.
+
+    Some chat templates open it in the prompt, so that replies hold only its end.
+    """
+    found = _THINKING.match(text)
+    if found is not None:
+        return found.end()
+    tags = list(islice(_TAG.finditer(text), 2))
+    return tags[0].end() if len(tags) == 1 and tags[0]["closing"] and not _is_content(tags[0]) else 0
+
+
+def _is_content(tag: re.Match[str]) -> bool:
+    """Say whether a tag stands in quotes, in a fenced block or in a JSON object: part of an answer."""
+    text, start, end = tag.string, tag.start(), tag.end()
+    if text[start - 1 : start] in ("`", "'", '"') and text[start - 1 : start] == text[end : end + 1]:
+        return True
+    line = text[:start].replace("\r\n", "\n").replace("\r", "\n").count("\n")
+    return any(block.first < line < block.end for block in _blocks(text)) or _in_object(text, start)
+
+
+def _in_object(text: str, place: int) -> bool:
+    position = text.find("{", 0, place)
+    while position >= 0:
+        end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
+        if end > place:
+            return True
+        position = text.find("{", end, place)
+    return False
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the first word of its info string in lower case, its text, and the lines that it takes."""
+
+    language: str
+    content: str
+    fence: str
+    first: int
+    end: int
+    closed: bool
+
+
+def _blocks(text: str) -> list[Block]:
+    blocks = []
+    for token in _MARKDOWN.parse(text):
+        if token.type == "fence" and token.map is not None:
+            first, end = token.map
+            lines = token.content.count("\n") + (token.content[-1:] not in ("", "\n"))
+            content = token.content.removesuffix("\n")
+            fence = token.markup + token.info
+            blocks.append(Block(_language(token.info), content, fence, first, end, closed=end - first == lines + 2))
+    return blocks
+
+
+def fenced_blocks(text: str) -> list[Block]:
+    """Return a reply's fenced blocks (CommonMark: backticks or tildes, closed by a fence at least as long).
+
+    Raises:
+        Unparsable: the last block is not closed (the reply was cut off), or the reply has no readable text.
+    """
+    blocks = _blocks(sound(without_thinking(text)))
+    if blocks and not blocks[-1].closed:
+        raise Unparsable(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
+    return blocks
+
+
+def _language(info: str) -> str:
+    words = info.replace("{", " ").replace("}", " ").replace(",", " ").split()
+    return words[0].lstrip(".").lower() if words else ""
+
+
+def json_object(text: str, key: str) -> dict[str, Any]:
+    """Return the object of a reply that has `key`, prose around it aside.
+
+    Raises:
+        Unparsable: there is none, one is malformed or says `key` twice, or several disagree on it.
+    """
+    found = _objects(without_thinking(text), key)
+    if not found:
+        raise Unparsable(f'the reply holds no JSON object with the key "{key}"')
+    if not _agree([value[key] for value in found]):
+        raise Unparsable(f'the reply holds several JSON objects that disagree on "{key}"; give one')
+    return found[-1]
+
+
+def _agree(values: list[Any]) -> bool:
+    try:
+        return all(value == values[0] for value in values)
+    except RecursionError:  # nested ever so deeply
+        return False
+
+
+def _objects(text: str, key: str) -> list[dict[str, Any]]:
+    decoder = json.JSONDecoder(object_pairs_hook=_unambiguous, strict=False)  # models write newlines into strings
+    found: list[dict[str, Any]] = []
+    broken = 0
+    position = text.find("{")
+    while position >= 0:
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            # An object that does not parse but speaks of the key may be the answer: what stands inside it, or
+            # elsewhere, must not be taken in its place. Other braces are prose or code.
+            end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
+            if key in text[position:end]:
+                _refuse_object(error)
+            broken += 1
+            if broken > _MAX_BROKEN_OBJECTS:
+                raise Unparsable("the reply holds too many braces that are no JSON; give one JSON object") from error
+        else:
+            if key in value:
+                found.append(_sound_values(value))
+        position = text.find("{", end)
+    return found
+
+
+def _refuse_object(error: Exception) -> NoReturn:
+    cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+    raise Unparsable(f"the JSON object is malformed: {cause}") from error
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values and values[key] != value:
+            raise ValueError(f'the key "{sound(key)[:80]}" appears twice with different values')
+        values[key] = value
+    return values
+
+
+def _extent(text: str, start: int) -> int:
+    """Return where the brace at `start` is closed, braces within double-quoted strings aside; else the text's end."""
+    depth = 0
+    for token in _STRING_OR_BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth == 0 and token[0] == "}":
+            return token.end()
+    return len(text)
+
+
+def _sound_values(value: dict[str, Any]) -> dict[str, Any]:
+    """Join or replace surrogates that came in as JSON escapes, in the values that replies are read for."""
+
+    def cleaned(item: Any) -> Any:
+        if isinstance(item, str):
+            return sound(item)
+        return [cleaned(part) if isinstance(part, str) else part for part in item] if isinstance(item, list) else item
+
+    return {key: cleaned(item) for key, item in value.items()}

@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.llm import parsing
-from agent.llm.extract import blank, without_thinking
-from agent.llm.parsing import Unparsable
+from agent.llm.parsing import Unparsable, blank, without_thinking
 from agent.types import QuerySpec, Reading
 
 
