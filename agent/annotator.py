@@ -109,12 +109,13 @@ class Annotator:
         changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
         self._config = _with(config or Config(), changes)
         self._models = Models.of(model, **model_options)
-        self._models.check(known_roles({**BUILT_IN, **(nodes or {})}))
+        known = known_roles({**BUILT_IN, **(nodes or {})})
+        self._models.check(role.name for role in known)
         self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
         self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
         for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
             self._models.for_role(role)
-        self._prompts = Prompts(None if prompts is None else Path(prompts))
+        self._prompts = Prompts(None if prompts is None else Path(prompts), known)
         self._nodes = nodes or {}
         self._own_languages = {language.name: language for language in languages}
         self._languages = {**built_in_languages(), **self._own_languages}

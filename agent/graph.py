@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.config import data_folder
 from agent.errors import ConfigError, GraphError
 from agent.nodes import BUILT_IN
+from agent.prompts import Role
 from agent.state import Node, State, Tools
 from agent.wording import what_is_wrong
 
@@ -213,12 +214,12 @@ def mermaid(variant: Variant) -> str:
 
 def roles(variant: Variant, nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
     """Return the roles that a variant's nodes ask models in."""
-    return tuple(dict.fromkeys(role for name in variant.nodes for role in nodes[name].roles))
+    return tuple(dict.fromkeys(role.name for name in variant.nodes for role in nodes[name].roles))
 
 
-def known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[str, ...]:
+def known_roles(nodes: Mapping[str, Node] = BUILT_IN) -> tuple[Role, ...]:
     """Return the roles of all nodes."""
-    return tuple(dict.fromkeys(role for node in nodes.values() for role in node.roles))
+    return tuple(role for node in nodes.values() for role in node.roles)
 
 
 def _variant(fields: Mapping[str, Any], place: str) -> Variant:

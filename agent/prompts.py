@@ -1,8 +1,8 @@
 """Renders the prompt of each role from its template.
 
 A template is a Jinja file `<role>.j2` with the blocks `system` and `user`; parts shared by several begin with `_`. It
-is given the variables of its role and nothing else, and may show a text only through the filter `data`, which puts it
-between delimiters that the text cannot forge.
+is given the variables that its role declares and nothing else, and may show a text only through the filter `data`,
+which puts it between delimiters that the text cannot forge.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
 
 from agent.config import data_folder
 from agent.errors import PromptError
@@ -29,86 +31,89 @@ from agent.prompt_text import (
     describe_spec,
     fitted,
 )
-from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport
-
-QUERY_VARIABLES = frozenset({"query", "language", "criterion"})
-COMMON_VARIABLES = QUERY_VARIABLES | {"code", "fence", "context", "spec"}
-ROLE_VARIABLES: Mapping[str, frozenset[str]] = {
-    "specify_query": QUERY_VARIABLES,
-    "screen": COMMON_VARIABLES,
-    "judge": COMMON_VARIABLES,
-    "generate_test": COMMON_VARIABLES | {"marker", "advice", "weakness"},
-    "scaffold": COMMON_VARIABLES | {"marker", "advice"},
-    "generate_blind": QUERY_VARIABLES | {"spec", "fence", "marker", "signature", "surroundings", "weakness"},
-    "repair": COMMON_VARIABLES
-    | {"program", "report", "output", "installed", "round", "history"}
-    | {"marker", "may_correct", "first_line", "last_line"},
-    "simulate": COMMON_VARIABLES | {"program"},
-    "arbitrate": COMMON_VARIABLES
-    | {"program", "report", "output", "simulated", "stand_ins", "installed", "problem"}
-    | {"reading", "may_abstain"},
-    "reask": frozenset({"cause", "reply"}),
-}
-_ABILITIES = frozenset({"may_correct", "may_abstain", "first_line", "last_line"})
-OPTIONAL_VARIABLES = frozenset({"spec", "reading", "weakness"}) | _ABILITIES
-"""What no node need give; it is then None."""
-ANY_VARIABLES = frozenset().union(*ROLE_VARIABLES.values())
+from agent.types import Message
 
 _RENDER_ERRORS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
-_BLOCKS: Mapping[str, tuple[Literal["system", "user"], ...]] = {"reask": ("user",)}
+_OF_THE_INPUT = frozenset({"id", "label", "votes", "why", "meta"})
 _DATA = "_data"
 _LONGEST_WORD = 20
 _PLACE = re.compile("\0([0-9]+)\0")
 
 
-class Prompts:
-    """The templates of all roles, read, compiled and tried once; what changes on disk later has no effect.
+@dataclass(frozen=True)
+class Role:
+    """A part in which a node asks a model, by the template `NAME.j2`.
 
-    A file in `folder` takes the place of the shipped one of the same name, shared parts included; a name of its own
-    adds a role, for a node that asks for it.
+    `variables` are all that the template is given, each with an example, by which it is tried. `reply` is the form of a
+    JSON reply; None: the reply is text.
+
+    Raises:
+        ValueError: a variable has the name of something of the input that no prompt may show.
+    """
+
+    name: str
+    variables: Mapping[str, Any] = field(repr=False)
+    reply: type[BaseModel] | None = None
+    blocks: tuple[Literal["system", "user"], ...] = ("system", "user")
+
+    def __post_init__(self) -> None:
+        """Refuse what would tell a model the answer."""
+        if leaked := self.variables.keys() & _OF_THE_INPUT:
+            raise ValueError(f"role {self.name!r}: no prompt may show {', '.join(sorted(leaked))}")
+
+
+class Prompts:
+    """The templates, read, compiled and tried for each of the `roles` once; what changes on disk later has no effect.
+
+    A file in `folder` takes the place of the shipped one of the same name, shared parts included; a name of its own is
+    the template of a role that a node brings.
 
     Raises:
         PromptError: a template is missing, unreadable, malformed, or uses what its role is not given.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._sources = {**_read(data_folder("prompts")), **({} if folder is None else _read(folder))}
+    def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
+        own = {} if folder is None else _read(folder)
+        self._sources = {**_read(data_folder("prompts")), **own}
         self._environment = _environment(self._sources)
         self._parts = {name: self._check(name) for name in self._sources}
-        self.roles = frozenset(_role(name) for name in self._sources if not name.startswith("_"))
-        for role in sorted(ROLE_VARIABLES.keys() | self.roles):
+        roles = tuple(roles)
+        known = {role.name for role in roles}
+        for name in own.keys() - {f"{role}.j2" for role in known}:
+            if close := difflib.get_close_matches(name.removesuffix(".j2"), known, n=1, cutoff=0.8):
+                raise PromptError(f"{folder}/{name}: no role has this name; did you mean {close[0]}.j2?")
+        for role in roles:
             self._try(role)
 
-    def render(self, role: str, variables: Mapping[str, Any]) -> tuple[Message, ...]:
-        """Return a role's messages: system and user (of `reask`, user alone).
+    def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
+        """Return a role's messages, by default system and user; a variable that is not given is None.
 
         Raises:
             PromptError: there is no such template, it lacks a variable, or it shows a text without `data`.
-            ValueError: a variable is given that no template of this role may see.
+            ValueError: a variable is given that the role does not declare.
         """
-        refused = variables.keys() - ROLE_VARIABLES.get(role, ANY_VARIABLES)
-        if refused:
-            raise ValueError(
-                f"a prompt of role {role!r} is given {', '.join(sorted(refused))}: no template may see that"
-            )
-        if role not in self.roles:
-            raise PromptError(f"there is no prompt template {role}.j2")
-        template = self._environment.get_template(f"{role}.j2")
+        name = f"{role.name}.j2"
+        if undeclared := variables.keys() - role.variables.keys():
+            given = ", ".join(sorted(undeclared))
+            raise ValueError(f"a prompt of role {role.name!r} is given {given}: no template may see that")
+        if name not in self._sources:
+            raise PromptError(f"there is no prompt template {name}")
+        template = self._environment.get_template(name)
         data: list[tuple[str, str]] = []
-        context = template.new_context({**dict.fromkeys(OPTIONAL_VARIABLES), **_plain(variables), _DATA: data})
+        context = template.new_context({**dict.fromkeys(role.variables), **_plain(variables), _DATA: data})
         texts = []
-        for block in _blocks(role):
+        for block in role.blocks:
             try:
                 texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
-                raise PromptError(f"{role}.j2, block {block!r}, does not render: {error}") from error
+                raise PromptError(f"{name}, block {block!r}, does not render: {error}") from error
         shown = delimited(data, around="\n".join(texts))
         filled = (_PLACE.sub(lambda place: shown[int(place[1])], text) for text in texts)
-        return tuple(Message(block, text) for block, text in zip(_blocks(role), filled, strict=True))
+        return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 (hex) of each role's template, the parts that it includes with it."""
-        return {role: self._hash(f"{role}.j2") for role in sorted(self.roles)}
+        return {name.removesuffix(".j2"): self._hash(name) for name in sorted(self._sources) if name[0] != "_"}
 
     def _hash(self, name: str) -> str:
         digest = hashlib.sha256()
@@ -132,9 +137,6 @@ class Prompts:
             self._environment.get_template(name)
         except TemplateSyntaxError as error:
             raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
-        _check_variables(name, tree)
-        if not name.startswith("_"):
-            _check_blocks(name, tree)
         included = set(meta.find_referenced_templates(tree))
         if None in included:
             raise PromptError(f"{name} includes a part by a computed name: write the name itself")
@@ -143,9 +145,20 @@ class Prompts:
             raise PromptError(f"{name} includes {missing[0]}, which does not exist")
         return {str(part) for part in included}
 
-    def _try(self, role: str) -> None:
-        for variables in _samples(ROLE_VARIABLES.get(role, ANY_VARIABLES)):
-            self.render(role, variables)
+    def _try(self, role: Role) -> None:
+        name = f"{role.name}.j2"
+        for part in sorted(self._included(name)) if name in self._sources else ():
+            tree = self._environment.parse(self._sources[part], part)
+            if unknown := sorted(meta.find_undeclared_variables(tree) - role.variables.keys()):
+                given = ", ".join(sorted(role.variables))
+                raise PromptError(f"{part} uses {', '.join(unknown)}; role {role.name!r} is given {given}")
+            blocks = {block.name for block in tree.find_all(nodes.Block)}
+            for block in role.blocks if part == name else ():
+                if block not in blocks:
+                    raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
+        self.render(role, role.variables)
+        for criterion in ("half",) if "criterion" in role.variables else ():
+            self.render(role, {**role.variables, "criterion": criterion})
 
 
 class _Shown(str):
@@ -181,17 +194,9 @@ def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(name: str) -> str:
-    """Return a name that fits between the lines of a prompt; one that could be a sentence is not told."""
+    """Return a name that fits between the lines of a prompt; one that could be a sentence is left out."""
     word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)
     return word if len(word) <= _LONGEST_WORD else "unknown"
-
-
-def _role(name: str) -> str:
-    return name.removesuffix(".j2")
-
-
-def _blocks(role: str) -> tuple[Literal["system", "user"], ...]:
-    return _BLOCKS.get(role, ("system", "user"))
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -201,10 +206,6 @@ def _read(folder: Path) -> dict[str, str]:
         raise PromptError(f"cannot read the prompt templates in {folder}: {error}") from error
     if not sources:
         raise PromptError(f"there are no prompt templates (*.j2) in {folder}")
-    for name in sources:
-        close = difflib.get_close_matches(_role(name), ROLE_VARIABLES, n=1, cutoff=0.8)
-        if close and _role(name) not in ROLE_VARIABLES:
-            raise PromptError(f"{folder / name}: no role has this name; did you mean {close[0]}.j2?")
     return sources
 
 
@@ -229,36 +230,3 @@ def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:
         spec=describe_spec,
     )
     return environment
-
-
-def _check_variables(name: str, tree: nodes.Template) -> None:
-    role = _role(name)
-    allowed = ROLE_VARIABLES.get(role, ANY_VARIABLES)
-    unknown = sorted(meta.find_undeclared_variables(tree) - allowed)
-    if unknown:
-        raise PromptError(f"{name} uses {', '.join(unknown)}; it is given {', '.join(sorted(allowed))}")
-
-
-def _check_blocks(name: str, tree: nodes.Template) -> None:
-    present = {block.name for block in tree.find_all(nodes.Block)}
-    for block in _blocks(_role(name)):
-        if block not in present:
-            raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
-
-
-def _samples(names: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """Yield variables with everything in them, and with as little as can be, for each criterion and kind of reply."""
-    case = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="a\nb", cause=Cause.SNIPPET)
-    report = TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message="m")
-    full: dict[str, Any] = dict.fromkeys(ANY_VARIABLES, "text")
-    full |= {"first_line": 1, "last_line": 2}
-    full |= {"report": report, "simulated": Simulated(status="passed"), "round": 1, "criterion": "exact"}
-    full["spec"] = QuerySpec(readings=(Reading(text="r", requirements=("q",)),))
-    full |= {"advice": ("a",), "stand_ins": ("s",), "installed": ("i==1",), "reply": "json"}
-    full |= {"history": ({"command": "c", "outcome": "ran", "output": "o"},)}
-    least = {**full, "context": None, "output": None, "simulated": None, "advice": (), "stand_ins": (), "installed": ()}
-    least |= dict.fromkeys(("spec", "weakness", "may_correct", "may_abstain"))
-    least |= {"history": (), "criterion": "half", "reply": "text"}
-    bare = {**least, "program": None, "report": None, "problem": None}
-    for variables in (full, least, bare) if "problem" in names else (full, least):
-        yield {name: variables[name] for name in names}

@@ -11,6 +11,7 @@ from agent.config import PipelineConfig
 from agent.history import Program, Recorder
 from agent.languages.base import Language, Snippet
 from agent.llm.asking import Asker
+from agent.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
 from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
@@ -97,9 +98,9 @@ class Node(ABC):
     `requires` names the state keys that it reads without a default. `outcomes` maps each outcome to the state keys that
     it then provides; the graph must lead every outcome somewhere. `bypass` is the outcome that is followed when the
     node is left out (None: it cannot be). A node that does more than a `plain` one in the same place names that one:
-    left out, it gives way to it; both then have the same outcomes. `roles` are those in which it asks models: a run
-    without a model for one is refused before anything is spent. `settings` are those of `PipelineConfig` that matter to
-    it and not to every node.
+    left out, it gives way to it; both then have the same outcomes. `roles` are those in which it asks models: before
+    anything is spent, their templates are tried, and a run without a model for one is refused. `settings` are those of
+    `PipelineConfig` that matter to it and not to every node.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Node(ABC):
     outcomes: ClassVar[Mapping[str, frozenset[str]]]
     bypass: str | None = None
     plain: str | None = None
-    roles: tuple[str, ...] = ()
+    roles: tuple[Role, ...] = ()
     settings: frozenset[str] = frozenset()
     uses_sandbox: bool = False
 

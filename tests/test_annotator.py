@@ -7,9 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
@@ -27,7 +27,9 @@ from agent.errors import (
 )
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
 from agent.llm.base import Call, Reply
+from agent.llm.parsing import LabelReply, parse_label
 from agent.sandbox.base import SandboxBackend
+from agent.state import Node, Role, State, Step, Tools
 from agent.types import Usage
 from tests.scripts import PAIR, label, program, screen
 
@@ -385,7 +387,7 @@ def test_errors_of_the_run_reach_the_plain_iterator() -> None:
 
 async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
     from agent.nodes.judge import Judge
-    from agent.state import State, Step, Tools
+    from agent.state import Step
 
     class Coin(Judge):
         async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
@@ -468,3 +470,27 @@ async def test_without_a_sandbox_the_variants_that_need_none_are_told(monkeypatc
     monkeypatch.setattr("agent.annotator.choose", none)
     with pytest.raises(SandboxUnavailable, match=r"No sandbox works on this machine\.\n.*--variant single_llm"):
         await Annotator(model="heuristic").__aenter__()
+
+
+class Verify(Node):
+    """Asks in a role of its own."""
+
+    name = "verify"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
+    roles = (Role("verify", {"claim": "it sorts"}, LabelReply),)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        reply = await tools.asker.ask(self.roles[0], {"claim": state["pair"].query}, parse_label)
+        return Step("decided", {"label": reply.label, "decided_by": self.name, "reason": reply.reason})
+
+
+async def test_a_node_of_the_users_may_bring_a_role_with_a_model_of_its_own(tmp_path: Path) -> None:
+    template = "{% block system %}Judge in json.{% endblock %}{% block user %}{{ claim | data('claim') }}{% endblock %}"
+    (tmp_path / "verify.j2").write_text(template)
+    own, rest = ScriptedLLM([label(1)]), ScriptedLLM([])
+    variant = {"start": "verify", "nodes": {"verify": {"decided": "end"}}}
+    options: dict[str, Any] = {"nodes": {"verify": Verify()}, "prompts": tmp_path, "variant": variant}
+    (found,) = await collect(Annotator(model={"default": rest, "verify": own}, **options), [PAIR])
+    assert (found.label, found.decided_by, len(own.calls), own.calls[0].reply) == (1, "verify", 1, "json")
+    with pytest.raises(ConfigError, match="unknown role 'verfy'; there are .*verify"):
+        Annotator(model={"default": rest, "verfy": own}, **options)

@@ -11,6 +11,8 @@ import pytest
 from agent.errors import ConfigError, GraphError
 from agent.graph import build, load_variant, mermaid, variant_names
 from agent.nodes import BUILT_IN
+from agent.nodes.arbitrate import ARBITRATE
+from agent.nodes.judge import JUDGE
 from agent.state import Node, State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]
@@ -153,7 +155,7 @@ class Careful(Node):
     name = "careful"
     plain = "arbitrate"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": frozenset({"label", "decided_by", "reason"})}
-    roles = ("arbitrate", "judge")
+    roles = (ARBITRATE, JUDGE)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         raise NotImplementedError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.prompts import ROLE_VARIABLES
+from agent.graph import known_roles
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,7 +47,7 @@ def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
 def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.prompts import Prompts; print(*Prompts().hashes())"
-    assert set(run(installed, "-c", code).split()) == ROLE_VARIABLES.keys()
+    assert set(run(installed, "-c", code).split()) == {"reask", *(role.name for role in known_roles())}
 
 
 def test_what_runs_inside_sandboxes_is_in_it(installed: Path) -> None:

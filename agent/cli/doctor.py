@@ -25,7 +25,7 @@ from agent.errors import AccountError, AgentError, DependencyUnavailable, Sandbo
 from agent.llm.asking import read_reply
 from agent.llm.base import LLM, Call, Message, Reply, close
 from agent.llm.models import Models
-from agent.llm.parsing import Unparsable, parse_screen, schema_of
+from agent.llm.parsing import ScreenReply, Unparsable, parse_screen, schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.dependencies.uv import Target, Uv
@@ -41,7 +41,7 @@ _QUESTION = Call(
         Message("user", 'Reply in json: {"reason": "a test of the connection", "verdict": "match"}'),
     ),
     reply="json",
-    schema=schema_of("screen", {}),
+    schema=schema_of(ScreenReply, {}),
 )
 _REPORT_IT = "do not run strangers' programs with it; report it as SECURITY.md says"
 _SET_AN_INDEX = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,9 +15,10 @@ from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import Unparsable, blank, schema_of, without_thinking
 from agent.prompt_text import cut, printable, sound
-from agent.prompts import Prompts
+from agent.prompts import Prompts, Role
 from agent.types import Usage
 
+REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
 _TOO_LONG = "the reply reached the limit on its length"
@@ -58,11 +59,10 @@ class Asker:
 
     async def ask(
         self,
-        role: str,
+        role: Role,
         variables: Mapping[str, Any],
         parse: Callable[[str], T],
         *,
-        reply: ReplyKind,
         vote: int = 0,
         shared: bool = False,
     ) -> T:
@@ -78,28 +78,31 @@ class Asker:
             ModelError: the model gave no reply.
             PromptError: the prompt does not render.
         """
-        self._asked[role] = partial(self.ask, role, variables, parse, reply=reply)
+        self._asked[role.name] = partial(self.ask, role, variables, parse)
+        reply: ReplyKind = "text" if role.reply is None else "json"
+        schema = None if role.reply is None else schema_of(role.reply, variables)
         messages, kind = self._prompts.render(role, variables), reply
         sample, problem = sample_of(self._sample, vote), ""
         for attempt in range(self._reasks + 1):
-            turn, schema = self._turns[role], schema_of(role, variables)
-            call = Call(role, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
-            answer = await self._answer(call, attempt)
+            turn = self._turns[role.name]
+            call = Call(role.name, messages, kind, sample, self._pair_id, turn, variables, schema, shared)
+            key = self._gateway.key(call)
+            answer = await self._answer(call, key, attempt)
             try:
                 value = read_reply(answer, parse)
             except Unparsable as error:
                 problem = str(error)
-                self._keep(call, answer, attempt, problem)
+                self._keep(call, key, answer, attempt, problem)
             else:
-                self._keep(call, answer, attempt)
+                self._keep(call, key, answer, attempt)
                 return value
-            again = self._prompts.render("reask", {"cause": problem, "reply": reply})
+            again = self._prompts.render(REASK, {"cause": problem, "reply": reply})
             if blank(answer.text):
                 messages, kind = _extended(messages, again), "text"
             else:
                 messages = (*messages, Message("assistant", _echo(answer.text)), *again)
         times = "once" if self._reasks == 0 else f"{self._reasks + 1} times"
-        raise ReplyError(f"no usable reply to {role!r}, asked {times}: {problem}")
+        raise ReplyError(f"no usable reply to {role.name!r}, asked {times}: {problem}")
 
     def has_asked(self, role: str) -> bool:
         """Say whether a question of this role was asked."""
@@ -112,23 +115,23 @@ class Asker:
         """
         return await self._asked[role](vote=vote)
 
-    async def _answer(self, call: Call, attempt: int) -> Reply:
+    async def _answer(self, call: Call, key: str, attempt: int) -> Reply:
         self._turns[call.role] += 1
         try:
-            answer = await self._gateway.ask(call)
+            answer = await self._gateway.ask(call, key)
         except ModelError as error:
             cost = error.usage or Usage()
-            self._keep(call, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
+            self._keep(call, key, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
             raise
         return replace(answer, text=sound(answer.text))
 
-    def _keep(self, call: Call, answer: Reply, attempt: int, problem: str | None = None) -> None:
+    def _keep(self, call: Call, key: str, answer: Reply, attempt: int, problem: str | None = None) -> None:
         self.usage = self.usage + answer.usage
         self.recorder.add(
             Exchange(
                 role=call.role,
-                key=self._gateway.key(call),
-                messages=tuple(asdict(message) for message in call.messages),
+                key=key,
+                messages=tuple({"role": each.role, "content": each.content} for each in call.messages),
                 reply=answer.text,
                 model=answer.model,
                 cached=answer.cached,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -149,15 +149,16 @@ class Models:
                 by_name[spec] = models[role]
         return cls(models.pop(DEFAULT, None), models)
 
-    def check(self, roles: Collection[str]) -> None:
+    def check(self, roles: Iterable[str]) -> None:
         """Refuse models for roles that no node asks in.
 
         Raises:
             ConfigError: there is one.
         """
+        known = list(dict.fromkeys(roles))
         for role in self._by_role:
-            if role not in roles:
-                raise ConfigError(f"unknown role {role!r}; there are {', '.join(roles)}")
+            if role not in known:
+                raise ConfigError(f"unknown role {role!r}; there are {', '.join(known)}")
 
     def for_role(self, role: str) -> LLM:
         """Return the model that answers a role's calls.

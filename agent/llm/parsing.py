@@ -98,20 +98,21 @@ class ScreenReply(_Reply):
     verdict: Annotated[Literal["match", "non_match", "unclear"], BeforeValidator(_verdict)]
 
 
-class LabelReply(_Reply):
-    """What the arbiter or the judge says; `reading` is the number of the reading that it finds met."""
-
-    reason: _Reason = ""
-    reading: int | None = None
-    label: Annotated[Literal[0, 1], BeforeValidator(_label)]
-
-
 class OpenLabelReply(_Reply):
-    """What an arbiter says that may abstain: by the label None, never by one that could not be read."""
+    """What an arbiter says that may abstain: by the label None, never by one that could not be read.
+
+    `reading` is the number of the reading that it finds met.
+    """
 
     reason: _Reason = ""
     reading: int | None = None
     label: Annotated[Literal[0, 1], BeforeValidator(_label)] | None
+
+
+class LabelReply(OpenLabelReply):
+    """What an arbiter or the judge says that may not."""
+
+    label: Annotated[Literal[0, 1], BeforeValidator(_label)]
 
 
 class SimulationReply(_Reply):
@@ -141,7 +142,7 @@ class RepairReply(_Reply):
 
 
 _Model = TypeVar("_Model", bound=_Reply)
-_Judged = TypeVar("_Judged", ScreenReply, LabelReply, OpenLabelReply)
+_Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 
 
 @cache
@@ -184,24 +185,17 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     return _met(_validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match")
 
 
-def parse_label(text: str, readings: int = 0) -> LabelReply:
+def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
     """Read the arbiter's or the judge's reply to a prompt that numbers so many readings.
+
+    Where the prompt lets it abstain, `null` does, and nothing else.
 
     Raises:
         Unparsable: it holds no label, or several that differ; or label 1 does not say which reading is met.
     """
-    values = json_object(text, "label")
-    return _met(_validated(LabelReply, _numbered(values, readings)), readings, lambda reply: reply.label == 1)
-
-
-def parse_open_label(text: str, readings: int = 0) -> OpenLabelReply:
-    """Read the reply of an arbiter that may abstain: `null` does, and nothing else.
-
-    Raises:
-        Unparsable: as `parse_label`.
-    """
-    values = json_object(text, "label")
-    return _met(_validated(OpenLabelReply, _numbered(values, readings)), readings, lambda reply: reply.label == 1)
+    values = _numbered(json_object(text, "label"), readings)
+    model = OpenLabelReply if may_abstain else LabelReply
+    return _met(_validated(model, values), readings, lambda reply: reply.label == 1)
 
 
 def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:

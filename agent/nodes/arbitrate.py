@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
 
 from agent.llm import parsing
-from agent.nodes.asking import about_execution, about_pair, met, readings
-from agent.state import Node, State, Step, Tools
-from agent.types import Status
+from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair, met, readings
+from agent.state import Node, Role, State, Step, Tools
+from agent.types import Simulated, Status
 from agent.wording import counted
 
 UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
 """The label of a pair that the evidence does not decide, by the setting `abstain`."""
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
+ARBITRATE = Role(
+    "arbitrate",
+    {
+        **PAIR,
+        **EXECUTION,
+        "program": "assert 1 == 2",
+        "simulated": Simulated(status="passed", reason="the values come back in reverse order"),
+        "stand_ins": ("Board",),
+        "problem": "the snippet does not parse",
+        "reading": "the list in reverse order",
+        "may_abstain": True,
+    },
+    parsing.LabelReply,
+)
 
 
 class Arbitrate(Node):
@@ -23,12 +38,13 @@ class Arbitrate(Node):
 
     name = "arbitrate"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
-    roles = ("arbitrate",)
-    may_abstain = False
+    roles = (ARBITRATE,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return label and reason."""
         program, snippet = state.get("program"), state.get("snippet")
+        (role,) = self.roles
+        may_abstain = role.reply is parsing.OpenLabelReply
         variables = {
             **about_pair(state, tools),
             **about_execution(state),
@@ -37,10 +53,10 @@ class Arbitrate(Node):
             "stand_ins": () if program is None else program.stand_ins,
             "problem": None if snippet is None else snippet.problem,
             "reading": state.get("reading"),
-            "may_abstain": self.may_abstain,
+            "may_abstain": may_abstain,
         }
-        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=self.may_abstain)
-        reply = await tools.asker.ask("arbitrate", variables, parse, reply="json")
+        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=may_abstain)
+        reply = await tools.asker.ask(role, variables, parse)
         decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
         if reply.label is None:
             return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
@@ -56,8 +72,8 @@ class ArbitrateOrAbstain(Arbitrate):
 
     name = "arbitrate_or_abstain"
     plain = "arbitrate"
+    roles = (replace(ARBITRATE, reply=parsing.OpenLabelReply),)
     settings = frozenset({"abstain"})
-    may_abstain = True
 
 
 class ArbitrateByRule(Node):

@@ -5,8 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from agent.languages.canonical import canonical
-from agent.llm.parsing import LabelReply
+from agent.llm.parsing import OpenLabelReply
 from agent.state import State, Tools
+from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Status, TestReport
+
+_CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
+QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
+"""The variables of `about_query`, by example."""
+PAIR: dict[str, Any] = {
+    **QUERY,
+    "code": "def reverse(values):\n    return values[::-1]\n",
+    "fence": "python",
+    "context": "a method of a class",
+    "spec": QuerySpec(readings=(Reading(text="the list in reverse order", requirements=("a list comes back",)),)),
+}
+"""The variables of `about_pair`, by example."""
+EXECUTION: dict[str, Any] = {
+    "report": TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(_CASE,), message="1 of 1 failed"),
+    "output": "[1, 2]",
+    "installed": ("numpy==2.3.5",),
+}
+"""The variables of `about_execution`, by example."""
 
 
 def about_query(state: State, tools: Tools) -> dict[str, Any]:
@@ -39,7 +58,7 @@ def chosen(state: State, number: int | None) -> State:
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
-def met(state: State, reply: LabelReply) -> str:
+def met(state: State, reply: OpenLabelReply) -> str:
     """Return the reading that a reply finds met; empty for any label but 1, whatever reading it speaks of."""
     return chosen(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 

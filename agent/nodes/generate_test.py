@@ -8,13 +8,29 @@ from typing import Any, ClassVar
 from agent.history import Program
 from agent.languages.base import MalformedProgram, Snippet
 from agent.llm import parsing
-from agent.nodes.asking import about_pair, about_query, chosen, readings
-from agent.state import Node, Scaffold, State, Step, Tools
+from agent.nodes.asking import PAIR, QUERY, about_pair, about_query, chosen, readings
+from agent.state import Node, Role, Scaffold, State, Step, Tools
 from agent.types import Cause, Status, TestReport
 
 _CLASH = (
     "these cases cannot stand in one file with the code: give your helpers, constants and classes names that begin "
     "with given_"
+)
+
+_WEAKNESS = "it passes whatever the code returns"
+_ABOUT_SNIPPET = {**PAIR, "marker": "# <candidate>", "advice": ("reverse(values)",)}
+TEST = Role("generate_test", {**_ABOUT_SNIPPET, "weakness": _WEAKNESS})
+SCAFFOLD = Role("scaffold", _ABOUT_SNIPPET)
+BLIND = Role(
+    "generate_blind",
+    {
+        **QUERY,
+        **{name: PAIR[name] for name in ("spec", "fence")},
+        "marker": "# <candidate>",
+        "signature": "def reverse(values):\n    ...\n",
+        "surroundings": "import json",
+        "weakness": _WEAKNESS,
+    },
 )
 
 
@@ -29,7 +45,7 @@ class GenerateTest(Node):
         "generated": frozenset({"program"}),
         "snippet_error": frozenset({"report"}),
     }
-    roles: tuple[str, ...] = ("generate_test",)
+    roles: tuple[Role, ...] = (TEST,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the program, or the finding that the snippet does not parse.
@@ -53,7 +69,7 @@ class GenerateTest(Node):
             return reply, language.insert(reply.template, snippet)
 
         question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
-        reply, program = await tools.asker.ask("generate_test", question, parse, reply="text")
+        reply, program = await tools.asker.ask(TEST, question, parse)
         return {
             "program": program.model_copy(update={"stand_ins": reply.stand_ins}),
             "reading": reply.reading,
@@ -77,7 +93,7 @@ class GenerateBlind(GenerateTest):
 
     name = "generate_blind"
     plain = "generate_test"
-    roles = ("scaffold", "generate_blind", "generate_test")
+    roles = (SCAFFOLD, BLIND, TEST)
 
     async def _write(self, snippet: Snippet, state: State, tools: Tools) -> State:
         language = tools.language
@@ -104,7 +120,7 @@ class GenerateBlind(GenerateTest):
             "surroundings": scaffold.surroundings,
             "weakness": state.get("weakness"),
         }
-        reply, program = await tools.asker.ask("generate_blind", question, parse, reply="text")
+        reply, program = await tools.asker.ask(BLIND, question, parse)
         stand_ins = tuple(dict.fromkeys((*scaffold.stand_ins, *reply.stand_ins)))
         return {
             "scaffold": scaffold,
@@ -120,7 +136,7 @@ class GenerateBlind(GenerateTest):
             reply = parsing.parse_program(text, language.fence)
             return Scaffold(reply.template, reply.stand_ins, language.surroundings(reply.template, snippet))
 
-        return await tools.asker.ask("scaffold", _about_snippet(snippet, state, tools), parse, reply="text")
+        return await tools.asker.ask(SCAFFOLD, _about_snippet(snippet, state, tools), parse)
 
 
 def _about_snippet(snippet: Snippet, state: State, tools: Tools) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from agent.llm.parsing import LabelReply
+from agent.llm.parsing import OpenLabelReply
 from agent.nodes.arbitrate import UNDECIDED
 from agent.nodes.asking import met
 from agent.state import Node, State, Step, Tools
@@ -46,7 +46,7 @@ class RateConfidence(Node):
         if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
             given = [_Given(votes[0], state.get("met", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
-                reply: LabelReply = await tools.asker.ask_again(_ROLE, vote)
+                reply: OpenLabelReply = await tools.asker.ask_again(_ROLE, vote)
                 given.append(_Given(reply.label, met(state, reply), reply.reason))
             votes = tuple(each.label for each in given)
             update = {"votes": votes, **_decided(given, UNDECIDED[tools.config.abstain])}

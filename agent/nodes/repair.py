@@ -12,13 +12,28 @@ from agent.errors import DependencyUnavailable
 from agent.history import Command, Program
 from agent.languages.base import MalformedProgram
 from agent.llm import parsing
-from agent.nodes.asking import about_execution, about_pair
+from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair
 from agent.sandbox.base import Environment
 from agent.sandbox.commands import Install, Refuse, Run, read_commands
-from agent.state import Node, State, Step, Tools
+from agent.state import Node, Role, State, Step, Tools
 from agent.types import Cause
 
 _DIRECT_INSTALLS = 3
+
+REPAIR = Role(
+    "repair",
+    {
+        **PAIR,
+        **EXECUTION,
+        "program": "import numpy",
+        "round": 1,
+        "history": ({"command": "pip install numpy", "outcome": "installed", "output": "numpy==2.3.5"},),
+        "may_correct": True,
+        "marker": "# <candidate>",
+        "first_line": 3,
+        "last_line": 4,
+    },
+)
 
 
 class Repair(Node):
@@ -36,7 +51,7 @@ class Repair(Node):
     bypass = "given_up"
     uses_sandbox = True
     settings = frozenset({"max_try_time", "command_timeout"})
-    roles = ("repair",)
+    roles = (REPAIR,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `repaired` when another execution may end otherwise."""
@@ -97,7 +112,7 @@ class Repair(Node):
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
         """Return the commands to run, and what else of the state the reply changes."""
         question = _question(state, tools)
-        return await tools.asker.ask("repair", question, parsing.parse_commands, reply="text"), {}
+        return await tools.asker.ask(REPAIR, question, parsing.parse_commands), {}
 
     async def _run_one(self, command: str, step: Run | Refuse, tools: Tools) -> bool:
         """Run a command that installs nothing, and say whether it was run without error."""
@@ -159,7 +174,7 @@ class RepairProgram(Repair):
             "first_line": program.first_line,
             "last_line": program.last_line,
         }
-        reply, corrected = await tools.asker.ask("repair", question, parse, reply="text")
+        reply, corrected = await tools.asker.ask(REPAIR, question, parse)
         if corrected is None or reply.program is None:
             return reply.commands, {}
         declared = tuple(dict.fromkeys((*program.stand_ins, *reply.program.stand_ins)))

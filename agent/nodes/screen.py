@@ -7,11 +7,12 @@ from functools import partial
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_pair, chosen, readings
-from agent.state import Node, State, Step, Tools
+from agent.nodes.asking import PAIR, about_pair, chosen, readings
+from agent.state import Node, Role, State, Step, Tools
 from agent.types import Verdict
 
 _LABEL = frozenset({"label", "decided_by", "reason"})
+SCREEN = Role("screen", PAIR, parsing.ScreenReply)
 
 
 class Screen(Node):
@@ -24,12 +25,12 @@ class Screen(Node):
         "unclear": frozenset({"screen_verdict"}),
     }
     bypass = "unclear"
-    roles = ("screen",)
+    roles = (SCREEN,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""
         parse = partial(parsing.parse_screen, readings=readings(state))
-        reply = await tools.asker.ask("screen", about_pair(state, tools), parse, reply="json")
+        reply = await tools.asker.ask(SCREEN, about_pair(state, tools), parse)
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})

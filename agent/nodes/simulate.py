@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_pair
-from agent.state import Node, State, Step, Tools
+from agent.nodes.asking import PAIR, about_pair
+from agent.state import Node, Role, State, Step, Tools
 from agent.types import Simulated
+
+SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
 
 
 class Simulate(Node):
@@ -18,10 +20,10 @@ class Simulate(Node):
     requires = frozenset({"program"})
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"simulated": frozenset({"simulated"})}
     bypass = "simulated"
-    roles = ("simulate",)
+    roles = (SIMULATE,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the predicted outcome."""
         variables = {**about_pair(state, tools), "program": state["program"].source}
-        reply = await tools.asker.ask("simulate", variables, parsing.parse_simulation, reply="json")
+        reply = await tools.asker.ask(SIMULATE, variables, parsing.parse_simulation)
         return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from agent.llm import parsing
-from agent.nodes.asking import about_query
-from agent.state import Node, State, Step, Tools
+from agent.nodes.asking import QUERY, about_query
+from agent.state import Node, Role, State, Step, Tools
+
+SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
 
 
 class SpecifyQuery(Node):
@@ -20,10 +22,10 @@ class SpecifyQuery(Node):
     name = "specify_query"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
     bypass = "specified"
-    roles = ("specify_query",)
+    roles = (SPECIFY,)
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the readings."""
         question = about_query(state, tools)
-        spec = await tools.asker.ask("specify_query", question, parsing.parse_spec, reply="json", shared=True)
+        spec = await tools.asker.ask(SPECIFY, question, parsing.parse_spec, shared=True)
         return Step("specified", {"spec": spec})

@@ -16,6 +16,7 @@ from agent.llm.asking import Asker, sample_of
 from agent.llm.base import Reply, ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
+from agent.nodes.judge import JUDGE
 from agent.prompts import Prompts
 from agent.types import Pair, Usage
 
@@ -30,8 +31,8 @@ def asker(model: ScriptedLLM, reasks: int = 2) -> Asker:
     return Asker(Gateway(Models.of(model)), Prompts(), Recorder(PAIR), pair_id="7", reasks=reasks)
 
 
-async def judge(asked: Asker) -> parsing.LabelReply:
-    return await asked.ask("judge", VARIABLES, parsing.parse_label, reply="json")
+async def judge(asked: Asker) -> parsing.OpenLabelReply:
+    return await asked.ask(JUDGE, VARIABLES, parsing.parse_label)
 
 
 async def test_a_reply_that_cannot_be_read_is_shown_back_with_the_cause() -> None:
@@ -125,7 +126,7 @@ async def test_turns_count_the_calls_of_a_role() -> None:
 async def test_a_call_carries_the_schema_of_its_reply() -> None:
     model = ScriptedLLM([GOOD])
     await judge(asker(model))
-    assert model.calls[0].schema == parsing.schema_of("judge", model.calls[0].variables)
+    assert model.calls[0].schema == parsing.schema_of(parsing.LabelReply, model.calls[0].variables)
 
 
 async def test_a_question_can_be_asked_again_word_by_word() -> None:

@@ -27,6 +27,7 @@ from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
+from agent.nodes.judge import JUDGE
 from agent.prompts import Prompts
 from agent.types import Message, Pair
 from tests.llm.server import (
@@ -127,7 +128,7 @@ class TestReplies:
         model = stage(says("1", prompt_tokens=900, choices=choices), extra_body={"logprobs": True, "top_logprobs": 1})
         asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(Pair(id="7", query="q", code="c")), pair_id="7")
         pair = {"query": "q", "code": "c", "language": "python", "fence": "python", "context": None}
-        await asker.ask("judge", {**pair, "criterion": "exact"}, str, reply="text")
+        await asker.ask(JUDGE, {**pair, "criterion": "exact"}, str)
         assert stage.requests[0].body["logprobs"] is True
         assert asker.recorder.history.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
 

@@ -63,4 +63,4 @@ async def test_only_an_arbiter_that_may_is_told_how_to_abstain() -> None:
 
 
 def test_the_judge_may_not_abstain() -> None:
-    assert "null" not in json.dumps(parsing.schema_of("judge", {}))
+    assert "null" not in json.dumps(parsing.schema_of(parsing.LabelReply, {}))

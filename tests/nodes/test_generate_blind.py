@@ -20,7 +20,8 @@ from agent.languages.python.hiding import is_plain
 from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.parsing import parse_program
-from agent.prompts import ROLE_VARIABLES, Prompts
+from agent.nodes.generate_test import BLIND
+from agent.prompts import Prompts
 from agent.state import Node, State, Step, Tools
 from tests.scripts import PAIR, label, passed, program
 
@@ -77,8 +78,8 @@ STATIC = "\n".join(
     message.content
     for surroundings in ("", "s")
     for message in Prompts().render(
-        "generate_blind",
-        {**dict.fromkeys(ROLE_VARIABLES["generate_blind"], "s"), "marker": LANGUAGE.marker, "language": "python",
+        BLIND,
+        {**dict.fromkeys(BLIND.variables, "s"), "marker": LANGUAGE.marker, "language": "python",
          "fence": "python", "spec": None, "weakness": None, "surroundings": surroundings},
     )
 )  # fmt: skip
