@@ -492,5 +492,5 @@ async def test_a_node_of_the_users_may_bring_a_role_with_a_model_of_its_own(tmp_
     options: dict[str, Any] = {"nodes": {"verify": Verify()}, "prompts": tmp_path, "variant": variant}
     (found,) = await collect(Annotator(model={"default": rest, "verify": own}, **options), [PAIR])
     assert (found.label, found.decided_by, len(own.calls), own.calls[0].reply) == (1, "verify", 1, "json")
-    with pytest.raises(ConfigError, match="unknown role 'verfy'; there are .*verify"):
+    with pytest.raises(ConfigError, match=r"unknown role 'verfy'; there are .*verify"):
         Annotator(model={"default": rest, "verfy": own}, **options)
