@@ -25,9 +25,6 @@ from agent.errors import InputError, RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
 from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
 from agent.evaluation.ablation_text import (
-    CSV,
-    JSON,
-    MARKDOWN,
     REMARK,
     Column,
     Section,
@@ -171,7 +168,10 @@ def _close(machine: bool, console: Console, table: AblationTable, out: Path) -> 
             out_console.print(Text(plain(section.title), style="bold"))
             for part in _parts(section, table, out_console.width):
                 out_console.print(part)
-        say(Console(), "\n" + "\n".join(str(out / name) for name in (JSON, CSV, MARKDOWN)))
+        say(
+            Console(),
+            "\n" + "\n".join(str(out / name) for name in (files.ABLATION, files.ABLATION_CSV, files.ABLATION_MARKDOWN)),
+        )
     if table.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")
     raise typer.Exit(SOME_ERRORS if table.errors else DONE)

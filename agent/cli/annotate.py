@@ -17,10 +17,11 @@ from agent.cli.run_options import RunOptions
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.starting import check_writable, default_folder, finished, read_input, tell_how_to_go_on
-from agent.cli.summary import Summary, Tally, as_json, as_table
+from agent.cli.summary import as_json, as_table
 from agent.cli.text import print_json, say
 from agent.datasets import Dataset
 from agent.errors import RunStopped
+from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
 from agent.llm.models import Models
 from agent.store import files
@@ -60,27 +61,27 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
             on_event=display,
         )
         try:
-            summary, annotated = to_its_end(_annotate(annotator, dataset, options.limit))
+            tally, annotated = to_its_end(_annotate(annotator, dataset, options.limit))
         except KeyboardInterrupt:
             tell_how_to_go_on(console, None, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from None
         except RunStopped as error:
             tell_how_to_go_on(console, error, _kept(out, config.runner.rounds))
             raise typer.Exit(STOPPED) from error
-    _close(options.as_json, console, summary, annotated, display, out)
+    _close(options.as_json, console, tally, annotated, display, out)
 
 
 async def _annotate(
     annotator: Annotator, dataset: Dataset, limit: int | None
-) -> tuple[Summary, frozenset[tuple[str, int]]]:
+) -> tuple[Tally, frozenset[tuple[str, int]]]:
     """Return what it amounts to, and the pairs and rounds that are in it as long as they are few."""
     tally, annotated = Tally(), set[tuple[str, int]]()
     async with annotator:
         async for annotation in annotator.annotate(dataset.all_pairs, limit=limit):
-            tally.add(annotation)
+            tally.add(Seen(annotation))
             if len(annotated) <= stories.MOST_PAIRS:
                 annotated.add((annotation.id, annotation.round))
-    return tally.summary(), frozenset(annotated)
+    return tally, frozenset(annotated)
 
 
 def _kept(out: Path, rounds: int) -> str:
@@ -91,7 +92,7 @@ def _kept(out: Path, rounds: int) -> str:
 def _close(
     machine: bool,
     console: Console,
-    summary: Summary,
+    tally: Tally,
     annotated: Set[tuple[str, int]],
     display: Display,
     out: Path,
@@ -99,16 +100,16 @@ def _close(
     if machine:
         more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
         with load_run(out) as view:
-            print_json(as_json(summary, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
+            print_json(as_json(tally, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
     else:
         out_console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
         with load_run(out) as view:
             if len(annotated) <= stories.MOST_PAIRS:
                 out_console.print(stories.table(view, annotated), end="\n\n")
             spent, elsewhere, kept = view.spent_usd(), view.replies_elsewhere, view.index.done()
-            table = as_table(summary, display.seconds(), kept=kept, spent_usd=spent, elsewhere=elsewhere)
+            table = as_table(tally, display.seconds(), kept=kept, spent_usd=spent, elsewhere=elsewhere)
             out_console.print(table)
         say(Console(), f"\n{out / files.LABELS}\n{out / files.ANNOTATIONS}")
-    if summary.errors:
+    if tally.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")
-    raise typer.Exit(SOME_ERRORS if summary.errors else DONE)
+    raise typer.Exit(SOME_ERRORS if tally.errors else DONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
 from agent.cli.console import Console
-from agent.cli.replayed import Course, all_as_json, as_json, tell, tell_all, tell_notes
 from agent.cli.running import to_its_end
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
-from agent.cli.text import print_json, say
+from agent.cli.text import one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
-from agent.evaluation.conditions import Conditions, grouped, told
-from agent.evaluation.replay import Replayed, Tally, replaying
+from agent.evaluation.conditions import Conditions, all_notes, grouped
+from agent.evaluation.recorded import Key, executed_in, keys_with_tests, recorded, sampled
+from agent.evaluation.replay import NotRun, Outcomes, Replayed, Reproducibility, replaying
 from agent.store.run_view import RunView, load_run
+from agent.types import TestReport
+from agent.wording import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
+_LISTED = 50
+_CAUSES = {
+    "flaky": "flaky: it does not always end in the same way",
+    "changed": "it always ends in this other way by now",
+}
 
 
 @dataclass(frozen=True)
@@ -77,24 +84,65 @@ def _check(request: Request) -> None:
 
 def _config(request: Request, conditions: Conditions) -> Config:
     """Return the run's settings, with those of the command line over them."""
-    given = conditions.config
-    told: dict[str, Any] = {f"sandbox.{name}": value for name, value in given.sandbox.model_dump().items()}
-    told |= {f"pipeline.{name}": value for name, value in given.pipeline.model_dump().items()}
-    told |= {"sandbox.pool": min(4, request.concurrency) if request.everything else 1}
-    told |= {name: value for name, value in request.options.items() if value is not None}
-    return read_config(told, request.settings)
+    settings: dict[str, Any] = {
+        f"sandbox.{name}": value for name, value in conditions.config.sandbox.model_dump().items()
+    }
+    settings |= {f"pipeline.{name}": value for name, value in conditions.config.pipeline.model_dump().items()}
+    settings |= {"sandbox.pool": min(4, request.concurrency) if request.everything else 1}
+    settings |= {name: value for name, value in request.options.items() if value is not None}
+    return read_config(settings, request.settings)
+
+
+@dataclass
+class Course:
+    """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
+
+    Until they are `known` nothing can be said of them. `executed` counts pairs, None where it was only looked whether
+    those were executed that were drawn.
+    """
+
+    request: Request
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    known: bool = False
+    tested: int = 0
+    executed: int | None = None
+    chosen: Mapping[Key, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    started: float = field(default_factory=time.monotonic)
+
+    def choose(self, view: RunView) -> None:
+        """Choose what is replayed."""
+        keys = keys_with_tests(view)
+        self.tested = len({pair_id for pair_id, _ in keys})
+        size = self.request.sample
+        self.chosen = sampled(keys, size, self.request.seed, partial(executed_in, view))
+        if size is None or self.drawn < size:
+            self.executed = self.drawn
+        self.known, self.started = True, time.monotonic()
+
+    @property
+    def drawn(self) -> int:
+        """How many pairs were chosen."""
+        return len({pair_id for pair_id, _ in self.chosen})
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return time.monotonic() - self.started
 
 
 def _replay_one(request: Request, view: RunView) -> None:
     assert request.pair_id is not None
     annotation = the_annotation(view, request.pair_id, request.round)
-    [group] = grouped(view, [(annotation.id, annotation.round)], request.backend)
+    key = annotation.id, annotation.round
+    segment = recorded(view, *key, request.execution).segment
+    [group] = grouped(view.manifest, {key: segment}, request.backend)
     config = _config(request, group.conditions)
 
-    async def work() -> tuple[Replayed, tuple[str, ...]]:
-        told = partial(say, Console(stderr=True))
-        async with replaying(view, group.conditions, config=config, concurrency=1, progress=told) as replayer:
-            return await replayer.replay(annotation.id, annotation.round, request.execution), replayer.notes
+    async def work() -> tuple[Replayed, Sequence[str]]:
+        progress = partial(say, Console(stderr=True))
+        async with replaying(view, group.conditions, config=config, concurrency=1, progress=progress) as replayer:
+            return await replayer.replay(*key, request.execution), replayer.notes
 
     try:
         found, notes = to_its_end(work())
@@ -103,37 +151,37 @@ def _replay_one(request: Request, view: RunView) -> None:
         raise typer.Exit(STOPPED) from None
     notes = (*notes, *found.notes)
     if request.as_json:
-        print_json({**as_json(found), "notes": notes})
+        print_json({**_as_json(found), "notes": notes})
     else:
-        tell_notes(notes)
-        tell(found)
+        _print_notes(notes)
+        _print(found)
     raise typer.Exit(DONE if found.same else SOME_ERRORS)
 
 
 def _replay_all(request: Request, view: RunView) -> None:
-    course, console = Course(request.folder, request.sample, request.seed), Console(stderr=True)
+    course, console = Course(request), Console(stderr=True)
 
     async def work() -> None:
         course.choose(view)
-        groups = grouped(view, course.chosen, request.backend)
+        groups = grouped(view.manifest, course.chosen, request.backend)
         configs = [_config(request, group.conditions) for group in groups]
-        notes: list[tuple[str, ...]] = []
-        course.started = time.monotonic()
+        notes: list[Sequence[str]] = []
         with _Bar(console, len(course.chosen)) as bar:
             for group, config in zip(groups, configs, strict=True):
-                async with replaying(
+                running = replaying(
                     view,
                     group.conditions,
                     config=config,
                     concurrency=request.concurrency,
                     progress=partial(say, console),
-                ) as replayer:
+                )
+                async with running as replayer:
                     notes.append(replayer.notes)
-                    course.notes = tuple(told(groups, notes))
+                    course.notes = tuple(all_notes(groups, notes))
                     async with aclosing(replayer.replay_all(group.keys)) as found:
                         async for each in found:
-                            course.tally.add(each)
-                            bar.step(course.tally)
+                            course.outcomes.add(each)
+                            bar.step(course.outcomes)
 
     interrupted = False
     try:
@@ -141,12 +189,12 @@ def _replay_all(request: Request, view: RunView) -> None:
     except KeyboardInterrupt:
         interrupted = True
         say(console, "Interrupted; this is what is known so far." if course.known else "Interrupted.")
-    summary = course.tally.summary()
+    summary = course.outcomes.summary()
     if request.as_json:
-        print_json(all_as_json(course, summary, interrupted))
+        print_json(_all_as_json(course, summary, interrupted))
     elif course.known:
-        tell_notes(course.notes)
-        tell_all(course, summary)
+        _print_notes(course.notes)
+        _print_all(course, summary)
     if interrupted:
         raise typer.Exit(STOPPED)
     raise typer.Exit(SOME_ERRORS if summary.different or summary.not_run else DONE)
@@ -173,11 +221,123 @@ class _Bar:
     def __exit__(self, *exc_info: object) -> None:
         self._bar.stop()
 
-    def step(self, tally: Tally) -> None:
+    def step(self, outcomes: Outcomes) -> None:
         """Show one more."""
         self._done += 1
-        counts = f"same:{tally.same} different:{len(tally.different)} not run:{len(tally.not_run)}"
+        counts = f"same:{outcomes.same} different:{len(outcomes.different)} not run:{len(outcomes.not_run)}"
         self._bar.update(self._task, advance=1, counts=counts)
         if not self._console.is_terminal and time.monotonic() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
             say(self._console, f"{self._done}/{self._total} {counts}")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    """Print what has to be known of the conditions, beside the output."""
+    console = Console(stderr=True)
+    for note in notes:
+        say(console, f"note: {one_line(note, 400)}")
+
+
+def _print(found: Replayed) -> None:
+    """Print what came of one execution."""
+    console = Console()
+    say(console, "the same outcome" if found.same else "another outcome than recorded", style="bold")
+    if found.cause is not None:
+        say(console, _CAUSES[found.cause])
+    which = f"execution {found.execution}" + (f" of round {found.round}" if found.round else "")
+    say(console, f"{which}: {_outcome(found.report)}, in {found.seconds:.2f} s")
+    for each in found.differences:
+        then, now = each.then or "none", each.now or "none"
+        say(console, f"  {one_line(each.what)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
+
+
+def _outcome(report: TestReport) -> str:
+    cause = "" if report.cause is None else f" (cause: {report.cause.value})"
+    return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
+
+
+def _print_all(course: Course, summary: Reproducibility) -> None:
+    """Print what came of a run's executions, and list those that were otherwise."""
+    out = partial(say, Console())
+    done = summary.replayed + len(course.outcomes.not_run)
+    if course.executed is None:
+        pairs = counted(course.tested, "pair that was tested", "pairs that were tested")
+    else:
+        pairs = counted(course.executed, "pair that was executed", "pairs that were executed")
+    of, alike = f"{done:,} of {pairs}", f"{summary.same:,}"
+    rounds = course.drawn < len(course.chosen)
+    if rounds:
+        of = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}"
+        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
+    out(
+        f"replayed    {of}"
+        + ("" if course.request.sample is None else f" (a random sample, seed {course.request.seed})")
+    )
+    out(f"same        {alike}{_share(summary, ' over pairs' * rounds)}")
+    more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
+    out(f"different   {summary.different}{more}")
+    if summary.not_run:
+        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in summary.not_run.items())
+        out(f"not run     {len(course.outcomes.not_run)}: {listed}")
+    out(f"time        {course.seconds:.1f} s")
+    lines = [*map(_line, course.outcomes.different), *map(_line, course.outcomes.not_run)]
+    for line in lines[:_LISTED]:
+        out(line)
+    if len(lines) > _LISTED:
+        out(f"and {len(lines) - _LISTED} more: --json lists them all")
+
+
+def _share(summary: Reproducibility, over: str) -> str:
+    if summary.share is None:
+        return ""
+    if summary.low is None or summary.high is None:
+        return f" ({summary.share:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
+    return f" ({summary.share:.1%} of those that ran; 95% interval{over} {summary.low:.1%} to {summary.high:.1%})"
+
+
+def _line(found: Replayed | NotRun) -> str:
+    where = one_line(found.id, 40) + (f", round {found.round}" if found.round else "")
+    if isinstance(found, NotRun):
+        return f"  {where}: not run: {found.error.type}: {one_line(found.error.message, 200)}"
+    first, *rest = found.differences
+    more = f" and {len(rest)} more" if rest else ""
+    change = f"{one_line(first.what, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
+    return f"  {where}: {found.cause}: {change}{more}"
+
+
+def _as_json(found: Replayed) -> dict[str, Any]:
+    """Return what came of one execution."""
+    return {
+        "id": found.id,
+        "round": found.round,
+        "execution": found.execution,
+        "same": found.same,
+        "cause": found.cause,
+        "differences": [asdict(each) for each in found.differences],
+        "recorded": found.recorded.model_dump(mode="json"),
+        "replayed": found.report.model_dump(mode="json"),
+        "notes": found.notes,
+        "seconds": round(found.seconds, 4),
+    }
+
+
+def _all_as_json(course: Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
+    """Return what came of a run's executions; pairs whose outcome was the same are counted alone.
+
+    `tested` and `chosen` are null where it was interrupted before that was known.
+    """
+    return {
+        "run": str(course.request.folder),
+        "tested": course.tested if course.known else None,
+        "executions": None if course.executed is None else len(course.chosen),
+        "chosen": len(course.chosen) if course.known else None,
+        "sample": course.request.sample,
+        "seed": course.request.seed,
+        "interrupted": interrupted,
+        **asdict(summary),
+        "level": 0.95,
+        "pairs": [_as_json(each) for each in course.outcomes.different],
+        "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.outcomes.not_run],
+        "notes": course.notes,
+        "seconds": round(course.seconds, 3),
+    }

@@ -1,18 +1,28 @@
-"""`agent score`: what labels are worth, against gold and among annotators."""
+"""`agent score`: what labels are worth, against gold and among annotators, as tables or JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from agent.cli.console import Console
-from agent.cli.score_tables import LEGEND, tables
-from agent.cli.text import say
-from agent.evaluation.estimates import Words
-from agent.evaluation.scoring import Settings, report
+from agent.cli.text import one_line, say
+from agent.evaluation.breakdown import Breakdown, Calibration, Group
+from agent.evaluation.estimates import RunEstimates, Words
+from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
+from agent.evaluation.scoring import AnnotatorReport, RunReport, ScoreReport, report
+from agent.evaluation.statistics import Interval, Settings
+from agent.wording import counted
+
+Titled = tuple[str, Table]
+LEGEND = "both: pairs that both labelled; –: undefined, or the same in every resample of the queries"
+_SHARES = frozenset(Confusion().shares())
 
 
 def run(
@@ -45,3 +55,127 @@ def run(
     say(console, LEGEND)
     for note in found.notes:
         say(console, f"note: {note}")
+
+
+def tables(report: ScoreReport) -> Iterator[Titled]:
+    """Yield a report's tables, each with its title."""
+    for annotator in report.annotators:
+        if annotator.scores is not None:
+            yield _scores(annotator, annotator.scores)
+    for agreement in report.agreement:
+        yield _agreement(agreement)
+    for run in report.runs:
+        yield from _run(run)
+
+
+def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
+    c = scores.confusion
+    kind = f"{annotator.kind} " if annotator.kind in ("run", "reviewer") else ""
+    title = (
+        f"{kind}{annotator.name}: {counted(scores.pairs, 'pair')} of {counted(scores.queries, 'query', 'queries')} · "
+        f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
+    )
+    table = _table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
+    for name in FORMULAS:
+        share = _interval(scores.wilson.get(name)) if name in _SHARES else ""
+        _add(table, name.replace("_", " "), _number(getattr(scores, name)), share, _interval(scores.bootstrap[name]))
+    return title, table
+
+
+def _agreement(agreement: Agreement) -> Titled:
+    title = (
+        f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
+        f"({_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
+    )
+    table = _table("", "both", "alike", "Cohen's κ", "over queries")
+    for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
+        # each name on a line of its own: two beside each other do not fit on a terminal
+        table.add_row(Text(one_line(first)))
+        for pair in pairs:
+            shares = _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval)
+            _add(table, f"– {pair.second}", f"{pair.both}", *shares)
+    return title, table
+
+
+def _run(run: RunReport) -> Iterator[Titled]:
+    if run.breakdown is not None:
+        yield from _breakdown(run.name, run.breakdown)
+    if run.calibration is not None:
+        yield _calibration(run.name, run.calibration)
+    if run.estimates is not None:
+        yield _estimates(run.name, run.estimates, run.reviews)
+
+
+def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
+    for title, groups in (
+        ("by what decided", breakdown.decided_by),
+        ("by test and cause", breakdown.tests),
+        ("by stand-ins", breakdown.stand_ins),
+        ("labels beside a test that says 0 or 1", breakdown.overrides),
+    ):
+        if groups:
+            yield f"{run}: {title}", _groups(groups)
+
+
+def _groups(groups: Sequence[Group]) -> Table:
+    table = _table("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
+    for group in groups:
+        c = group.confusion
+        counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
+        accuracy = _number(group.accuracy), _interval(group.interval)
+        _add(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
+    return table
+
+
+def _calibration(run: str, calibration: Calibration) -> Titled:
+    title = (
+        f"{run}: confidence of {counted(calibration.labels, 'label')} · Brier score {_number(calibration.brier)} "
+        f"({_interval(calibration.brier_interval)} over queries) · "
+        f"expected calibration error {_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
+    )
+    table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
+    for each in calibration.table:
+        if each.count:
+            shares = map(_number, (each.confidence, each.accuracy))
+            _add(table, each.name, f"{each.count}", *shares, _interval(each.interval))
+    return title, table
+
+
+def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
+    e = estimates
+    states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
+    if e.ahead:
+        states.append(f"{e.ahead:,} ahead")
+    if e.tied:
+        states.append(f"{e.tied:,} on which reviewers are divided")
+    if e.undecided:
+        whose = "its" if e.undecided == 1 else "their"
+        states.append(f"{e.undecided:,} undecided by {whose} reviewer{'' if e.reviewers == 1 else 's'}")
+    pairs = counted(e.run_pairs, "pair")
+    whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
+    title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
+    table = _table("", "estimate", f"{e.level:.0%} interval")
+    for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
+        _add(table, name, _number(estimate.value), _interval(estimate.interval))
+    for name, size in e.unseen.items():
+        _add(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
+    return title, table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*(Text(one_line(cell)) for cell in cells))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _interval(interval: Interval | None) -> str:
+    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from agent.cli.console import Console
 from agent.cli.shortening import shortened
-from agent.cli.summary import Tally, as_json, as_table
+from agent.cli.summary import as_json, as_table
 from agent.cli.text import plain, print_json, say
 from agent.errors import UsageError
+from agent.evaluation.tally import Seen, Tally
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.store import files
@@ -113,11 +114,11 @@ def _near(pair_id: str, known: Sequence[str]) -> list[str]:
 def _show_run(view: RunView, machine: bool) -> None:
     tally = Tally()
     for annotation in view.annotations():
-        tally.add(annotation)
+        tally.add(Seen(annotation))
     if machine:
-        print_json(as_json(tally.summary(), spent_usd=view.spent_usd(), manifest=view.manifest))
+        print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest))
     else:
-        table = as_table(tally.summary(), spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
+        table = as_table(tally, spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
         Console().print(table)
 
 

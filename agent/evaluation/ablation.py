@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -100,6 +100,7 @@ class VariantRun:
     executes: bool
 
 
+@dataclass
 class AblationRuns:
     """The runs of all variants on the same pairs, each an ordinary run folder that goes on where it stopped.
 
@@ -111,31 +112,22 @@ class AblationRuns:
         ConfigError: a variant cannot be built, or there is no model for one of its roles.
     """
 
-    def __init__(
-        self,
-        variants: Sequence[Variant],
-        *,
-        out: Path,
-        models: Models,
-        config: Config,
-        cache: Path,
-        prompts: Path | None = None,
-        unsupported: Literal["fail", "judge", "skip"] = "fail",
-        retry_errors: bool = False,
-        on_event: Callable[[Event], None],
-    ) -> None:
-        self._pipelines = {variant.name: _checked(variant, models) for variant in variants}
+    variants: Sequence[Variant]
+    out: Path
+    models: Models
+    config: Config
+    cache: Path
+    on_event: Callable[[Event], None]
+    prompts: Path | None = None
+    unsupported: Literal["fail", "judge", "skip"] = "fail"
+    retry_errors: bool = False
+    runs: tuple[VariantRun, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
         self.runs = tuple(
-            VariantRun(variant, out / folder_name(variant), self._pipelines[variant.name].uses_sandbox)
-            for variant in variants
+            VariantRun(variant, self.out / folder_name(variant), _checked(variant, self.models).uses_sandbox)
+            for variant in self.variants
         )
-        self._models = models
-        self._config = config
-        self._cache = cache
-        self._prompts = prompts
-        self._unsupported = unsupported
-        self._retry_errors = retry_errors
-        self._on_event = on_event
 
     async def run(self, pairs: Sequence[Pair], limit: int | None = None) -> None:
         """Annotate the pairs (only the first `limit` of them) with each variant, as far as that is not done.
@@ -145,23 +137,23 @@ class AblationRuns:
             RunStopped: the run cannot go on; what is finished is kept.
         """
         async with AsyncExitStack() as stack:
-            cache = stack.enter_context(SqliteReplyCache(self._cache))
+            cache = stack.enter_context(SqliteReplyCache(self.cache))
             backend = await self._backend(stack)
             executions, budget = SharedExecutions(), self._budget()
             for run in self.runs:
                 annotator = Annotator(
-                    model=self._models,
+                    model=self.models,
                     sandbox=backend if run.executes else None,
                     variant=run.variant,
-                    prompts=self._prompts,
-                    unsupported=self._unsupported,
+                    prompts=self.prompts,
+                    unsupported=self.unsupported,
                     run_dir=run.folder,
                     cache=cache,
-                    retry_errors=self._retry_errors,
-                    config=self._config,
+                    retry_errors=self.retry_errors,
+                    config=self.config,
                     executions=executions,
                     budget=budget,
-                    on_event=self._on_event,
+                    on_event=self.on_event,
                 )
                 async with annotator:
                     async for _annotation in annotator.annotate(pairs, limit=limit):
@@ -169,20 +161,20 @@ class AblationRuns:
 
     def _budget(self) -> Budget:
         """Return what is left to all variants of the limit: what their folders cost before counts."""
-        limit = self._config.runner.budget_usd
+        limit = self.config.runner.budget_usd
         if limit is None:
             return Budget()
         spent: list[float | None] = []
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():
                 with load_run(run.folder) as view:
-                    spent.append(view.spent_usd(self._models.price))
+                    spent.append(view.spent_usd(self.models.price))
         return Budget(limit, before_usd=added(spent))
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):
             return None
-        backend = await choose(self._config.sandbox, lambda line: self._on_event(Note(line)))
+        backend = await choose(self.config.sandbox, lambda line: self.on_event(Note(line)))
         stack.push_async_callback(backend.close)
         return backend
 

@@ -21,9 +21,9 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, replaci
 from agent.store.manifest import flatten
 from agent.wording import counted, what_is_wrong
 
-_NOTHING = "–"
 REMARK = "remark"
 """The heading of the one column that holds sentences."""
+_FORMULA = tuple("=+-@\t\r")
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,29 @@ def sections(table: AblationTable) -> tuple[Section, ...]:
         found.append(Section(title, _tested_against(table.against)))
     found.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
     if any(row.tests_checked for row in table.rows):
-        found.append(Section("Tests that passed, tried on wrong code", _CHECKED))
+        found.append(Section("Tests that passed, tried on mutants", _CHECKED))
     return tuple(found)
 
 
 def remarks(table: AblationTable) -> list[str]:
     """Return what has to be said of the table: what its figures are, and what they are not."""
-    told = [table.note] if table.note else []
+    said = [table.note] if table.note else []
     gold = f"{table.gold['1']:,} match and {table.gold['0']:,} no match"
     missing = f"; the measures leave out {table.unlabelled:,} without gold" if table.unlabelled else ""
-    told.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
+    said.append(f"{counted(table.pairs, 'pair')}; by gold {gold}{missing}. Criterion: {table.criterion}.")
     if table.rounds > 1:
-        told.append(f"Labels are the majority of {table.rounds} rounds.")
-    told.append(
-        "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
-        "of the pairs with a label."
-    )
-    told.append(_of_tests(table))
+        said.append(f"Labels are the majority of {table.rounds} rounds.")
     runs, made = counted(table.executions["asked"], "run"), table.executions["made"]
-    told.append(
+    return [
+        *said,
+        "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
+        "of the pairs with a label.",
+        _of_tests(table),
         f"{of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
-        "add up model calls and all runs of programs, those on wrong code and repeats among them; waiting and "
-        "installing are not in them."
-    )
-    if any(row.seconds_per_pair is None for row in table.rows):
-        told.append("Where seconds are missing, a cached reply or an older version's folder does not tell how long.")
-    told.append("Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.")
-    return told
+        "add up model calls and all runs of programs, those on mutants and repeats among them; waiting and installing "
+        "are not in them.",
+        "Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.",
+    ]
 
 
 def of_calls(calls: Mapping[str, int]) -> str:
@@ -98,78 +94,70 @@ def _of_tests(table: AblationTable) -> str:
     return "p (Holm) is adjusted for all rows."
 
 
-def _share(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.3f}"
+def _column(heading: str, name: str, form: str = "{:.3f}", nothing: str = "–") -> Column:
+    """Return the column of a row's field; `nothing` stands where it is undefined."""
 
+    def text(row: Row) -> str:
+        value = getattr(row, name)
+        return nothing if value is None else form.format(value)
 
-def _accuracy(row: Row) -> str:
-    found = row.accuracy
-    return _NOTHING if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return _NOTHING if value is None else f"{value:,.{digits}f}"
-
-
-def _cost(row: Row) -> str:
-    return "unknown" if row.cost_per_pair is None else f"${row.cost_per_pair:.5f}"
-
-
-def _of_test(text: Callable[[McNemar], str]) -> Callable[[Row], str]:
-    return lambda row: _NOTHING if row.mcnemar is None else text(row.mcnemar)
-
-
-_VARIANT = Column("variant", lambda row: row.variant)
-_LABELS = (
-    _VARIANT,
-    Column("accuracy [95%]", _accuracy),
-    Column("coverage", lambda row: _share(row.coverage)),
-    Column("selective", lambda row: _share(row.selective_accuracy)),
-    Column("precision", lambda row: _share(row.precision)),
-    Column("recall", lambda row: _share(row.recall)),
-    Column("F1", lambda row: _share(row.f1)),
-    Column("kappa", lambda row: _share(row.kappa)),
-    Column("alpha", lambda row: _share(row.alpha)),
-)
+    return Column(heading, text)
 
 
 def _tested_against(name: str) -> tuple[Column, ...]:
+    def column(heading: str, text: Callable[[McNemar], str]) -> Column:
+        return Column(heading, lambda row: "–" if row.mcnemar is None else text(row.mcnemar))
+
     return (
         _VARIANT,
-        Column("only this", _of_test(lambda test: str(test.only_this_right))),
-        Column(f"only {name}", _of_test(lambda test: str(test.only_other_right))),
-        Column("p", _of_test(lambda test: f"{test.p:.4f}")),
-        Column("p (Holm)", _of_test(lambda test: f"{test.p_holm:.4f}")),
-        Column(REMARK, _of_test(lambda test: test.note or "")),
+        column("only this", lambda test: str(test.only_this_right)),
+        column(f"only {name}", lambda test: str(test.only_other_right)),
+        column("p", lambda test: f"{test.p:.4f}"),
+        column("p (Holm)", lambda test: f"{test.p_holm:.4f}"),
+        column(REMARK, lambda test: test.note or ""),
     )
 
 
+_VARIANT = _column("variant", "variant", "{}")
+_LABELS = (
+    _VARIANT,
+    _column("accuracy [95%]", "accuracy", "{0.value:.3f} [{0.low:.3f}, {0.high:.3f}]"),
+    _column("coverage", "coverage"),
+    _column("selective", "selective_accuracy"),
+    _column("precision", "precision"),
+    _column("recall", "recall"),
+    _column("F1", "f1"),
+    _column("kappa", "kappa"),
+    _column("alpha", "alpha"),
+)
 _WORK = (
     _VARIANT,
-    Column("executed", lambda row: _NOTHING if row.executed_share is None else f"{row.executed_share:.1%}"),
-    Column("cases", lambda row: _number(row.cases_per_program, 2)),
-    Column("repairs", lambda row: _number(row.repairs_per_pair, 2)),
-    Column("calls", lambda row: _number(row.calls_per_pair, 2)),
-    Column("tokens", lambda row: _number(row.tokens_per_pair, 0)),
-    Column("cost", _cost),
-    Column("seconds", lambda row: _number(row.seconds_per_pair, 2)),
-    Column("errors", lambda row: str(row.errors)),
+    _column("executed", "executed_share", "{:.1%}"),
+    _column("cases", "cases_per_program", "{:.2f}"),
+    _column("repairs", "repairs_per_pair", "{:,.2f}"),
+    _column("calls", "calls_per_pair", "{:,.2f}"),
+    _column("tokens", "tokens_per_pair", "{:,.0f}"),
+    _column("cost", "cost_per_pair", "${:.5f}", "unknown"),
+    _column("seconds", "seconds_per_pair", "{:,.2f}"),
+    _column("errors", "errors", "{}"),
 )
 _BETWEEN_ROUNDS = (
     _VARIANT,
-    Column("two end alike", lambda row: _share(row.agreement)),
-    Column("Krippendorff's alpha", lambda row: _share(row.rounds_alpha)),
+    _column("two end alike", "agreement"),
+    _column("Krippendorff's alpha", "rounds_alpha"),
 )
+
+
+def _of_checked(heading: str, name: str) -> Column:
+    return Column(heading, lambda row: f"{getattr(row, name):,}" if row.tests_checked else "–")
+
+
 _CHECKED = (
     _VARIANT,
-    Column("tried", lambda row: f"{row.tests_checked:,}" if row.tests_checked else _NOTHING),
-    Column("prove nothing", lambda row: f"{row.tests_vacuous:,}" if row.tests_checked else _NOTHING),
-    Column("mean strength", lambda row: _number(row.mean_strength, 2)),
+    _of_checked("tried", "tests_checked"),
+    _of_checked("prove nothing", "tests_vacuous"),
+    _column("mean strength", "mean_strength", "{:.2f}"),
 )
-
-
-JSON, CSV, MARKDOWN = ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
-_FORMULA = tuple("=+-@\t\r")
 
 
 def write_table(folder: Path, table: AblationTable) -> None:
@@ -178,9 +166,11 @@ def write_table(folder: Path, table: AblationTable) -> None:
     Raises:
         StorageError: one cannot be written; the old one is whole.
     """
-    contents = {JSON: dumps(as_document(table), indent=True) + b"\n"}
-    contents[CSV] = as_csv(table).encode("utf-8", "replace")
-    contents[MARKDOWN] = as_markdown(table).encode("utf-8", "replace")
+    contents = {
+        ABLATION: dumps(as_document(table), indent=True) + b"\n",
+        ABLATION_CSV: as_csv(table).encode("utf-8", "replace"),
+        ABLATION_MARKDOWN: as_markdown(table).encode("utf-8", "replace"),
+    }
     for name, content in contents.items():
         with replacing(folder / name) as draft:
             draft.write_bytes(content)
@@ -205,9 +195,9 @@ def as_csv(table: AblationTable) -> str:
 
 def as_markdown(table: AblationTable) -> str:
     """Return the table in its parts, what has to be said of it first."""
-    told = "\n".join(f"- {_one_line(remark)}" for remark in remarks(table))
+    said = "\n".join(f"- {_one_line(remark)}" for remark in remarks(table))
     parts = "\n\n".join("\n".join(_markdown(section, table)) for section in sections(table))
-    return f"# Ablation, {_one_line(table.model)}\n\n{told}\n\n{parts}\n"
+    return f"# Ablation, {_one_line(table.model)}\n\n{said}\n\n{parts}\n"
 
 
 def _flat(row: Row) -> dict[str, Any]:

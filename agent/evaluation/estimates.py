@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.evaluation.labels import Annotator, Labels, majority_of
-from agent.evaluation.statistics import Interval, check_level, numpy, ratio
+from agent.evaluation.statistics import DEFAULTS, Interval, Settings, numpy, ratio
 from agent.store import files
 from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
-from agent.store.run_view import load_run
+from agent.store.run_view import RunView
 from agent.types import Frozen
+
+MAJORITY = "majority of reviewers"
+Words = Literal["blind", "last"]
+"""Which review of a pair counts of each reviewer: the last blind one, or the last one."""
+Cell = tuple[tuple[Value, ...], int | None]
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,7 @@ class Estimate:
     interval: Interval | None
 
 
-def estimate(
-    strata: Sequence[Stratum], *, seed: int = 0, draws: int = 10_000, level: float = 0.95
-) -> dict[str, Estimate]:
+def estimate(strata: Sequence[Stratum], settings: Settings = DEFAULTS, *, draws: int = 10_000) -> dict[str, Estimate]:
     """Estimate the whole run's `accuracy`, `precision` and `recall`; a pair without a label is wrong, or missed.
 
     Values: each reviewed pair stands for `size / reviewed` pairs of its stratum (Horvitz and Thompson, JASA 47 (1952));
@@ -61,12 +63,8 @@ def estimate(
     A value is None where it is undefined, or where a stratum it needs has pairs but no review.
 
     Raises:
-        ValueError: a level outside 0 to 1, or no draw.
         ExtraMissing: NumPy is not installed.
     """
-    check_level(level)
-    if draws < 1:
-        raise ValueError(f"at least 1 draw is needed, not {draws}")
     np = numpy()
     sizes, reviewed, positives = (
         np.array([(each.size, each.reviewed, each.positives) for each in strata], dtype=int).reshape(-1, 3).T
@@ -74,11 +72,11 @@ def estimate(
     # NaN where a stratum has pairs but no review, and in every share that needs it
     totals = np.where(sizes == 0, 0.0, sizes * ratio(positives, reviewed))
     prior = min(0.5, 1 / max(1, len(strata)))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(settings.seed)
     shares = random.beta(positives + prior, reviewed - positives + prior, size=(draws, len(strata)))
     drawn = positives + random.binomial(sizes - reviewed, shares)
     values, posteriors = _shares(totals, sizes, strata), _shares(drawn, sizes, strata)
-    return {name: _estimate(float(value), posteriors[name], level) for name, value in values.items()}
+    return {name: _estimate(float(value), posteriors[name], settings.level) for name, value in values.items()}
 
 
 def _shares(positives: Any, sizes: Any, strata: Sequence[Stratum]) -> dict[str, Any]:
@@ -101,12 +99,6 @@ def _estimate(value: float, posterior: Any, level: float) -> Estimate:
     low, high = numpy().quantile(posterior, [tail, 1 - tail])
     # at 0 and 1 the posterior leaves out what the sample shows
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
-
-
-MAJORITY = "majority of reviewers"
-Words = Literal["blind", "last"]
-"""Which review of a pair counts of each reviewer: the last blind one, or the last one."""
-Cell = tuple[tuple[Value, ...], int | None]
 
 
 class RunEstimates(Frozen):
@@ -153,9 +145,9 @@ class Reviewed:
 
     reviewers: tuple[Annotator, ...]
     voters: tuple[Annotator, ...]
-    sample: ReviewSample | None
-    is_stale: bool
-    strata: Mapping[str, tuple[Value, ...]]
+    sample: ReviewSample | None = None
+    is_stale: bool = False
+    strata: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     ahead: frozenset[str] = frozenset()
     words: Words = "blind"
     in_sight: int = 0
@@ -168,44 +160,47 @@ class Reviewed:
         return self.corrections + self.never_blind
 
 
-def read_reviewed(run: Path, words: Words = "blind") -> Reviewed:
+def read_reviewed(run: RunView, words: Words = "blind") -> Reviewed:
     """Read what a run's reviewers left in its folder; a run without reviews has no reviewers.
 
     Only blind reviews are independent of the run, and of each other: who has seen a label and its evidence tends to
     follow it, so that estimates by such reviews flatter the run.
 
     Raises:
-        RunFolderError: the folder is no run, or reviews or sample are damaged.
+        RunFolderError: reviews or sample are damaged.
     """
-    last, blind = (read_reviews(run / files.REVIEWS, blind=each) for each in (False, True))
+    path = run.path / files.REVIEWS
+    last, blind = (read_reviews(path, blind=each) for each in (False, True))
     counted = blind if words == "blind" else last
-    in_sight = sum(not review.blind for review in last)
-    never_blind = len(last) - len(blind)
+    in_sight, never_blind = sum(not review.blind for review in last), len(last) - len(blind)
     by_sample = {review.id for review in counted if review.source != "queue"}
     votes = [review for review in counted if review.source != "queue" or review.id not in by_sample]
-    sample = read_sample(run / files.REVIEW_SAMPLE)
-    is_stale, strata, ahead = False, dict[str, tuple[Value, ...]](), frozenset[str]()
-    if sample is not None:
-        with load_run(run) as view:
-            is_stale = stale(sample, view.annotations())
-            strata = keys_of(view.annotations(), sample.by)
-        given = iter_reviews(run / files.REVIEWS)
-        ahead = _ahead(sample, [review for review in given if review.blind or words == "last"])
-    found = Reviewed(_annotators(counted), _annotators(votes), sample, is_stale, strata, ahead, words)
+    found = Reviewed(_annotators(counted), _annotators(votes), words=words)
     if words == "last":
-        return replace(found, in_sight=in_sight)
-    return replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
+        found = replace(found, in_sight=in_sight)
+    else:
+        found = replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
+    sample = read_sample(run.path / files.REVIEW_SAMPLE)
+    if sample is None:
+        return found
+    return replace(
+        found,
+        sample=sample,
+        is_stale=stale(sample, run.annotations()),
+        strata=keys_of(run.annotations(), sample.by),
+        ahead=_ahead(sample, [review for review in iter_reviews(path) if review.blind or words == "last"]),
+    )
 
 
 def _annotators(reviews: Iterable[Review]) -> tuple[Annotator, ...]:
     labels: dict[str, dict[str, int | None]] = {}
     for review in reviews:
         labels.setdefault(review.reviewer, {})[review.id] = review.label
-    return tuple(Annotator(name, labels[name]) for name in sorted(labels))
+    return tuple(Annotator(name, labels[name], "reviewer") for name in sorted(labels))
 
 
 def estimate_run(
-    predicted: Labels, reviewed: Reviewed, *, seed: int = 0, draws: int = 10_000, level: float = 0.95
+    predicted: Labels, reviewed: Reviewed, settings: Settings = DEFAULTS, *, draws: int = 10_000
 ) -> RunEstimates | None:
     """Estimate what all of a run's labels are worth; None without a sample that fits the run.
 
@@ -239,10 +234,10 @@ def estimate_run(
         ahead=len(sampled & reviewed.ahead),
         reviewers=len(reviewed.reviewers),
         by=sample.by,
-        seed=seed,
-        level=level,
+        seed=settings.seed,
+        level=settings.level,
         unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
-        **estimate(strata, seed=seed, draws=draws, level=level),
+        **estimate(strata, settings, draws=draws),
     )
 
 

@@ -3,21 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agent.datasets.fields import Fields
 from agent.datasets.sources import BadLine, records
 from agent.errors import InputError
 from agent.store.majority import majority
 
+Labels = Mapping[str, int | None]
+Kind = Literal["run", "round", "file", "reviewer", "majority"]
+
 # CoSQA+ writes words, spreadsheets and CSV converters write text.
 _LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
 
 @dataclass(frozen=True)
-class Row:
+class Annotator:
+    """Somebody's labels by id: None where they gave none (an error is one of those), absent where not asked."""
+
+    name: str
+    labels: Labels
+    kind: Kind = "file"
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """The annotators of a file, in the order they come in it, and the queries it gives."""
+
+    path: Path
+    annotators: tuple[Annotator, ...]
+    queries: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Gold labels by id; `without_label` counts pairs whose label is null, `queries` are those that the file gives."""
+
+    path: Path
+    labels: dict[str, int]
+    queries: dict[str, str]
+    without_label: int
+
+
+def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:
+    """Return the majority label of every pair that any annotator was asked for."""
+    votes: dict[str, list[int | None]] = {}
+    for annotator in annotators:
+        for pair, label in annotator.labels.items():
+            votes.setdefault(pair, []).append(label)
+    return Annotator(name, {pair: majority(cast) for pair, cast in votes.items()}, "majority")
+
+
+def read_gold(path: Path | str) -> Gold:
+    """Read gold from JSON lines or a JSON array of objects with `id`, `label` (0, 1 or null) and perhaps `query`.
+
+    Further fields, such as `votes`, do not matter here. A row may come again as long as it says the same.
+
+    Raises:
+        InputError: the file cannot be read, has no label at all, or says different things of one pair.
+    """
+    path = Path(path)
+    rows: dict[str, _Row] = {}
+    for row in _rows(path):
+        if not row.labelled:
+            raise _bad(path, row, "no label: a gold file has a 'label' of 0, 1 or null in every line")
+        earlier = rows.setdefault(row.id, row)
+        if (earlier.label, earlier.query) != (row.label, row.query):
+            cause = f"the pair {row.id[:60]!r} is that of line {earlier.line} too, with another label or query"
+            raise _bad(path, row, cause)
+    labels = {row.id: row.label for row in rows.values() if row.label is not None}
+    if not labels:
+        raise InputError("holds no label of 0 or 1", path=path)
+    queries = {row.id: row.query for row in rows.values() if row.query is not None}
+    return Gold(path, labels, queries, without_label=len(rows) - len(labels))
+
+
+def read_labels(path: Path | str) -> LabelFile:
+    """Read labels from JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
+
+    A line has a `label` (the file is one annotator, named after it; or, with `annotator`, of those it names), or
+    `votes`, a list with one label per annotator (then `label` does not matter).
+
+    Raises:
+        InputError: the file cannot be read, holds no labels, or gives one annotator two different labels for a pair.
+    """
+    path = Path(path)
+    labels: dict[str, dict[str, int | None]] = {}
+    lines: dict[tuple[str, str], int] = {}
+    queries: dict[str, str] = {}
+    with_votes: bool | None = None
+    for row in _rows(path):
+        with_votes = bool(row.votes) if with_votes is None else with_votes
+        if bool(row.votes) != with_votes:
+            raise _bad(path, row, "some lines have votes and some have none: whose label is this?")
+        if row.query is not None:
+            queries.setdefault(row.id, row.query)
+        for name, label in _given(path, row):
+            line = lines.setdefault((name, row.id), row.line)
+            if labels.setdefault(name, {}).setdefault(row.id, label) != label:
+                raise _bad(path, row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
+    if not labels:
+        raise InputError("holds no labels", path=path)
+    return LabelFile(path, tuple(Annotator(name, labels[name]) for name in labels), queries)
+
+
+def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
+    """Yield the annotators of a row with their labels."""
+    name = path.name.split(".json")[0]
+    if row.votes:
+        if row.annotator is not None:
+            raise _bad(path, row, "'votes' are several annotators' labels, 'annotator' is one: give one of them")
+        yield from ((f"{name} vote {number}", vote) for number, vote in enumerate(row.votes, start=1))
+    elif row.labelled:
+        yield name if row.annotator is None else row.annotator, row.label
+    else:
+        raise _bad(path, row, "no label: a line has a 'label' of 0, 1 or null, or 'votes'")
+
+
+def _bad(path: Path, row: _Row, cause: str) -> InputError:
+    return InputError(cause, path=path, line=row.line)
+
+
+@dataclass(frozen=True)
+class _Row:
     """What one line says of a pair. `labelled`: the line has a label, if only null; `votes` are several annotators'."""
 
     line: int
@@ -29,12 +139,8 @@ class Row:
     query: str | None
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file in order.
-
-    Raises:
-        InputError: the file or a line of it cannot be read; names file and line.
-    """
+def _rows(path: Path) -> Iterator[_Row]:
+    """Yield the rows of JSON lines or a JSON array in order."""
     fields = Fields()
     for record in records(path):
         if isinstance(record, BadLine):
@@ -47,14 +153,14 @@ def read_rows(path: Path) -> Iterator[Row]:
         yield row
 
 
-def _row(value: Mapping[str, Any], line: int, pair_id: str, query: str | None) -> Row:
+def _row(value: Mapping[str, Any], line: int, pair_id: str, query: str | None) -> _Row:
     votes = value.get("votes")
     if votes is not None and not isinstance(votes, list):
         raise ValueError(f"'votes' is {_shown(votes)}; a list of 0, 1 and null expected")
     annotator = value.get("annotator")
     if annotator is not None and not isinstance(annotator, str):
         raise ValueError(f"'annotator' is {_shown(annotator)}; a name expected")
-    return Row(
+    return _Row(
         line=line,
         id=pair_id,
         labelled="label" in value,
@@ -77,125 +183,3 @@ def _label(value: Any, name: str) -> int | None:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
-
-
-Labels = Mapping[str, int | None]
-
-
-@dataclass(frozen=True)
-class Annotator:
-    """Somebody's labels by id: None where they gave none (an error is one of those), absent where not asked."""
-
-    name: str
-    labels: Labels
-
-
-@dataclass(frozen=True)
-class LabelFile:
-    """The annotators of a file, in the order they come in it, and the queries it gives."""
-
-    path: Path
-    annotators: tuple[Annotator, ...]
-    queries: dict[str, str]
-
-
-def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:
-    """Return the majority label of every pair that any annotator was asked for."""
-    votes: dict[str, list[int | None]] = {}
-    for annotator in annotators:
-        for pair, label in annotator.labels.items():
-            votes.setdefault(pair, []).append(label)
-    return Annotator(name, {pair: majority(cast) for pair, cast in votes.items()})
-
-
-def read_labels(path: Path | str) -> LabelFile:
-    """Read labels from JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
-
-    A line has a `label` (the file is one annotator, named after it; or, with `annotator`, of those it names), or
-    `votes`, a list with one label per annotator (then `label` does not matter).
-
-    Raises:
-        InputError: the file cannot be read, holds no labels, or gives one annotator two different labels for a pair.
-    """
-    path = Path(path)
-    collected = _Collected(path)
-    for row in read_rows(path):
-        collected.add(row)
-    if not collected.labels:
-        raise InputError("holds no labels", path=path)
-    annotators = tuple(Annotator(name, labels) for name, labels in collected.labels.items())
-    return LabelFile(path, annotators, collected.queries)
-
-
-@dataclass
-class _Collected:
-    path: Path
-    labels: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    queries: dict[str, str] = field(default_factory=dict)
-    lines: dict[tuple[str, str], int] = field(default_factory=dict)
-    with_votes: bool | None = None
-
-    def add(self, row: Row) -> None:
-        if self.with_votes is None:
-            self.with_votes = bool(row.votes)
-        if bool(row.votes) != self.with_votes:
-            raise self._bad(row, "some lines have votes and some have none: whose label is this?")
-        if row.query is not None:
-            self.queries.setdefault(row.id, row.query)
-        name = self.path.name.split(".json")[0]
-        if row.votes:
-            if row.annotator is not None:
-                raise self._bad(row, "'votes' are several annotators' labels, 'annotator' is one: give one of them")
-            for number, vote in enumerate(row.votes, start=1):
-                self._take(row, f"{name} vote {number}", vote)
-        elif row.labelled:
-            self._take(row, name if row.annotator is None else row.annotator, row.label)
-        else:
-            raise self._bad(row, "no label: a line has a 'label' of 0, 1 or null, or 'votes'")
-
-    def _take(self, row: Row, name: str, label: int | None) -> None:
-        line = self.lines.setdefault((name, row.id), row.line)
-        if self.labels.setdefault(name, {}).setdefault(row.id, label) != label:
-            raise self._bad(row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
-
-    def _bad(self, row: Row, cause: str) -> InputError:
-        return InputError(cause, path=self.path, line=row.line)
-
-
-@dataclass(frozen=True)
-class Gold:
-    """Gold labels by id; `without_label` counts pairs whose label is null, `queries` are those that the file gives."""
-
-    path: Path
-    labels: dict[str, int]
-    queries: dict[str, str]
-    without_label: int
-
-
-def read_gold(path: Path | str) -> Gold:
-    """Read gold from JSON lines or a JSON array of objects with `id`, `label` (0, 1 or null) and perhaps `query`.
-
-    Further fields, such as `votes`, do not matter here. A row may come again as long as it says the same.
-
-    Raises:
-        InputError: the file cannot be read, has no label at all, or says different things of one pair.
-    """
-    path = Path(path)
-    rows: dict[str, Row] = {}
-    for row in read_rows(path):
-        if not row.labelled:
-            raise InputError(
-                "no label: a gold file has a 'label' of 0, 1 or null in every line", path=path, line=row.line
-            )
-        earlier = rows.setdefault(row.id, row)
-        if (earlier.label, earlier.query) != (row.label, row.query):
-            raise InputError(
-                f"the pair {row.id[:60]!r} is that of line {earlier.line} too, with another label or query",
-                path=path,
-                line=row.line,
-            )
-    labels = {row.id: row.label for row in rows.values() if row.label is not None}
-    if not labels:
-        raise InputError("holds no label of 0 or 1", path=path)
-    queries = {row.id: row.query for row in rows.values() if row.query is not None}
-    return Gold(path, labels, queries, without_label=len(rows) - len(labels))

@@ -1,15 +1,24 @@
-"""How labels compare with gold: measures with intervals over queries, and where a run is right and wrong."""
+"""How labels compare with gold and annotators with each other, with intervals over queries."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any
 
-from agent.evaluation.sources import Decision
-from agent.evaluation.statistics import ClusterBootstrap, Interval, ratio, wilson
+from agent.evaluation.labels import Annotator, Labels
+from agent.evaluation.statistics import (
+    DEFAULTS,
+    ClusterBootstrap,
+    Interval,
+    Settings,
+    krippendorff_alpha,
+    ratio,
+    wilson,
+)
 from agent.types import Frozen
 
 
@@ -50,10 +59,17 @@ class Confusion:
 
 
 CELLS = tuple(field.name for field in fields(Confusion))
-_CELL = {(1, 1): "tp", (1, 0): "fp", (0, 1): "fn", (0, 0): "tn", (None, 1): "null_positive", (None, 0): "null_negative"}
+_CELL: Mapping[tuple[int | None, int | None], str] = {
+    (1, 1): "tp",
+    (1, 0): "fp",
+    (0, 1): "fn",
+    (0, 0): "tn",
+    (None, 1): "null_positive",
+    (None, 0): "null_negative",
+}
 
 
-def cell(label: int | None, gold: int) -> str:
+def cell(label: int | None, gold: int | None) -> str:
     """Return the field of `Confusion` that a pair belongs to.
 
     Raises:
@@ -151,38 +167,33 @@ class Scores(Frozen):
 
 
 def score(
-    predicted: Mapping[str, int | None],
-    gold: Mapping[str, int],
-    queries: Mapping[str, str],
-    *,
-    seed: int = 0,
-    resamples: int = 2000,
-    level: float = 0.95,
+    predicted: Labels, gold: Mapping[str, int], queries: Mapping[str, str], settings: Settings = DEFAULTS
 ) -> Scores:
-    """Compare labels (0, 1 or None) with gold (0 or 1), both by id; `queries` tells which pairs belong together.
+    """Compare labels (0, 1 or None) with gold (0 or 1), both by id; `queries` says which pairs belong together.
 
     Raises:
-        ValueError: a label that is neither 0 nor 1, no resample, or a level outside 0 to 1.
+        ValueError: a label that is neither 0 nor 1.
         ExtraMissing: NumPy or SciPy is not installed.
     """
     ids = [pair for pair in gold if pair in predicted]
     cells = [cell(predicted[pair], gold[pair]) for pair in ids]
-    resampling = ClusterBootstrap(cluster_names(ids, queries), seed=seed, resamples=resamples, level=level)
+    resampling = ClusterBootstrap(cluster_names(ids, queries), settings)
     confusion = Confusion(**Counter(cells))
+    counts = _resampled(cells, resampling)
     return Scores(
         pairs=confusion.pairs,
         labelled=confusion.labelled,
         confusion=confusion,
         **measures(confusion),
-        wilson=wilson_intervals(confusion, level),
-        bootstrap=_bootstrap(cells, resampling),
+        wilson=wilson_intervals(confusion, settings.level),
+        bootstrap={name: resampling.percentiles(formula(counts)) for name, formula in FORMULAS.items()},
         queries=resampling.clusters,
         without_query=sum(pair not in queries for pair in ids),
         gold_only=len(gold) - len(ids),
         predicted_only=sum(pair not in gold for pair in predicted),
-        seed=seed,
-        resamples=resamples,
-        level=level,
+        seed=settings.seed,
+        resamples=settings.resamples,
+        level=settings.level,
     )
 
 
@@ -192,88 +203,93 @@ def cluster_names(ids: Iterable[str], queries: Mapping[str, str]) -> list[str]:
     return [f"query {queries[pair]}" if pair in queries else f"pair {pair}" for pair in ids]
 
 
-def _bootstrap(cells: list[str], resampling: ClusterBootstrap) -> dict[str, Interval | None]:
-    if not cells:
-        return dict.fromkeys(FORMULAS)
-    sums = resampling.sums([[int(name == each) for name in CELLS] for each in cells])
-    counts = Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
-    return {name: resampling.percentiles(formula(counts)) for name, formula in FORMULAS.items()}
+def _resampled(cells: Sequence[str], resampling: ClusterBootstrap) -> Confusion:
+    """Return counts with one number per resample; an item without a cell has an empty name."""
+    sums = resampling.sums([[int(name == each) for name in CELLS] for each in cells], len(CELLS))
+    return Confusion(**{name: sums[:, column] for column, name in enumerate(CELLS)})
 
 
-class Group(Frozen):
-    """The pairs of a group; `accuracy` counts null as wrong, `interval` is its Wilson interval."""
+class PairAgreement(Frozen):
+    """Two annotators on the `both` pairs that both labelled; None where undefined."""
 
-    name: str
-    pairs: int
-    confusion: Confusion
-    accuracy: float
-    interval: Interval
+    first: str
+    second: str
+    both: int
+    agreement: float | None
+    kappa: float | None
+    kappa_interval: Interval | None
 
 
-class Breakdown(Frozen):
-    """A run's pairs that have gold, grouped in several ways; each way holds every pair but `overrides`.
+class Agreement(Frozen):
+    """Agreement of annotators: Krippendorff's alpha of all, Cohen's kappa of every two.
 
-    `tests` tells a pass that proves nothing from the others. `overrides` are the labels beside a test that says 0 or 1:
-    `passed, but 0` and `failed, but 1` go against it, `followed` agree with it.
+    `pairs` have a label (or null) of some annotator, `comparable` labels of at least two; alpha is over those.
+    Intervals are by bootstrap over `queries`, None where resampling says nothing.
     """
 
-    decided_by: tuple[Group, ...]
-    tests: tuple[Group, ...]
-    stand_ins: tuple[Group, ...]
-    overrides: tuple[Group, ...]
+    of: str
+    annotators: tuple[str, ...]
+    pairs: int
+    comparable: int
+    queries: int
+    alpha: float | None
+    alpha_interval: Interval | None
+    pairwise: tuple[PairAgreement, ...]
 
 
-def break_down(decisions: Mapping[str, Decision], gold: Mapping[str, int], *, level: float = 0.95) -> Breakdown:
-    """Group the pairs that have gold; the largest group first.
+def agree(
+    annotators: Sequence[Annotator],
+    queries: Mapping[str, str],
+    settings: Settings = DEFAULTS,
+    *,
+    of: str = "annotators",
+) -> Agreement:
+    """Compare annotators with each other; a null label is a missing one.
 
     Raises:
-        ExtraMissing: SciPy is not installed.
+        ExtraMissing: NumPy is not installed.
     """
-    judged = [(decision, gold[pair]) for pair, decision in decisions.items() if pair in gold]
-
-    def by(name_of: Callable[[Decision], str | None]) -> tuple[Group, ...]:
-        groups: dict[str, Counter[str]] = {}
-        for decision, label in judged:
-            name = name_of(decision)
-            if name is not None:
-                groups.setdefault(name, Counter())[cell(decision.label, label)] += 1
-        found = [_group(name, Confusion(**cells), level) for name, cells in groups.items()]
-        return tuple(sorted(found, key=lambda group: (-group.pairs, group.name)))
-
-    return Breakdown(decided_by=by(_decider), tests=by(_test), stand_ins=by(_stand_ins), overrides=by(_override))
-
-
-def _group(name: str, confusion: Confusion, level: float) -> Group:
-    right = confusion.tp + confusion.tn
-    return Group(
-        name=name,
-        pairs=confusion.pairs,
-        confusion=confusion,
-        accuracy=right / confusion.pairs,
-        interval=wilson(right, confusion.pairs, level),
+    ids = sorted({pair for annotator in annotators for pair in annotator.labels})
+    ratings = {annotator.name: [annotator.labels.get(pair) for pair in ids] for annotator in annotators}
+    items = list(zip(*ratings.values(), strict=True))
+    resampling = ClusterBootstrap(cluster_names(ids, queries), settings)
+    return Agreement(
+        of=of,
+        annotators=tuple(ratings),
+        pairs=len(ids),
+        comparable=sum(sum(label is not None for label in item) > 1 for item in items),
+        queries=resampling.clusters,
+        alpha=krippendorff_alpha(items),
+        alpha_interval=_alpha_interval(items, resampling),
+        pairwise=tuple(
+            _compare(first, second, zip(ratings[first], ratings[second], strict=True), resampling)
+            for first, second in combinations(ratings, 2)
+        ),
     )
 
 
-def _decider(decision: Decision) -> str:
-    if decision.error is not None:
-        return f"error: {decision.error}"
-    return "nobody" if decision.decided_by is None else decision.decided_by
+def _compare(
+    first: str, second: str, labels: Iterable[tuple[int | None, int | None]], resampling: ClusterBootstrap
+) -> PairAgreement:
+    cells = ["" if None in (one, other) else cell(one, other) for one, other in labels]
+    confusion = Confusion(**Counter(each for each in cells if each))
+    found = measures(confusion)
+    return PairAgreement(
+        first=first,
+        second=second,
+        both=confusion.pairs,
+        agreement=found["accuracy"],
+        kappa=found["kappa"],
+        kappa_interval=resampling.percentiles(FORMULAS["kappa"](_resampled(cells, resampling))),
+    )
 
 
-def _test(decision: Decision) -> str:
-    if decision.outcome is None:
-        return "no test"
-    return decision.outcome if decision.cause is None else f"{decision.outcome}: {decision.cause}"
+def _alpha_interval(items: Sequence[Sequence[int | None]], resampling: ClusterBootstrap) -> Interval | None:
+    """Resample alpha as a function of sums over pairs, as in `krippendorff_alpha`."""
+    disagreeing, zeros, ones = resampling.sums([_alpha_terms(item) for item in items], 3).T
+    return resampling.percentiles(1 - ratio((zeros + ones - 1) * disagreeing, 2 * zeros * ones))
 
 
-def _stand_ins(decision: Decision) -> str:
-    if decision.outcome is None:
-        return "no test"
-    return "stand-ins" if decision.stand_ins else "no stand-ins"
-
-
-def _override(decision: Decision) -> str | None:
-    """Return how the label stands to the test; None where there is no label, or no test that says one."""
-    if None in (decision.label, decision.says):
-        return None
-    return "followed" if decision.label == decision.says else f"{decision.outcome}, but {decision.label}"
+def _alpha_terms(item: Sequence[int | None]) -> tuple[float, int, int]:
+    zeros, ones = item.count(0), item.count(1)
+    return (2 * zeros * ones / (zeros + ones - 1), zeros, ones) if zeros + ones > 1 else (0.0, 0, 0)

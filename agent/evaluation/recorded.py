@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from agent.errors import NotReplayable
@@ -18,14 +17,15 @@ from agent.types import CaseResult, Cause, Pair, Status, TestReport
 
 Key = tuple[str, int]
 """A pair's id and its round."""
+_ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One execution of a run: the `number`th (from 1) of a pair in a round.
+    """One execution of a run: the `number`th test (from 1) of a pair in a round.
 
     `commands` are the words of those that had run in its sandbox by then. `flaky`: the run itself saw the program end
-    in different ways. `segment` is that of its history.
+    in different ways. `segment` is that of the manifest in which it ran; 0 is none.
     """
 
     pair: Pair
@@ -33,9 +33,9 @@ class Recorded:
     number: int
     execution: Execution
     program: Program
+    segment: int = 0
     commands: tuple[tuple[str, ...], ...] = ()
     flaky: bool = False
-    segment: int | None = None
 
 
 def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = None) -> Recorded:
@@ -45,32 +45,41 @@ def recorded(view: RunView, pair_id: str, round: int = 0, number: int | None = N
         NotReplayable: nothing was executed, or not so often.
         RunFolderError: the run's evidence is damaged.
     """
-    evidence = view.evidence(pair_id, round)
-    if evidence is None:
+    history = view.evidence(pair_id, round)
+    if history is None:
         raise NotReplayable(f"pair {pair_id!r}: the run kept no evidence of it")
-    count = len(evidence.tests)
-    if not count:
+    tests = history.tests
+    if not tests:
         raise NotReplayable(f"pair {pair_id!r}: nothing was executed for it")
-    if number is None:
-        number = count
-    if not 1 <= number <= count:
-        raise NotReplayable(f"pair {pair_id!r}: there is no execution {number}; it has 1 to {count}")
-    execution = evidence.tests[number - 1]
+    number = len(tests) if number is None else number
+    if not 1 <= number <= len(tests):
+        raise NotReplayable(f"pair {pair_id!r}: there is no execution {number}; it has 1 to {len(tests)}")
+    execution = tests[number - 1]
+    if execution.program >= len(history.programs):
+        raise NotReplayable(f"pair {pair_id!r}: the program of execution {number} was not recorded")
     annotation = view.annotation(pair_id, round)
     test = None if annotation is None else annotation.test
     return Recorded(
-        pair=evidence.pair,
+        pair=history.pair,
         round=round,
         number=number,
         execution=execution,
-        program=evidence.programs[execution.program],
-        commands=tuple(_commands(evidence, execution)),
+        program=history.programs[execution.program],
+        segment=history.segment or 0,
+        commands=tuple(_commands(history, execution)),
         flaky=test is not None and test.cause is Cause.FLAKY,
-        segment=evidence.segment,
     )
 
 
-def tested(view: RunView) -> list[Key]:
+def _commands(history: History, execution: Execution) -> Iterator[tuple[str, ...]]:
+    for event in history.events:
+        if event is execution:
+            return
+        if isinstance(event, Command) and event.outcome == "ran" and isinstance(step := plan(event.command), Run):
+            yield step.argv
+
+
+def keys_with_tests(view: RunView) -> list[Key]:
     """Return every pair and round with a test report, in the order of their ids. Not all of them were executed.
 
     Raises:
@@ -79,48 +88,36 @@ def tested(view: RunView) -> list[Key]:
     return sorted((annotation.id, annotation.round) for annotation in view.annotations() if annotation.test)
 
 
-def was_executed(view: RunView, key: Key) -> bool:
-    """Tell whether a pair and round has an execution; reads its evidence.
+def executed_in(view: RunView, key: Key) -> int | None:
+    """Return the segment of the manifest in which a pair and round was executed, None where it was not.
 
     Raises:
         RunFolderError: the run is damaged.
     """
-    evidence = view.evidence(*key)
-    return evidence is not None and bool(evidence.tests)
+    history = view.evidence(*key)
+    return None if history is None or not history.tests else history.segment or 0
 
 
-def executed(view: RunView) -> list[Key]:
-    """Return every pair and round with an execution, in the order of their ids. Reads all of the evidence.
+def sampled(
+    keys: Sequence[Key], size: int | None, seed: int, segment_of: Callable[[Key], int | None]
+) -> dict[Key, int]:
+    """Return the keys of a random sample of so many pairs that were executed, in their order, with their segments.
 
-    Raises:
-        RunFolderError: the run is damaged.
-    """
-    return [key for key in tested(view) if was_executed(view, key)]
-
-
-def sampled(keys: Sequence[Key], size: int, seed: int, counts: Callable[[Key], bool] = lambda _key: True) -> list[Key]:
-    """Return the keys that count of a random sample of so many pairs which have any, in their order; all if no more do.
-
-    Only those are asked about that are drawn.
+    Those of all pairs where no more were executed, or `size` is None. Only the keys of pairs that are drawn are looked
+    up.
     """
     rounds: dict[str, list[Key]] = {}
     for key in keys:
         rounds.setdefault(key[0], []).append(key)
-    order = random.Random(seed).sample(list(rounds), len(rounds))
-    drawn = islice(filter(None, ([key for key in rounds[each] if counts(key)] for each in order)), size)
-    chosen = {key for of_pair in drawn for key in of_pair}
-    return [key for key in keys if key in chosen]
-
-
-def _commands(evidence: History, execution: Execution) -> Iterator[tuple[str, ...]]:
-    for event in evidence.events:
-        if event is execution:
-            return
-        if isinstance(event, Command) and event.outcome == "ran" and isinstance(step := plan(event.command), Run):
-            yield step.argv
-
-
-_ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
+    segments: dict[Key, int] = {}
+    drawn = 0
+    for pair_id in random.Random(seed).sample(list(rounds), len(rounds)):
+        if drawn == size:
+            break
+        found = {key: segment for key in rounds[pair_id] if (segment := segment_of(key)) is not None}
+        segments |= found
+        drawn += bool(found)
+    return {key: segments[key] for key in keys if key in segments}
 
 
 @dataclass(frozen=True)
@@ -170,9 +167,8 @@ def _cases(report: TestReport, silent: bool) -> Iterator[CaseResult]:
 
 def _of_case(name: str, then: CaseResult | None, now: CaseResult | None) -> list[Difference]:
     if then is None or now is None:
-        return [
-            Difference("outcome", name, *("absent" if each is None else each.outcome.value for each in (then, now)))
-        ]
+        before, after = ("absent" if each is None else each.outcome.value for each in (then, now))
+        return [Difference("outcome", name, before, after)]
     return [
         Difference("outcome", name, then.outcome.value, now.outcome.value),
         Difference("cause", name, _cause(then), _cause(now)),

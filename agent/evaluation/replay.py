@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from agent.config import Config
@@ -18,11 +19,11 @@ from agent.errors import (
     PairError,
     UnsupportedLanguage,
 )
-from agent.evaluation.conditions import Conditions, given
+from agent.evaluation.conditions import Conditions
 from agent.evaluation.recorded import Difference, Key, Recorded, differences, recorded
 from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
-from agent.languages.base import Language, MalformedProgram, Program
+from agent.languages.base import Language, MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.eras import Eras
 from agent.sandbox.select import LOCKED, choose
@@ -65,33 +66,6 @@ class NotRun:
     error: ErrorInfo
 
 
-@dataclass(frozen=True)
-class _Ended:
-    report: TestReport
-    seconds: float
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """How a segment's sandboxes were, beside the backend; `notes` are those that only its programs need."""
-
-    same_interpreter: bool
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """An execution, with all that it takes to run it."""
-
-    recorded: Recorded
-    language: Language
-    program: Program
-    backend: SandboxBackend
-    environment: str | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 class Replayer:
     """Runs a run's programs again; safe to call concurrently, in one event loop.
 
@@ -123,26 +97,12 @@ class Replayer:
         self._view = view
         self._backend = backend
         self._pipeline = config.pipeline
-        self._languages: Mapping[str, Language] = {
-            **built_in_languages(),
-            **{language.name: language for language in languages},
-        }
+        self._languages = {**built_in_languages(), **{language.name: language for language in languages}}
         self._concurrency = concurrency
         self._again = again
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))
-        self._config = config
-        self._conditions = conditions
-        self._segments: dict[int | None, _Segment] = {None: _Segment(conditions.same_interpreter(backend))}
-        self.notes: tuple[str, ...] = (*conditions.notes, *given(config), *conditions.changes(config, backend))
-
-    def _segment(self, number: int | None) -> _Segment:
-        """Return what is known of a segment, so that nothing is replayed unawares under what did not hold for it."""
-        if number not in self._segments:
-            held = Conditions.of(self._view.manifest, self._conditions.config.sandbox.backend, number)
-            notes = (*held.notes, *held.changes(self._config, self._backend))
-            own = tuple(note for note in notes if note not in self.notes)
-            self._segments[number] = _Segment(held.same_interpreter(self._backend), own)
-        return self._segments[number]
+        self._same_interpreter = conditions.same_interpreter(backend)
+        self.notes = tuple(conditions.notes(config, backend))
 
     async def replay(self, pair_id: str, round: int = 0, number: int | None = None) -> Replayed:
         """Run an execution of a pair again, by default the last one, and compare.
@@ -157,17 +117,21 @@ class Replayer:
         language = self._languages.get(found.pair.language)
         if language is None:
             raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
-        program = found.program
-        segment = self._segment(found.segment)
         own = self._backend
         backend = own.of(found.pair.meta.get("year")) if isinstance(own, Eras) else own
-        environment, notes = await self._environment(found, backend, segment.same_interpreter)
+        environment, notes = await self._environment(found, backend)
         try:
             key = None if environment is None else environment.key
-            return await self._compared(_Prepared(found, language, program, backend, key, [*segment.notes, *notes]))
+            run = partial(self._run, found, language, backend, key)
+            now = await run()
+            differing = differences(found.execution.report, now.report)
+            cause: Literal["flaky", "changed"] | None = None
+            if differing:
+                cause = "flaky" if found.flaky or await self._varies(run, now.report) else "changed"
         finally:
             if environment is not None:
                 backend.environments.release(environment.key)
+        return replace(now, differences=differing, cause=cause, notes=(*notes, *now.notes))
 
     async def replay_all(self, keys: Sequence[Key]) -> AsyncGenerator[Replayed | NotRun, None]:
         """Yield what became of each, as they are ready. Leaving early ends the sandboxes in use.
@@ -185,15 +149,13 @@ class Replayer:
         except (NotReplayable, PairError) as error:
             return NotRun(*key, ErrorInfo(type=type(error).__name__, message=str(error)))
 
-    async def _environment(
-        self, found: Recorded, backend: SandboxBackend, same_interpreter: bool
-    ) -> tuple[Environment | None, list[str]]:
+    async def _environment(self, found: Recorded, backend: SandboxBackend) -> tuple[Environment | None, list[str]]:
         """Return the packages that the program had; the caller releases them."""
         key, lock = found.execution.environment, found.execution.installed
         if key is None:
             return None, []
         builder = backend.environments
-        kept = await builder.kept(key) if same_interpreter else None
+        kept = await builder.kept(key) if self._same_interpreter else None
         if kept is not None and kept.installed == lock:
             return kept, []
         if kept is not None:
@@ -208,43 +170,42 @@ class Replayer:
             builder.release(built.key)
             raise LockUnavailable(f"pair {found.pair.id!r}: {_otherwise(lock, built.installed)}")
         other = ["the packages are of the recorded versions, and other files"] if built.key != key else []
-        return built, other if same_interpreter else []
+        return built, other if self._same_interpreter else []
 
-    async def _compared(self, what: _Prepared) -> Replayed:
-        found, then = what.recorded, what.recorded.execution.report
-        first = await self._run(what)
-        differing = differences(then, first.report)
-        cause: Literal["flaky", "changed"] | None = None
-        if differing:
-            flaky = found.flaky or await self._varies(what, first.report)
-            cause = "flaky" if flaky else "changed"
-        notes = (*what.notes, *first.notes)
-        place = (found.pair.id, found.round, found.number)
-        return Replayed(*place, then, first.report, differing, cause, notes, first.seconds)
-
-    async def _varies(self, what: _Prepared, report: TestReport) -> bool:
+    async def _varies(self, run: Callable[[], Awaitable[Replayed]], report: TestReport) -> bool:
         for _ in range(self._again):
-            if differences(report, (await self._run(what)).report):
+            if differences(report, (await run()).report):
                 return True
         return False
 
-    async def _run(self, what: _Prepared) -> _Ended:
-        session = SandboxSession(what.backend, self._gates, attempts=self._pipeline.sandbox_attempts)
+    async def _run(
+        self, found: Recorded, language: Language, backend: SandboxBackend, environment: str | None
+    ) -> Replayed:
+        """Run the program once, after the commands that it had; nothing is compared yet."""
+        session = SandboxSession(backend, self._gates, attempts=self._pipeline.sandbox_attempts)
         notes = []
         try:
-            for argv in what.recorded.commands:
+            for argv in found.commands:
                 done = await session.command(argv, self._pipeline.command_timeout)
                 if done.exit_code != 0:
                     notes.append(f"the command {' '.join(argv)} ran then, and fails now: {done.output.strip()[-200:]}")
-            job = what.language.job(what.program, environment=what.environment, timeout=self._pipeline.test_timeout)
+            job = language.job(found.program, environment=environment, timeout=self._pipeline.test_timeout)
             result = await session.run(job)
         finally:
             await session.close()
         try:
-            report = what.language.report(what.program, result)
+            report = language.report(found.program, result)
         except MalformedProgram as error:
-            raise NotReplayable(f"pair {what.recorded.pair.id!r}: its recorded program is none: {error}") from error
-        return _Ended(report, result.seconds, tuple(notes))
+            raise NotReplayable(f"pair {found.pair.id!r}: its recorded program is none: {error}") from error
+        return Replayed(
+            id=found.pair.id,
+            round=found.round,
+            execution=found.number,
+            recorded=found.execution.report,
+            report=report,
+            notes=tuple(notes),
+            seconds=result.seconds,
+        )
 
 
 @asynccontextmanager
@@ -303,14 +264,14 @@ class Reproducibility:
         return self.same + self.different
 
 
-class Tally:
+@dataclass
+class Outcomes:
     """Counts what became of executions one by one; keeps those that did not end as they did."""
 
-    def __init__(self) -> None:
-        self.different: list[Replayed] = []
-        self.not_run: list[NotRun] = []
-        self.same = 0
-        self._pairs: dict[str, bool] = {}
+    different: list[Replayed] = field(default_factory=list)
+    not_run: list[NotRun] = field(default_factory=list)
+    same: int = 0
+    _pairs: dict[str, bool] = field(default_factory=dict)
 
     def add(self, found: Replayed | NotRun) -> None:
         """Count one."""
@@ -342,10 +303,8 @@ class Tally:
 
 
 def _interval(same: int, total: int) -> tuple[float | None, float | None]:
-    if not total:
-        return None, None
     try:
-        found = wilson(same, total)
+        found = wilson(same, total) if total else None
     except ExtraMissing:
-        return None, None
-    return found.low, found.high
+        found = None
+    return (None, None) if found is None else (found.low, found.high)

@@ -9,14 +9,18 @@ from typing import Any
 from pydantic import Field
 
 from agent.errors import UsageError
-from agent.evaluation.agreement import Agreement, agree
-from agent.evaluation.calibration import Calibration, calibrate
+from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
 from agent.evaluation.estimates import RunEstimates, Words, estimate_run
-from agent.evaluation.labels import Gold, read_gold
-from agent.evaluation.measures import Breakdown, Scores, break_down, score
-from agent.evaluation.sources import Kind, RunSource, Sources, Voice
+from agent.evaluation.labels import Annotator, Gold, Kind, read_gold
+from agent.evaluation.measures import Agreement, Scores, agree, score
+from agent.evaluation.sources import RunSource, Sources
+from agent.evaluation.statistics import DEFAULTS, Settings
 from agent.types import Frozen
 from agent.wording import counted
+
+FEW_PAIRS = 100
+# Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
+FEW_QUERIES = 30
 
 
 class AnnotatorReport(Frozen):
@@ -63,21 +67,13 @@ class ScoreReport(Frozen):
     notes: tuple[str, ...]
 
 
-class Settings(Frozen):
-    """How intervals are made."""
-
-    seed: int = 0
-    resamples: int = 2000
-    level: float = 0.95
-
-
 def report(
     labels: Sequence[Path],
     gold: Path | None,
     *,
     round: int | None = None,
     reviews: Words = "blind",
-    settings: Settings | None = None,
+    settings: Settings = DEFAULTS,
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold, or compare them with each other.
 
@@ -87,27 +83,24 @@ def report(
         UsageError: something cannot be read, or there is nothing to compare.
         ExtraMissing: NumPy or SciPy is not installed.
     """
-    settings = settings or Settings()
-    sources = Sources(reviews)
+    read = None if gold is None else read_gold(gold)
+    sources = Sources(reviews, None if read is None else read.labels)
     for path in labels:
         sources.add(path, round)
     if round is not None and not sources.runs:
         raise UsageError("--round chooses among the rounds of a run: give a run's folder")
-    read = None if gold is None else read_gold(gold)
     if read is not None:
         sources.learn(read.queries)
-    annotators = tuple(_annotator(voice, read, sources, settings) for voice in sources.voices())
-    agreement = tuple(
-        agree(members, sources.queries, of=name, **settings.model_dump()) for name, members in sources.panels()
-    )
-    _check_comparable(annotators, agreement, read, sources)
-    runs = tuple(_run(run, read, sources, settings) for run in sources.runs)
+    annotators = tuple(_annotator(each, sources, settings) for each in sources.annotators())
+    agreement = tuple(agree(members, sources.queries, settings, of=name) for name, members in sources.panels())
+    _check_comparable(annotators, agreement, gold, sources)
+    runs = tuple(_run(run, sources, settings) for run in sources.runs)
     return ScoreReport(
         gold=None if read is None else _gold(read),
         annotators=annotators,
         agreement=agreement,
         runs=runs,
-        notes=tuple(notes_of(annotators, agreement, runs, sources, read)),
+        notes=tuple(notes_of(annotators, agreement, runs, sources, gold)),
     )
 
 
@@ -115,35 +108,35 @@ def _gold(gold: Gold) -> GoldReport:
     return GoldReport(path=str(gold.path), labels=len(gold.labels), without_label=gold.without_label)
 
 
-def _annotator(voice: Voice, gold: Gold | None, sources: Sources, settings: Settings) -> AnnotatorReport:
-    labels = voice.annotator.labels
+def _annotator(annotator: Annotator, sources: Sources, settings: Settings) -> AnnotatorReport:
+    labels, gold = annotator.labels, sources.gold
     return AnnotatorReport(
-        name=voice.annotator.name,
-        kind=voice.kind,
+        name=annotator.name,
+        kind=annotator.kind,
         pairs=len(labels),
         labelled=sum(label is not None for label in labels.values()),
-        scores=None if gold is None else score(labels, gold.labels, sources.queries, **settings.model_dump()),
+        scores=None if gold is None else score(labels, gold, sources.queries, settings),
     )
 
 
-def _run(run: RunSource, gold: Gold | None, sources: Sources, settings: Settings) -> RunReport:
-    decisions, queries = run.labels.decisions, sources.queries
+def _run(run: RunSource, sources: Sources, settings: Settings) -> RunReport:
+    labels, gold = run.annotator.labels, sources.gold
     against: dict[str, Any] = {}
     if gold is not None:
-        against["breakdown"] = break_down(decisions, gold.labels, level=settings.level)
-        against["calibration"] = calibrate(decisions, gold.labels, queries, **settings.model_dump())
+        against["breakdown"] = break_down(run.tally, level=settings.level)
+        against["calibration"] = calibrate(labels, run.confidences, gold, sources.queries, settings)
     return RunReport(
         name=run.name,
-        errors=dict(run.labels.errors.most_common()),
+        errors=dict(run.tally.errors.most_common()),
         reviews=run.reviewed.words,
         reviews_left_out=run.reviewed.left_out,
-        estimates=estimate_run(run.annotator.labels, run.reviewed, seed=settings.seed, level=settings.level),
+        estimates=estimate_run(labels, run.reviewed, settings),
         **against,
     )
 
 
 def _check_comparable(
-    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Gold | None, sources: Sources
+    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Path | None, sources: Sources
 ) -> None:
     if gold is None and not agreement:
         left_out = sum(run.reviewed.left_out for run in sources.runs)
@@ -153,12 +146,7 @@ def _check_comparable(
             f"(agent review adds yours){seen}"
         )
     if gold is not None and not any(each.scores and each.scores.pairs for each in annotators):
-        raise UsageError(f"{gold.path}: none of its pairs is among those labelled: are these ids of one dataset?")
-
-
-FEW_PAIRS = 100
-# Percentile intervals over few clusters are too narrow: Cameron, Gelbach and Miller, Rev. Econ. Stat. 90(3) (2008).
-FEW_QUERIES = 30
+        raise UsageError(f"{gold}: none of its pairs is among those labelled: are these ids of one dataset?")
 
 
 def notes_of(
@@ -166,19 +154,19 @@ def notes_of(
     agreement: Sequence[Agreement],
     runs: Sequence[RunReport],
     sources: Sources,
-    gold: Gold | None,
+    gold: Path | None,
 ) -> Iterator[str]:
     """Yield warnings: what was left out, what flatters, and how little there is to go by."""
     for run in sources.runs:
         yield from _errors(run)
-        if run.labels.criterion != "exact":
-            criterion = run.labels.criterion[:20]
+        if run.criterion != "exact":
+            criterion = run.criterion[:20]
             yield f"{run.name}: labels by the criterion {criterion!r}; gold and labels beside them should be by it, too"
     for annotator in annotators:
         if annotator.scores is not None and annotator.kind != "round":
             yield from _left_out(annotator)
-    if gold is not None and any(path.resolve() == gold.path.resolve() for path in sources.paths):
-        yield f"{gold.path} is both labels and gold: where gold was made from these labels, scores flatter them"
+    if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
+        yield f"{gold} is both labels and gold: where gold was made from these labels, scores flatter them"
     yield from _few_pairs(annotators, agreement)
     yield from _queries(annotators, agreement)
     if sources.differing:
@@ -186,12 +174,12 @@ def notes_of(
         yield f"the query of {pairs} differs between files: are these ids of one dataset?"
     for run in sources.runs:
         yield from _reviews(run)
-    for told in runs:
-        yield from _ahead(told)
+    for each in runs:
+        yield from _ahead(each)
 
 
 def _errors(run: RunSource) -> Iterator[str]:
-    errors = run.labels.errors
+    errors = run.tally.errors
     if errors:
         listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
         pairs = counted(errors.total(), "pair")
@@ -254,9 +242,9 @@ def _reviews(run: RunSource) -> Iterator[str]:
         yield f"{run.name}: {_reviews_given(reviewed.in_sight)} with the run's label in view, and count: that flatters"
     if reviewed.left_out:
         parts = {"corrections of blind ones": reviewed.corrections, "without a blind one": reviewed.never_blind}
-        told = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
+        listed = ", ".join(f"{name}: {count}" for name, count in parts.items() if count)
         yield (
-            f"{run.name}: {_reviews_given(reviewed.left_out)} with the run's label in view, and left out ({told}); "
+            f"{run.name}: {_reviews_given(reviewed.left_out)} with the run's label in view, and left out ({listed}); "
             "--reviews last counts each reviewer's last word"
         )
     if reviewed.is_stale:

@@ -2,160 +2,105 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from agent.errors import InputError, UsageError
 from agent.evaluation.estimates import MAJORITY, Reviewed, Words, read_reviewed
 from agent.evaluation.labels import Annotator, majority_of, read_labels
+from agent.evaluation.tally import Tally, annotated_pairs, as_one
 from agent.store import files
-from agent.store.majority import PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView, criterion_of, load_run
-from agent.types import Annotation
+
+_PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
+"""What a run's folder is read from as a whole: labels, rounds and reviewers."""
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What led to a label: that of the first round that ended so, where there are several.
+class RunSource:
+    """A run's labels: of one round, or the majority of its `rounds` (of which a tie is None), by what criterion.
 
-    `outcome` and `says` are those of the test (`TestReport`), None where there is none. `confidence` is that of all
-    rounds in the label, as in `labels.jsonl`.
+    `confidences` are those of the labels, as in `labels.jsonl`; `tally` counts the pairs, each as its rounds together.
+    `rounds` are those whose labels these are, none where it is a single one.
     """
 
-    label: int | None
-    decided_by: str | None
-    outcome: str | None
-    cause: str | None
-    says: int | None
-    stand_ins: bool
-    confidence: float | None
-    error: str | None
-
-    @classmethod
-    def of(cls, annotation: Annotation) -> Decision:
-        """Return what matters to scores of an annotation."""
-        test = annotation.test
-        return cls(
-            label=annotation.label,
-            decided_by=annotation.decided_by,
-            outcome=None if test is None else test.outcome,
-            cause=None if test is None or test.cause is None else test.cause.value,
-            says=None if test is None else test.says,
-            stand_ins=bool(annotation.stand_ins),
-            confidence=annotation.confidence,
-            error=None if annotation.error is None else annotation.error.type,
-        )
-
-
-@dataclass(frozen=True)
-class RunLabels:
-    """A run's labels by id: of one round, or the majority of `rounds` (of which a tie is None), by what criterion."""
-
-    path: Path
     annotator: Annotator
-    decisions: dict[str, Decision]
     rounds: tuple[Annotator, ...]
-    queries: dict[str, str]
+    confidences: Mapping[str, float]
+    tally: Tally
+    queries: Mapping[str, str]
     criterion: str
+    reviewed: Reviewed
 
     @property
-    def errors(self) -> Counter[str]:
-        """How many pairs ended in which error; those are without a label."""
-        return Counter(decision.error for decision in self.decisions.values() if decision.error is not None)
+    def name(self) -> str:
+        """What the run is called."""
+        return self.annotator.name
+
+    @property
+    def reviewers(self) -> tuple[Annotator, ...]:
+        """The people who reviewed it."""
+        return self.reviewed.reviewers
 
 
-def read_run_labels(path: Path | str, round: int | None = None) -> RunLabels:
-    """Read a run's labels: those of `round`, or the majority of all its rounds.
+def read_run(
+    path: Path | str, round: int | None = None, gold: Mapping[str, int] | None = None, words: Words = "blind"
+) -> RunSource:
+    """Read a run's labels: those of `round`, or the majority of all its rounds; the tally compares them with `gold`.
+
+    `words` says which reviews of the run count.
 
     Raises:
         RunFolderError: the folder is no run, or is damaged.
         UsageError: the run has no such round, or no annotations.
     """
     with load_run(path) as view:
-        return _labels_of(view, round)
+        there = sorted({number for _, number in view.index.done()})
+        if not there:
+            raise UsageError(f"{view.path}: has no annotations yet")
+        if round is not None and round not in there:
+            raise UsageError(f"{view.path}: has no round {round}; there is {', '.join(map(str, there))}")
+        return _read(view, there if round is None else [round], gold, words)
 
 
-def _labels_of(view: RunView, wanted: int | None) -> RunLabels:
-    rounds, votes = dict[int, dict[str, Decision]](), Votes()
-    for annotation in view.annotations():
-        rounds.setdefault(annotation.round, {})[annotation.id] = Decision.of(annotation)
-        if wanted in (None, annotation.round):
-            votes.add(annotation)
-    if not rounds:
-        raise UsageError(f"{view.path}: has no annotations yet")
-    if wanted is not None:
-        if wanted not in rounds:
-            raise UsageError(f"{view.path}: has no round {wanted}; there is {', '.join(map(str, sorted(rounds)))}")
-        rounds = {wanted: rounds[wanted]}
-    labels = {label.id: label for label in votes.labels()}
-    decided = {pair: None for number in sorted(rounds) for pair in rounds[number]}
-    decisions = {
-        pair: _decision(labels[pair], [rounds[number][pair] for number in sorted(rounds) if pair in rounds[number]])
-        for pair in decided
-    }
+def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: Words) -> RunSource:
+    tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
+    rounds: dict[int, dict[str, int | None]] = {number: {} for number in wanted}
+    queries: dict[str, str] = {}
+    for pair, every in annotated_pairs(view, gold=gold):
+        seen = [each for each in every if each.annotation.round in rounds]
+        if not seen:
+            continue
+        for each in seen:
+            rounds[each.annotation.round][pair.id] = each.annotation.label
+        whole = as_one(seen)
+        tally.add(whole)
+        labels[pair.id], queries[pair.id] = whole.annotation.label, pair.query
+        if whole.annotation.confidence is not None:
+            confidences[pair.id] = whole.annotation.confidence
     name = view.path.resolve().name
-    return RunLabels(
-        path=view.path,
-        annotator=Annotator(name, {pair: decision.label for pair, decision in decisions.items()}),
-        decisions=decisions,
-        rounds=tuple(
-            Annotator(f"round {number}", {pair: decision.label for pair, decision in rounds[number].items()})
-            for number in sorted(rounds)
-        ),
-        queries={pair.id: pair.query for pair in view.pairs() if pair.id in decisions},
+    several = rounds if len(rounds) > 1 else {}
+    return RunSource(
+        annotator=Annotator(name, labels, "run"),
+        rounds=tuple(Annotator(f"round {number}", of_round, "round") for number, of_round in several.items()),
+        confidences=confidences,
+        tally=tally,
+        queries=queries,
         criterion=criterion_of(view.manifest),
+        reviewed=read_reviewed(view, words),
     )
-
-
-def _decision(label: PairLabel, rounds: Sequence[Decision]) -> Decision:
-    """Return the first decision that ended as the pair; in a tie one without label and without what led to it."""
-    place = standing_for([ended(each.label, failed=each.error is not None) for each in rounds])
-    if place is None:
-        return Decision(None, None, None, None, None, stand_ins=False, confidence=None, error=None)
-    return replace(rounds[place], confidence=label.confidence)
-
-
-_PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
-"""What a run's folder is read from as a whole: labels, rounds and reviewers."""
-
-Kind = Literal["run", "round", "file", "reviewer", "majority"]
-
-
-@dataclass(frozen=True)
-class Voice:
-    """An annotator, and what kind of one."""
-
-    kind: Kind
-    annotator: Annotator
-
-
-@dataclass(frozen=True)
-class RunSource:
-    """A run under a name that no other annotator has, with its rounds (where several) and reviewers."""
-
-    labels: RunLabels
-    reviewed: Reviewed
-    name: str
-    rounds: tuple[Annotator, ...]
-    reviewers: tuple[Annotator, ...]
-
-    @property
-    def annotator(self) -> Annotator:
-        """Return the run's own labels."""
-        return replace(self.labels.annotator, name=self.name)
 
 
 @dataclass
 class Sources:
-    """The sources in the order given; `queries` is what they tell of pairs' queries, `differing` pairs with two.
+    """The sources in the order given; `queries` are those of their pairs, `differing` the pairs with two.
 
-    `words` says which reviews of the runs count.
+    `words` says which reviews of the runs count; `gold` are the labels that runs are compared with.
     """
 
     words: Words = "blind"
+    gold: Mapping[str, int] | None = None
     runs: list[RunSource] = field(default_factory=list)
     files: list[Annotator] = field(default_factory=list)
     queries: dict[str, str] = field(default_factory=dict)
@@ -173,7 +118,7 @@ class Sources:
             raise UsageError(f"{path}: is given twice: agreement with oneself says nothing, give it once")
         self.paths.append(path)
         if path.is_dir():
-            self._add_run(read_run_labels(path, round), read_reviewed(path, self.words))
+            self._add_run(path, read_run(path, round, self.gold, self.words))
             return
         if path.name in _PARTS and (path.parent / files.MANIFEST).is_file():
             raise InputError(f"is part of a run: give the run's folder, {path.parent}", path=path)
@@ -182,20 +127,19 @@ class Sources:
             self.files.append(self._named(annotator, str(path)))
         self.learn(found.queries)
 
-    def learn(self, queries: dict[str, str]) -> None:
-        """Take over queries; the first one told of a pair stays."""
+    def learn(self, queries: Mapping[str, str]) -> None:
+        """Take over queries; the first one of a pair stays."""
         for pair, query in queries.items():
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
 
-    def voices(self) -> list[Voice]:
+    def annotators(self) -> list[Annotator]:
         """Return everybody, each run before its rounds and reviewers, and majorities after those they are of."""
-        voices: list[Voice] = []
+        found: list[Annotator] = []
         for run in self.runs:
-            voices.append(Voice("run", run.annotator))
-            voices += [Voice("round", each) for each in run.rounds]
-            voices += _with_majority("reviewer", run.reviewers, self._free(MAJORITY, run.name))
-        return voices + _with_majority("file", self.files, self._free("majority", "files"))
+            found += [run.annotator, *run.rounds]
+            found += _with_majority(run.reviewers, self._free(MAJORITY, run.name))
+        return found + _with_majority(self.files, self._free("majority", "files"))
 
     def panels(self) -> list[tuple[str, Sequence[Annotator]]]:
         """Return the groups within which agreement is of interest, each with a name."""
@@ -207,19 +151,18 @@ class Sources:
         panels = [("all", everybody), *people] if self.runs else [("annotators", everybody)]
         return [(name, members) for name, members in panels if len(members) > 1]
 
-    def _add_run(self, labels: RunLabels, reviewed: Reviewed) -> None:
-        name = self._named(labels.annotator, str(labels.path)).name
-        rounds = labels.rounds if len(labels.rounds) > 1 else ()
-        self.runs.append(
-            RunSource(
-                labels=labels,
-                reviewed=reviewed,
-                name=name,
-                rounds=tuple(self._named(replace(each, name=f"{name} {each.name}"), "") for each in rounds),
-                reviewers=tuple(self._named(each, name) for each in reviewed.reviewers),
-            )
+    def _add_run(self, path: Path, run: RunSource) -> None:
+        annotator = self._named(run.annotator, str(path))
+        rounds = (replace(each, name=f"{annotator.name} {each.name}") for each in run.rounds)
+        reviewers = tuple(self._named(each, annotator.name) for each in run.reviewers)
+        run = replace(
+            run,
+            annotator=annotator,
+            rounds=tuple(self._named(each, "") for each in rounds),
+            reviewed=replace(run.reviewed, reviewers=reviewers),
         )
-        self.learn(labels.queries)
+        self.runs.append(run)
+        self.learn(run.queries)
 
     def _named(self, annotator: Annotator, source: str) -> Annotator:
         name = self._free(annotator.name, source)
@@ -234,8 +177,5 @@ class Sources:
         return name
 
 
-def _with_majority(kind: Kind, annotators: Iterable[Annotator], name: str) -> list[Voice]:
-    voices = [Voice(kind, annotator) for annotator in annotators]
-    if len(voices) > 1:
-        voices.append(Voice("majority", majority_of((voice.annotator for voice in voices), name)))
-    return voices
+def _with_majority(annotators: Sequence[Annotator], name: str) -> list[Annotator]:
+    return [*annotators, *([majority_of(annotators, name)] if len(annotators) > 1 else [])]

@@ -1,13 +1,19 @@
-"""Intervals, resampling of clusters, paired tests. NumPy and SciPy, of the extra `stats`, are imported when used."""
+"""Intervals, resampling of clusters, paired tests, agreement. NumPy and SciPy (extra `stats`) are imported on use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from agent.errors import ExtraMissing
+
+Label = Hashable | None
+"""A nominal label; None stands for one that is missing."""
+BINS = 10
 
 
 def numpy() -> ModuleType:
@@ -23,17 +29,12 @@ def numpy() -> ModuleType:
     return numpy
 
 
-def binomial_test(successes: int, total: int, share: float = 0.5) -> Any:
-    """Return SciPy's result of an exact two-sided binomial test (`pvalue`, `proportion_ci`).
-
-    Raises:
-        ExtraMissing: SciPy is not installed.
-    """
+def _binomial_test(successes: int, total: int) -> Any:
     try:
         from scipy.stats import binomtest  # type: ignore[import-untyped]
     except ImportError as error:
         raise ExtraMissing("stats", error) from error
-    return binomtest(successes, total, share)
+    return binomtest(successes, total)
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,30 @@ class Interval:
     high: float
 
 
-def check_level(level: float) -> None:
-    """Check that a level of confidence lies between 0 and 1.
-
-    Raises:
-        ValueError: it does not.
-    """
+def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"a level of confidence lies between 0 and 1, not {level}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How intervals are made: seed and number of resamples, and the level of confidence.
+
+    Raises:
+        ValueError: fewer than 1 resample, or a level outside 0 to 1.
+    """
+
+    seed: int = 0
+    resamples: int = 2000
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.resamples < 1:
+            raise ValueError(f"at least 1 resample is needed, not {self.resamples}")
+        _check_level(self.level)
+
+
+DEFAULTS = Settings()
 
 
 def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
@@ -63,97 +80,13 @@ def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
         ValueError: more successes than items, or a level outside 0 to 1.
         ExtraMissing: SciPy is not installed.
     """
-    check_level(level)
+    _check_level(level)
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes among {total} items")
     if total == 0:
         return Interval(0.0, 1.0)
-    found = binomial_test(successes, total).proportion_ci(confidence_level=level, method="wilson")
+    found = _binomial_test(successes, total).proportion_ci(confidence_level=level, method="wilson")
     return Interval(float(found.low), float(found.high))
-
-
-T = TypeVar("T")
-
-
-class ClusterBootstrap:
-    """Draws as many clusters as there are, with replacement, `resamples` times; equal seeds draw alike.
-
-    `clusters` names the cluster of each item. Neither their order nor that of the items matters to `sums`.
-    Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8; percentiles as in Efron
-    and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
-
-    Raises:
-        ValueError: fewer than 1 resample, or a level outside 0 to 1.
-        ExtraMissing: NumPy is not installed.
-    """
-
-    def __init__(self, clusters: Sequence[str], *, seed: int = 0, resamples: int = 2000, level: float = 0.95) -> None:
-        check_level(level)
-        if resamples < 1:
-            raise ValueError(f"at least 1 resample is needed, not {resamples}")
-        numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}
-        self.clusters = len(numbers)
-        self.resamples = resamples
-        self.level = level
-        self._cluster_of = [numbers[name] for name in clusters]
-        self._seed = seed
-
-    def sums(self, rows: Sequence[Sequence[float]]) -> Any:
-        """Return the column sums of each resample (array, resamples × columns); each item has a row of numbers.
-
-        Statistics that are functions of sums (shares, kappa of two annotators) are computed from these all at once.
-
-        Raises:
-            ValueError: not one row per item.
-        """
-        np = numpy()
-        self._check(rows)
-        if not self.clusters:
-            return np.zeros((self.resamples, 0))
-        items = np.asarray(rows)
-        of_clusters = np.zeros((self.clusters, items.shape[1]), dtype=items.dtype)
-        np.add.at(of_clusters, self._cluster_of, items)
-        return np.stack([np.bincount(drawn, minlength=self.clusters) @ of_clusters for drawn in self._draws()])
-
-    def interval(self, items: Sequence[T], statistic: Callable[[Sequence[T]], float | None]) -> Interval | None:
-        """Return the percentile interval of any statistic of the items, which is called once per resample.
-
-        None where `percentiles` gives none. A statistic that is undefined returns None.
-
-        Raises:
-            ValueError: not one cluster per item.
-        """
-        self._check(items)
-        members: list[list[T]] = [[] for _ in range(self.clusters)]
-        for number, item in zip(self._cluster_of, items, strict=True):
-            members[number].append(item)
-        values = (statistic([item for number in drawn for item in members[number]]) for drawn in self._draws())
-        return self.percentiles(float("nan") if value is None else value for value in values)
-
-    def percentiles(self, values: Iterable[float]) -> Interval | None:
-        """Return the percentile interval of a statistic's values over the resamples; NaN where it is undefined.
-
-        None where resampling tells nothing: fewer than two clusters, no two values differ, or the statistic is
-        undefined in more of the resamples than lie outside the interval. A few undefined ones are left out.
-        """
-        np = numpy()
-        array = np.fromiter(values, dtype=float)
-        defined = array[~np.isnan(array)]
-        too_few = len(array) - len(defined) > (1 - self.level) * len(array)
-        if self.clusters < 2 or too_few or not len(defined) or defined.min() == defined.max():
-            return None
-        tail = (1 - self.level) / 2
-        low, high = np.quantile(defined, [tail, 1 - tail])
-        return Interval(float(low), float(high))
-
-    def _draws(self) -> Iterator[Any]:
-        random = numpy().random.default_rng(self._seed)
-        for _ in range(self.resamples):
-            yield random.integers(0, self.clusters, self.clusters)
-
-    def _check(self, items: Sequence[Any]) -> None:
-        if len(items) != len(self._cluster_of):
-            raise ValueError(f"{len(items)} items, but the clusters of {len(self._cluster_of)}")
 
 
 def ratio(above: Any, below: Any) -> Any:
@@ -161,6 +94,58 @@ def ratio(above: Any, below: Any) -> Any:
     np = numpy()
     above, below = np.broadcast_arrays(np.asarray(above, dtype=float), np.asarray(below, dtype=float))
     return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
+
+
+class ClusterBootstrap:
+    """Draws as many clusters as there are, with replacement, as often as `settings` say; equal seeds draw alike.
+
+    Pairs of one query are such a cluster: they stand or fall together. `clusters` names the cluster of each item;
+    neither their order nor that of the items matters.
+    Source: Davison and Hinkley, Bootstrap methods and their application (1997), section 3.8; percentiles as in Efron
+    and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
+    """
+
+    def __init__(self, clusters: Sequence[str], settings: Settings = DEFAULTS) -> None:
+        numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}
+        self.clusters = len(numbers)
+        self.settings = settings
+        self._cluster_of = [numbers[name] for name in clusters]
+
+    def sums(self, rows: Sequence[Sequence[float]], columns: int) -> Any:
+        """Return the sums of the columns of each resample (array, resamples × `columns`); an item has a row of numbers.
+
+        Statistics that are functions of sums (shares, kappa of two annotators) are computed from these all at once.
+
+        Raises:
+            ValueError: not one row per item.
+            ExtraMissing: NumPy is not installed.
+        """
+        np = numpy()
+        if len(rows) != len(self._cluster_of):
+            raise ValueError(f"{len(rows)} items, but the clusters of {len(self._cluster_of)}")
+        if not rows:
+            return np.zeros((self.settings.resamples, columns))
+        items = np.asarray(rows)
+        of_clusters = np.zeros((self.clusters, columns), dtype=items.dtype)
+        np.add.at(of_clusters, self._cluster_of, items)
+        random = np.random.default_rng(self.settings.seed)
+        draws = (random.integers(0, self.clusters, self.clusters) for _ in range(self.settings.resamples))
+        return np.stack([np.bincount(drawn, minlength=self.clusters) @ of_clusters for drawn in draws])
+
+    def percentiles(self, values: Any) -> Interval | None:
+        """Return the percentile interval of a statistic's values over the resamples; NaN where it is undefined.
+
+        None where resampling says nothing: fewer than two clusters, no two values differ, or the statistic is
+        undefined in more of the resamples than lie outside the interval. A few undefined ones are left out.
+        """
+        np = numpy()
+        defined = values[~np.isnan(values)]
+        too_few = len(values) - len(defined) > (1 - self.settings.level) * len(values)
+        if self.clusters < 2 or too_few or not len(defined) or defined.min() == defined.max():
+            return None
+        tail = (1 - self.settings.level) / 2
+        low, high = np.quantile(defined, [tail, 1 - tail])
+        return Interval(float(low), float(high))
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
@@ -176,7 +161,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     if min(only_first, only_second) < 0:
         raise ValueError(f"counts cannot be negative: {only_first}, {only_second}")
     discordant = only_first + only_second
-    return float(binomial_test(only_first, discordant).pvalue) if discordant else 1.0
+    return float(_binomial_test(only_first, discordant).pvalue) if discordant else 1.0
 
 
 def least_discordant(alpha: float = 0.05) -> int:
@@ -209,3 +194,38 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def krippendorff_alpha(items: Iterable[Iterable[Label]]) -> float | None:
+    """Return Krippendorff's alpha for nominal data, from the labels of each item, whoever gave them.
+
+    Items with fewer than two labels do not count. None where alpha is undefined: no two labels can be compared, or
+    all that can be are of one category.
+    Source: Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C.
+    """
+    disagreeing = 0.0
+    categories: Counter[Hashable] = Counter()
+    for item in items:
+        labels = Counter(label for label in item if label is not None)
+        given = labels.total()
+        if given < 2:
+            continue
+        categories += labels
+        # ordered pairs of unlike labels within the item
+        disagreeing += (given**2 - sum(count**2 for count in labels.values())) / (given - 1)
+    total = categories.total()
+    expected = total**2 - sum(count**2 for count in categories.values())
+    return 1 - (total - 1) * disagreeing / expected if expected else None
+
+
+def bin_of(share: float, bins: int = BINS) -> int:
+    """Return which of `bins` equally wide bins, from 0, a share from 0 to 1 is in.
+
+    A bin has its lower edge and not its upper one: .8 is in that from .8 to .9. The last one has both.
+    """
+    return bisect_right([number / bins for number in range(1, bins)], share)
+
+
+def bin_name(number: int, bins: int = BINS) -> str:
+    """Return a bin in the notation of intervals, as in `[0.8, 0.9)`."""
+    return f"[{round(number / bins, 3)}, {round((number + 1) / bins, 3)}{']' if number + 1 == bins else ')'}"

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from agent.evaluation.agreement import alpha_of_items as krippendorff_alpha
-from agent.evaluation.calibration import bin_of
+from agent.evaluation.statistics import bin_of, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
 from agent.store.majority import Ended, PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.evaluation.calibration import bin_of
+from agent.evaluation.statistics import bin_of
 from agent.evaluation.tally import Seen
 from agent.prompt_text import cut
 from agent.types import Pair

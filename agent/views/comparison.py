@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
-from agent.evaluation.calibration import Calibration
-from agent.evaluation.measures import Breakdown, Group, Scores
+from agent.evaluation.breakdown import Breakdown, Calibration, Group
+from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import Interval
 from agent.views.charts import Block, Dot, Table, block, intervals, reliability, table

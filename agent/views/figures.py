@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
-from agent.evaluation.calibration import bin_name
+from agent.evaluation.statistics import bin_name
 from agent.evaluation.tally import Seen, Tally
 from agent.types import PROVES_NOTHING
 from agent.views.charts import Block, Segment, bars, block, stacked, table

@@ -13,7 +13,7 @@ from typing import Any
 from agent.errors import RunFolderError
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import read_ablation
-from agent.evaluation.calibration import BINS, bin_name
+from agent.evaluation.statistics import BINS, bin_name
 from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
 from agent.store.files import replacing, writing

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.cli.replayed import Course
 
 from agent.cli import replay as command
 from agent.cli.app import app
-from agent.cli.replayed import Course
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
 from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads

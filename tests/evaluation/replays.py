@@ -61,7 +61,7 @@ async def make_run(
 async def replayer(folder: Path, backend: SandboxBackend, **options: int) -> AsyncIterator[Replayer]:
     """Give a replayer of a run over a backend of the test's."""
     with load_run(folder) as view:
-        yield Replayer(view, backend, Conditions.of(view.manifest, "auto"), **options)
+        yield Replayer(view, backend, Conditions.of(view.manifest, 1, "auto"), **options)
 
 
 def rewrite(folder: Path, pair_id: str, **changes: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,16 @@ from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.ablation import VariantRun, choose_variants
 from agent.evaluation.ablation_table import AblationTable, Row, Setting, Work, make_table
-from agent.evaluation.ablation_text import as_csv, as_document, as_markdown, remarks, sections
+from agent.evaluation.ablation_text import (
+    as_csv,
+    as_document,
+    as_markdown,
+    read_ablation,
+    remarks,
+    sections,
+    write_table,
+)
+from agent.evaluation.tally import Seen
 from agent.graph import load_variant
 from agent.history import Exchange, Execution
 from agent.store.majority import Label
@@ -35,7 +45,7 @@ WRONG = {
 
 def table(setting: Setting = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
     chosen = wrong or WRONG
-    works = [Work(annotations=len(GOLD), labels=labels(*each)) for each in chosen.values()]
+    works = [labelled(labels(*each)) for each in chosen.values()]
     runs = [
         VariantRun(variant, Path("out") / variant.name, variant.name == "full")
         for variant in choose_variants([*chosen])
@@ -44,8 +54,17 @@ def table(setting: Setting = SETTING, **wrong: tuple[set[str], set[str]]) -> Abl
 
 
 def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
-    told: dict[str, Any] = {each: 1 - label if each in wrong else label for each, label in GOLD.items()}
-    return {**told, **dict.fromkeys(missing)}
+    given: dict[str, Any] = {each: 1 - label if each in wrong else label for each, label in GOLD.items()}
+    return {**given, **dict.fromkeys(missing)}
+
+
+def labelled(given: dict[str, Label], rounds: int = 1) -> Work:
+    """Return the work of a variant that gave these labels in each round."""
+    work = Work()
+    for pair_id, label in given.items():
+        for round in range(rounds):
+            work.add(Seen(Annotation(id=pair_id, input_sha256="0" * 64, label=label, round=round)))
+    return work
 
 
 def rows(**wrong: tuple[set[str], set[str]]) -> dict[str, Row]:
@@ -124,9 +143,9 @@ def test_a_question_is_answered_by_a_model_by_another_variants_call_or_by_an_ear
     assert any(told in remark for remark in remarks(found))
 
 
-def test_pairs_without_gold_are_left_out_of_the_measures_and_told() -> None:
+def test_pairs_without_gold_are_left_out_of_the_measures_and_counted() -> None:
     runs = [VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)]
-    work = Work(annotations=2, labels={"p0": 1, "new": 1})
+    work = labelled({"p0": 1, "new": 1})
     pairs = [PAIRS[0], Pair(id="new", query="q", code="c")]
     found = make_table(runs, [work], pairs, GOLD, UNTESTED, beside=Path("out"))
     assert (found.pairs, found.gold, found.unlabelled) == (2, {"1": 1, "0": 0}, 1)
@@ -157,14 +176,14 @@ PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outco
 def worked(*exchanges: Exchange, runs: tuple[Execution, ...] = (), **fields: Any) -> Work:
     work = Work()
     programs = (program_of("s"),) if "test" in fields else ()
-    evidence = make_history(PAIRS[0], *exchanges, *programs, *runs)
-    work.add(Annotation(id="p0", input_sha256="0" * 64, **fields), evidence)
+    history = make_history(PAIRS[0], *exchanges, *programs, *runs)
+    work.add(Seen(Annotation(id="p0", input_sha256="0" * 64, **fields), history))
     return work
 
 
 def test_a_reply_from_the_cache_counts_with_what_it_cost_and_not_as_paid() -> None:
     work = worked(paid(), cached())
-    assert (work.calls, work.made, work.answered, set(work.asked)) == (2, {"k1": 1}, {"k2": 1}, {"k1", "k2"})
+    assert (work.calls, work.made, work.answered, work.asked) == (2, {"k1": 1}, {"k2": 1}, 2)
     assert (work.usage.input_tokens, work.usage.cost_usd, work.seconds) == (200, 1.0, 5.0)
     assert (work.paid.input_tokens, work.paid.cost_usd) == (100, 0.5)
 
@@ -192,14 +211,14 @@ def test_every_run_counts_with_the_time_it_took_shared_or_not_whatever_for() -> 
     mutants = [mutant_of("raises", Status.FAILED, seconds=0.25, shared=shared) for shared in (False, True)]
     work = worked(runs=(Execution(program=0, report=PASSED, seconds=0.5), *mutants), test=PASSED)
     assert (work.executions, work.executions_made, work.seconds) == (3, 2, 1.0)
-    assert (work.programs, work.executed, work.cases) == (1, 1, 1)
+    assert (work.tally.programs, work.tally.executed, work.tally.cases) == (1, 1, 1)
 
 
-def test_tests_that_were_tried_on_wrong_code_are_counted_with_their_strength_and_those_that_prove_nothing() -> None:
+def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_those_that_prove_nothing() -> None:
     work = worked(test=PASSED, strength=1.0)
-    work.add(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None), None)
+    work.add(Seen(Annotation(id="p1", input_sha256="0" * 64, test=PASSED, strength=None)))
     vacuous = PASSED.model_copy(update={"vacuous": True})
-    work.add(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0), None)
+    work.add(Seen(Annotation(id="p2", input_sha256="0" * 64, test=vacuous, strength=0.0)))
     run = VariantRun(load_variant("full_plus"), Path("out/full_plus"), True)
     found = make_table([run], [work], PAIRS, GOLD, UNTESTED, beside=Path("out"))
     row = found.rows[0]
@@ -208,13 +227,65 @@ def test_tests_that_were_tried_on_wrong_code_are_counted_with_their_strength_and
     assert [(column.heading, column.text(row)) for column in section.columns] == [
         ("variant", "full_plus"), ("tried", "2"), ("prove nothing", "1"), ("mean strength", "0.50")
     ]  # fmt: skip
-    assert "wrong code" not in str([each.title for each in sections(table())])
+    assert "mutants" not in str([each.title for each in sections(table())])
 
 
 def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
-    works = [Work(labels=labels(*WRONG["full"]), agreement=0.9, rounds_alpha=0.75)]
+    work = labelled(labels(*WRONG["full"]), rounds=3)
+    work.add(Seen(Annotation(id="p0", input_sha256="0" * 64, label=1, round=2)))
     run = VariantRun(load_variant("full"), Path("out/full"), True)
-    found = make_table([run], works, PAIRS, GOLD, Setting("exact", "m", 3, None, None), beside=Path("out"))
+    found = make_table([run], [work], PAIRS, GOLD, Setting("exact", "m", 3, None, None), beside=Path("out"))
     (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
-    assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.900", "0.750"]
+    assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.967", "0.916"]
     assert "Agreement between" not in str([each.title for each in sections(table())])
+
+
+def test_a_price_that_is_unknown_stays_unknown() -> None:
+    work = worked(cached(saved=Usage(calls=1, cost_usd=None)))
+    run = VariantRun(load_variant("ps_fa"), Path("out/ps_fa"), False)
+    row = make_table([run], [work], PAIRS[:1], GOLD, UNTESTED, beside=Path("out")).rows[0]
+    assert (row.calls_per_pair, row.cost_per_pair) == (1.0, None)
+
+
+NOTE = "The replies are no language model's (heuristic)"
+
+
+def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
+    found = table(Setting("half", "m", 1, NOTE, "full"))
+    write_table(tmp_path, found)
+    document = json.loads((tmp_path / "ablation.json").read_text())
+    assert document == as_document(found)
+    assert read_ablation(tmp_path / "ablation.json") == found
+    assert document["remarks"] == remarks(found)
+    assert (document["schema"], document["pairs"], document["gold"]) == (1, 20, {"1": 6, "0": 14})
+    assert document["rows"][1]["mcnemar"]["only_other_right"] == 9
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "ablation.csv").read_text())))
+    assert [line["variant"] for line in lines] == [*WRONG]
+    assert float(lines[0]["accuracy.value"]) == 19 / 20
+    assert lines[0]["mcnemar.p"] == ""
+    assert float(lines[1]["mcnemar.p"]) == document["rows"][1]["mcnemar"]["p"]
+    markdown = (tmp_path / "ablation.md").read_text()
+    assert markdown.index(NOTE) < markdown.index("## Labels against gold")
+    for row in found.rows:
+        assert sum(f"| {row.variant.replace('_', chr(92) + '_')} |" in line for line in markdown.splitlines()) == 3
+
+
+def test_scripted_replies_are_said_to_mean_nothing_in_table_files_and_note() -> None:
+    found = table(Setting("exact", "heuristic", 1, NOTE, "full"))
+    assert remarks(found)[0] == NOTE
+    assert any("mean nothing for a real model" in remark for remark in remarks(table()))
+    assert {line["note"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {NOTE}
+    assert "mean nothing for a real model" in as_markdown(table())
+
+
+HOSTILE = "=cmd()|<script>\n# x"
+
+
+def test_names_from_a_strangers_file_are_no_formula_and_no_markup() -> None:
+    row = table().rows[0].model_copy(update={"variant": HOSTILE, "title": "+1"})
+    found = table().model_copy(update={"rows": (row,)})
+    line = next(csv.DictReader(io.StringIO(as_csv(found))))
+    assert (line["variant"], line["title"]) == (f"'{HOSTILE}", "'+1")
+    assert "| =cmd()\\|\\<script\\> \\# x |" in as_markdown(found)
+    tested = table().model_copy(update={"against": HOSTILE})
+    assert "against =cmd()\\|\\<script\\> \\# x)" in as_markdown(tested)

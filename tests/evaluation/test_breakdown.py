@@ -1,50 +1,45 @@
-"""Breakdowns put every pair with gold in its group, and tell labels that go against their test."""
+"""Breakdowns put every pair with gold in its group; calibration compares confidence with being right."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.calibration import Calibration, calibrate
-from agent.evaluation.measures import Breakdown, Confusion, Group, break_down
-from agent.evaluation.sources import Decision, read_run_labels
-from tests.evaluation.runs import annotated, make_error, write_run
+from agent.evaluation.breakdown import Breakdown, Calibration, Group, break_down, calibrate, ece, reliability
+from agent.evaluation.measures import Confusion
+from agent.evaluation.tally import Seen, Tally
+from agent.types import Annotation
+from tests.evaluation.runs import annotated, make_error
 
-RUN = [
-    annotated("screened", 1),
-    annotated("passed", 1, "passed"),
-    annotated("overruled", 0, "passed", stand_ins=("Db",)),
-    annotated("overruled wrongly", 0, "passed"),
-    annotated("failed", 0, "failed", "snippet"),
-    annotated("forgiven", 1, "failed", "snippet"),
-    annotated("raised", 0, "error", "snippet"),
-    annotated("undecided", None, "passed"),
-    annotated("nothing proved", 0, "passed", vacuous=True),
-    make_error("broken"),
-    annotated("without gold", 1, "passed"),
+RUN: list[tuple[Annotation, int | None]] = [
+    (annotated("screened", 1), 0),
+    (annotated("passed", 1, "passed"), 1),
+    (annotated("overruled", 0, "passed", stand_ins=("Db",)), 0),
+    (annotated("overruled wrongly", 0, "passed"), 1),
+    (annotated("failed", 0, "failed", "snippet"), 0),
+    (annotated("forgiven", 1, "failed", "snippet"), 0),
+    (annotated("raised", 0, "error", "snippet"), 1),
+    (annotated("undecided", None, "passed"), 1),
+    (annotated("nothing proved", 0, "passed", vacuous=True), 1),
+    (make_error("broken"), 0),
+    (annotated("without gold", 1, "passed"), None),
 ]
-GOLD = {
-    "screened": 0,
-    "passed": 1,
-    "overruled": 0,
-    "overruled wrongly": 1,
-    "failed": 0,
-    "forgiven": 0,
-    "raised": 1,
-    "undecided": 1,
-    "nothing proved": 1,
-    "broken": 0,
-}
 
 
 @pytest.fixture(scope="module")
-def breakdown(tmp_path_factory: pytest.TempPathFactory) -> Breakdown:
-    path = write_run(tmp_path_factory.mktemp("runs") / "r", RUN)
-    return break_down(read_run_labels(path).decisions, GOLD)
+def breakdown() -> Breakdown:
+    tally = Tally()
+    for annotation, gold in RUN:
+        tally.add(Seen(annotation, gold=gold))
+    return break_down(tally)
 
 
-def confusions(groups: tuple[Group, ...]) -> dict[str, Confusion]:
+def confusions(groups: Iterable[Group]) -> dict[str, Confusion]:
     return {group.name: group.confusion for group in groups}
 
 
@@ -74,7 +69,7 @@ def test_pairs_are_grouped_by_stand_ins(breakdown: Breakdown) -> None:
     }
 
 
-def test_labels_that_go_against_their_test_are_told_with_their_accuracy(breakdown: Breakdown) -> None:
+def test_labels_that_go_against_their_test_have_their_accuracy(breakdown: Breakdown) -> None:
     assert {group.name: (group.pairs, group.accuracy) for group in breakdown.overrides} == {
         "followed": (2, 1.0),
         "passed, but 0": (2, 0.5),
@@ -85,25 +80,17 @@ def test_labels_that_go_against_their_test_are_told_with_their_accuracy(breakdow
 def test_every_way_but_overrides_holds_every_pair_once_the_largest_group_first(breakdown: Breakdown) -> None:
     for groups in (breakdown.decided_by, breakdown.tests, breakdown.stand_ins):
         sizes = [group.pairs for group in groups]
-        assert sum(sizes) == len(GOLD)
+        assert sum(sizes) == len(RUN) - 1
         assert sizes == sorted(sizes, reverse=True)
         for group in groups:
             assert group.interval.low <= group.accuracy <= group.interval.high
 
 
-def decision(label: int | None, confidence: float | None) -> Decision:
-    return Decision(label, "arbitrate", None, None, None, stand_ins=False, confidence=confidence, error=None)
-
-
 def test_calibration_takes_labels_with_confidence_and_gold_alone() -> None:
-    decisions = {
-        "right": decision(1, 0.9),
-        "wrong": decision(0, 0.6),
-        "undecided": decision(None, 0.5),
-        "silent": decision(1, None),
-        "without gold": decision(1, 0.1),
-    }
-    found = calibrate(decisions, {"right": 1, "wrong": 1, "undecided": 1, "silent": 1}, {})
+    labels = {"right": 1, "wrong": 0, "undecided": None, "silent": 1, "without gold": 1}
+    confidences = {"right": 0.9, "wrong": 0.6, "undecided": 0.5, "without gold": 0.1}
+    gold = {"right": 1, "wrong": 1, "undecided": 1, "silent": 1}
+    found = calibrate(labels, confidences, gold, {})
     assert found is not None
     assert found.labels == 2
     assert found.brier == pytest.approx((0.01 + 0.36) / 2, abs=1e-9)
@@ -111,8 +98,34 @@ def test_calibration_takes_labels_with_confidence_and_gold_alone() -> None:
     assert found.brier_interval is not None
     assert (found.brier_interval.low, found.brier_interval.high) == pytest.approx((0.01, 0.36), abs=1e-9)
     assert Calibration.model_validate_json(found.model_dump_json()) == found
+    assert calibrate(labels, {}, gold, {}) is None
 
 
-def test_without_confidence_there_is_no_calibration(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "r", RUN)
-    assert calibrate(read_run_labels(path).decisions, GOLD, {}) is None
+EDGES = st.sampled_from([number / 20 for number in range(21)])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1) | EDGES, st.booleans()), min_size=1, max_size=80), st.integers(1, 20))
+def test_bins_and_ece_are_their_definitions(judged: list[tuple[float, bool]], bins: int) -> None:
+    confidences, right = map(list, zip(*judged, strict=True))
+    c, r = np.array(confidences), np.array(right, dtype=float)
+    # NumPy's histogram has the same bins: half open, the last one closed
+    edges = np.arange(bins + 1) / bins
+    counts, sums, hits = (np.histogram(c, edges, weights=weights)[0] for weights in (None, c, r))
+    table = reliability(confidences, right, bins=bins)
+    assert [each.count for each in table] == counts.tolist()
+    assert ece(table) == pytest.approx(np.abs(hits - sums).sum() / len(c), abs=1e-9)
+    for each in table:
+        assert each.confidence is None or each.low - 1e-12 <= each.confidence <= each.high + 1e-12
+
+
+def test_a_bin_has_its_share_and_wilson_interval_and_its_lower_edge() -> None:
+    (low, high) = reliability([0.2, 0.4, 0.9, 0.9, 0.9], [False, False, True, True, False], bins=2)
+    assert (low.count, low.confidence, low.accuracy) == (2, pytest.approx(0.3), 0.0)
+    assert (high.count, high.confidence, high.accuracy) == (3, pytest.approx(0.9), pytest.approx(2 / 3))
+    assert high.interval is not None
+    assert (high.interval.low, high.interval.high) == pytest.approx(proportion_confint(2, 3, method="wilson"), abs=1e-9)
+    table = reliability([0.0, 0.1, 0.3, 0.7, 0.71, 0.8, 0.9, 1.0], [True] * 8)
+    assert [each.count for each in table] == [1, 1, 0, 1, 0, 0, 0, 2, 1, 2]
+    assert [table[number].name for number in (0, 8, 9)] == ["[0.0, 0.1)", "[0.8, 0.9)", "[0.9, 1.0]"]
+    assert ece(reliability([1.0, 0.0], [True, False])) == 0.0

@@ -1,4 +1,4 @@
-"""A manifest says where and as what programs ran; what is otherwise now is told."""
+"""What a manifest says of its sandboxes is what a replay goes by, start by start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
-from agent.config import Config, SandboxConfig
+from agent.config import Config
 from agent.errors import NotReplayable
-from agent.evaluation.conditions import Conditions, given
+from agent.evaluation.conditions import Conditions, Group, all_notes, grouped
 from agent.evaluation.replay import replaying
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.select import limits
-from agent.store.run_view import load_run
+from agent.store import load_run
 from tests.evaluation.replays import ADD
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
@@ -46,46 +46,45 @@ class Here(ScriptedSandbox):
 
 def test_settings_are_those_of_the_run() -> None:
     given = {"exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
-    found = Conditions.of(manifest(given=given))
+    found = Conditions.of(manifest(given=given), 1)
     sandbox = found.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
     assert (sandbox.backend, sandbox.python, sandbox.era) == ("bwrap", "3.11", "pair")
     assert sandbox.exclude_newer == "2024-12-31"
     assert sandbox.requirements is None  # the locks hold what the file led to
     assert (found.config.pipeline.test_timeout, found.config.pipeline.command_timeout) == (7.0, 3.0)
-    assert found.notes == ()
 
 
-def told(config: Config, **sandbox: Any) -> Config:
+def asked(config: Config, **sandbox: Any) -> Config:
     """Return a configuration with settings of the user's."""
     return Config.model_validate({**config.model_dump(), "sandbox": {**config.sandbox.model_dump(), **sandbox}})
 
 
 def test_an_image_is_never_taken_from_a_folder() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "evil:1"}
-    found = Conditions.of(manifest(docker, given={"image": "evil:1"}))
+    found = Conditions.of(manifest(docker, given={"image": "evil:1"}), 1)
     assert found.config.sandbox.image is None
     for backend in ("docker", "auto"):
         with pytest.raises(NotReplayable, match=r"ran in the image 'evil:1', .*\(--image NAME\)"):
-            found.check(told(found.config, backend=backend))
-    found.check(told(found.config, backend="bwrap"))
-    again = told(found.config, image="evil:1")
+            found.check(asked(found.config, backend=backend))
+    found.check(asked(found.config, backend="bwrap"))
+    again = asked(found.config, image="evil:1")
     found.check(again)
-    assert given(again) == ["programs run in the image evil:1, as you say"]
-    ours = Conditions.of(manifest({**docker, "image": "ours:1"}))
+    assert found.notes(again, Here(docker))[0] == ["programs run in the image evil:1, as you say"][0]
+    ours = Conditions.of(manifest({**docker, "image": "ours:1"}), 1)
     ours.check(ours.config)
-    assert given(ours.config) == []
+    assert not any("as you say" in note for note in ours.notes(ours.config, Here(docker)))
 
 
 def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None:
-    found = Conditions.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}))
+    found = Conditions.of(manifest(given={"mount_ro": ["/root/.ssh:/data"]}), 1)
     assert found.config.sandbox.mount_ro == ()
     with pytest.raises(NotReplayable, match=r"were shown '/root/.ssh:/data', .*\(--mount-ro HOST:BOX\)"):
         found.check(found.config)
-    other = told(found.config, mount_ro=("/srv/words:/data",))
+    other = asked(found.config, mount_ro=("/srv/words:/data",))
     found.check(other)
-    assert given(other) == ["programs are shown /srv/words:/data, as you say"]
-    assert found.changes(other, Here(DESCRIBED))[-1] == (
+    assert found.notes(other, Here(DESCRIBED))[0] == ["programs are shown /srv/words:/data, as you say"][0]
+    assert found.notes(other, Here(DESCRIBED))[-1] == (
         "mount_ro: ('/root/.ssh:/data',) then, ('/srv/words:/data',) now"
     )
 
@@ -100,69 +99,48 @@ async def test_replaying_needs_what_a_run_had_of_its_machine(tmp_path: Path) -> 
     with load_run(tmp_path / "run") as view:
         view.manifest["identity"]["sandbox"] = {"mount_ro": ["/srv:/data"]}
         with pytest.raises(NotReplayable, match="--mount-ro"):
-            async with replaying(view, Conditions.of(view.manifest)):
+            async with replaying(view, Conditions.of(view.manifest, 1)):
                 pass
 
 
 def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:
     docker = {**DESCRIBED, "backend": "docker", "image": "ours:1"}
-    found = Conditions.of(manifest(docker, given={"image": "ours:1"}), "bwrap").config.sandbox
+    found = Conditions.of(manifest(docker, given={"image": "ours:1"}), 1, "bwrap").config.sandbox
     assert (found.backend, found.image, found.python) == ("bwrap", None, None)
-    assert Conditions.of(manifest(given={"python": "3.9"}), "docker").config.sandbox.python == "3.9"
+    assert Conditions.of(manifest(given={"python": "3.9"}), 1, "docker").config.sandbox.python == "3.9"
 
 
-def test_a_run_that_did_not_keep_its_limits_has_todays() -> None:
-    old = manifest()
-    del old["segments"][0]["environment"]["limits"]
-    found = Conditions.of(old)
-    assert found.config.sandbox.memory_mb == SandboxConfig().memory_mb
-    assert found.notes == ("the run did not record its limits: today's defaults hold",)
-
-
-def test_a_run_in_several_goes_is_taken_for_its_last_with_a_sandbox() -> None:
-    changed = {"what": "sandbox.backend", "before": "docker", "now": "bwrap"}
-    several = manifest(changes=[changed, {"what": "served model", "before": "a", "now": "b"}])
-    docker = {"environment": {"sandbox": {**DESCRIBED, "backend": "docker"}, "limits": LIMITS}}
-    several["segments"] = [docker, *several["segments"], {"environment": {"sandbox": None}}]
-    found = Conditions.of(several)
-    assert found.config.sandbox.backend == "bwrap"
-    assert found.notes == (
-        "sandbox.backend changed while the run was made, from 'docker' to 'bwrap'; it is taken for 'bwrap'",
-    )
-
-
-def test_what_held_in_a_segment_is_taken_where_it_is_known() -> None:
-    changed = {"what": "limits.memory_mb", "before": 512, "now": 256}
-    several = manifest(changes=[changed])
+def test_what_held_in_a_segment_is_taken() -> None:
+    several = manifest()
     later = {"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, "memory_mb": 256}}}
     several["segments"] += [later, {"environment": {"sandbox": None}}]
     for segment, memory in ((1, 512), (2, 256)):
-        found = Conditions.of(several, segment=segment)
-        assert (found.config.sandbox.memory_mb, found.notes) == (memory, ())
+        found = Conditions.of(several, segment)
+        assert found.config.sandbox.memory_mb == memory
     for segment in (0, 3, 4):
         with pytest.raises(NotReplayable, match=f"segment {segment} of the run's manifest had no sandbox"):
-            Conditions.of(several, segment=segment)
+            Conditions.of(several, segment)
 
 
-def test_what_is_otherwise_now_is_told() -> None:
-    found = Conditions.of(manifest())
+def test_what_is_otherwise_now_is_named() -> None:
+    found = Conditions.of(manifest(), 1)
     here = {**DESCRIBED, "python": "3.12.1"}
     config = Config.model_validate({**found.config.model_dump(), "pipeline": {"test_timeout": 9.0}})
-    assert found.changes(config, Here(here)) == [
+    assert found.notes(config, Here(here)) == [
         f"package: '0.0.1' then, {version('test-driven-annotator')!r} now",
         "python: '3.11.2' then, '3.12.1' now",
         "test_timeout: 7.0 then, 9.0 now",
         "command_timeout: 3.0 then, 30.0 now",
     ]
     docker = Here({"backend": "docker", "engine": "Docker 27", "python": "3.11.2"})
-    assert found.changes(found.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
+    assert found.notes(found.config, docker)[1:] == ["backend: 'bwrap' then, 'docker' now"]
     same = replace(found, package=version("test-driven-annotator"))
-    assert same.changes(found.config, Here(DESCRIBED)) == []
+    assert same.notes(found.config, Here(DESCRIBED)) == []
 
 
 @pytest.mark.parametrize("name", ["backend", "python", "platform", "image_id"])
 def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
-    found = Conditions.of(manifest())
+    found = Conditions.of(manifest(), 1)
     assert found.same_interpreter(Here(DESCRIBED))
     assert not found.same_interpreter(Here({**DESCRIBED, name: "another"}))
 
@@ -172,7 +150,7 @@ def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
     [
         ({"segments": []}, "executed nothing"),
         ({"segments": [{"environment": {"sandbox": None}}]}, "executed nothing"),
-        ({"segments": ["x", {"environment": {"sandbox": {"backend": "chroot"}}}]}, "none of ours"),
+        ({"segments": [{"environment": {"sandbox": {"backend": "chroot"}}}]}, "none of ours"),
         ({"segments": [{"environment": {"sandbox": "bwrap"}}]}, "executed nothing"),
         ({"identity": {"pipeline": {"test_timeout": -1}}}, "cannot be used"),
         ({"identity": {"sandbox": {"mount_ro": 7}}}, "cannot be used"),
@@ -181,7 +159,7 @@ def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
 )
 def test_a_manifest_that_cannot_be_used_is_refused_in_words(broken: dict[str, Any], message: str) -> None:
     with pytest.raises(NotReplayable, match=message):
-        Conditions.of({**manifest(), **broken})
+        Conditions.of({**manifest(), **broken}, 1)
 
 
 @pytest.mark.bwrap
@@ -195,3 +173,38 @@ async def test_a_run_records_the_limits_of_its_sandboxes() -> None:
     given = BwrapBackend(limits(config.sandbox), pool=0)
     async with Annotator(model=ScriptedLLM([]), sandbox=given) as annotator:
         assert annotator.environment()["limits"] == LIMITS
+
+
+def starts(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:
+    """Return the manifest of a run in several goes, the last of them in this sandbox."""
+    found = manifest()
+    found["segments"] = [{"environment": {"sandbox": DESCRIBED, "limits": {**LIMITS, **each}}} for each in limits]
+    found["segments"][-1]["environment"]["sandbox"] = sandbox
+    return found
+
+
+def test_programs_are_parted_by_the_conditions_of_the_start_that_ran_them() -> None:
+    several = starts({"memory_mb": 1024}, {"memory_mb": 256}, {"memory_mb": 1024}, {"memory_mb": 300})
+    groups = grouped(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 3})
+    found = [(group.conditions.config.sandbox.memory_mb, [pair for pair, _ in group.keys]) for group in groups]
+    assert found == [(1024, ["0", "2"]), (256, ["1"])]
+
+
+def test_a_start_by_a_sandbox_of_its_own_refuses_only_what_it_ran() -> None:
+    several = starts({}, {}, sandbox={"backend": "chroot"})
+    assert len(grouped(several, {("0", 0): 1})) == 1
+    with pytest.raises(NotReplayable, match="none of ours"):
+        grouped(several, {("0", 0): 1, ("1", 0): 2})
+
+
+def test_notes_say_of_which_programs_they_are() -> None:
+    several = starts({"memory_mb": 1024}, {"memory_mb": 256, "cpus": 2.0})
+    groups = grouped(several, {("0", 0): 1, ("1", 0): 2, ("2", 0): 2})
+    first, second = "memory_mb 1024, cpus 0.5", "memory_mb 256, cpus 2.0"
+    own = "each runs again with its own, unless another note says otherwise"
+    assert list(all_notes(groups, [["kernel", "memory"], ["kernel"]])) == [
+        f"the run's programs ran with {first} (1 program) and {second} (2 programs); {own}",
+        "kernel",
+        f"of programs that ran with {first}: memory",
+    ]
+    assert list(all_notes([Group(groups[0].conditions)], [["kernel"]])) == ["kernel"]

@@ -1,17 +1,144 @@
-"""Reviewers are annotators of a run, and a probability sample of reviews tells of all of it."""
+"""Reviewers are annotators of a run, and a probability sample of reviews says how good all of it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from agent.evaluation.estimates import Estimate, RunEstimates, Stratum, estimate, estimate_run, read_reviewed
-from agent.evaluation.labels import majority_of
-from agent.evaluation.sources import read_run_labels
+from agent.evaluation.estimates import (
+    Estimate,
+    Reviewed,
+    RunEstimates,
+    Stratum,
+    Words,
+    estimate,
+    estimate_run,
+)
+from agent.evaluation.labels import Labels, majority_of
+from agent.evaluation.sources import read_run
+from agent.evaluation.statistics import Interval, Settings
+from agent.store.reviews import read_sample
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
+
+# (label by the run, pairs, share whose right label is 1, reviews)
+Design = list[tuple[int | None, int, float, int]]
+FEW_MISSED: Design = [(1, 3000, 0.95, 50), (0, 6000, 0.01, 50), (1, 500, 0.8, 50), (0, 500, 0.3, 50)]
+MANY_SMALL: Design = [
+    (1, 500, 0.95, 12),
+    (0, 900, 0.02, 12),
+    (1, 300, 0.9, 12),
+    (0, 300, 0.1, 12),
+    (1, 200, 0.8, 12),
+    (0, 100, 0.3, 12),
+    (None, 50, 0.5, 12),
+    (0, 700, 0.0, 13),
+]
+NEARLY_ALL_REVIEWED: Design = [(1, 100, 0.92, 60), (0, 100, 0.1, 60)]
+
+
+def whole(design: Design) -> list[Stratum]:
+    return [Stratum(label, size, size, round(size * share)) for label, size, share, _ in design]
+
+
+def sampled(design: Design, random: np.random.Generator) -> list[Stratum]:
+    return [
+        Stratum(label, each.size, n, int(random.hypergeometric(each.positives, each.size - each.positives, n)))
+        for each, (label, _, _, n) in zip(whole(design), design, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("design", [FEW_MISSED, MANY_SMALL, NEARLY_ALL_REVIEWED], ids=["few", "many", "nearly all"])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(design: Design) -> None:
+    truth = {name: each.value for name, each in estimate(whole(design)).items()}
+    random = np.random.default_rng(11)
+    covered = dict.fromkeys(truth, 0)
+    for _ in range(400):
+        for name, each in estimate(sampled(design, random), draws=500).items():
+            value = truth[name]
+            assert each.interval is not None
+            assert value is not None
+            covered[name] += each.interval.low <= value <= each.interval.high
+    assert all(0.88 <= count / 400 <= 0.99 for count in covered.values()), covered
+
+
+def test_estimates_are_unbiased_where_they_are_sums() -> None:
+    random = np.random.default_rng(5)
+    truth = {name: each.value for name, each in estimate(whole(FEW_MISSED)).items()}
+    found = [estimate(sampled(FEW_MISSED, random), draws=1) for _ in range(1000)]
+    for name in ("accuracy", "precision"):
+        values = [each[name].value or 0.0 for each in found]
+        assert abs(np.mean(values) - truth[name]) < 4 * np.std(values) / 1000**0.5
+
+
+def test_each_reviewed_pair_stands_for_those_of_its_stratum() -> None:
+    found = estimate([Stratum(1, 100, 10, 9), Stratum(0, 300, 10, 1), Stratum(None, 20, 10, 5)])
+    assert found["precision"].value == pytest.approx(90 / 100)
+    assert found["recall"].value == pytest.approx(90 / (90 + 30 + 10))
+    assert found["accuracy"].value == pytest.approx((90 + 270) / 420)
+
+
+def test_a_run_that_was_reviewed_whole_is_known_exactly() -> None:
+    found = estimate([Stratum(1, 10, 10, 9), Stratum(0, 30, 30, 3)])
+    assert found["accuracy"] == Estimate(36 / 40, Interval(36 / 40, 36 / 40))
+    assert found["recall"].value == 9 / 12
+
+
+def test_reviews_that_were_all_right_leave_doubt() -> None:
+    found = estimate([Stratum(1, 1000, 10, 10), Stratum(0, 5000, 10, 0)])
+    recall, precision = found["recall"], found["precision"]
+    assert (recall.value, precision.value) == (1.0, 1.0)
+    assert recall.interval is not None
+    assert precision.interval is not None
+    assert (recall.interval.high, precision.interval.high) == (1.0, 1.0)
+    assert recall.interval.low < 0.7
+    assert precision.interval.low < 0.9
+
+
+def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
+    found = estimate([Stratum(1, 100, 10, 9), Stratum(0, 300, 0, 0)])
+    assert found["precision"].value == pytest.approx(0.9)
+    assert found["recall"] == found["accuracy"] == Estimate(None, None)
+    assert estimate([Stratum(1, 100, 10, 9), Stratum(0, 0, 0, 0)])["recall"].value == 1.0
+
+
+def test_without_positives_there_is_nothing_to_recall() -> None:
+    found = estimate([Stratum(0, 10, 5, 0)])
+    assert found["recall"] == found["precision"] == Estimate(None, None)
+    assert found["accuracy"].value == 1.0
+    assert set(estimate([]).values()) == {Estimate(None, None)}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30)), max_size=6
+    ),
+    st.integers(0, 5),
+)
+def test_an_interval_holds_its_value_and_stays_within_0_and_1(
+    numbers: list[tuple[int | None, int, int, int]], seed: int
+) -> None:
+    strata = [Stratum(label, a + b + c, a + b, a) for label, a, b, c in numbers]
+    found = estimate(strata, Settings(seed), draws=200)
+    assert found == estimate(strata, Settings(seed), draws=200)
+    for each in found.values():
+        if each.value is None:
+            assert each.interval is None
+        else:
+            assert each.interval is not None
+            assert 0 <= each.interval.low <= each.value <= each.interval.high <= 1
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 positives of 1 reviewed of 5 pairs"):
+        Stratum(1, 5, 1, 2)
 
 
 def run_of(ones: int, zeros: int) -> list[Annotation]:
@@ -21,8 +148,16 @@ def run_of(ones: int, zeros: int) -> list[Annotation]:
     ]
 
 
-def estimates(run: Path) -> RunEstimates | None:
-    return estimate_run(read_run_labels(run).annotator.labels, read_reviewed(run))
+def labels_of(run: Path, round: int | None = None) -> Labels:
+    return read_run(run, round).annotator.labels
+
+
+def reviewed(run: Path, words: Words = "blind") -> Reviewed:
+    return read_run(run, words=words).reviewed
+
+
+def estimates(run: Path, round: int | None = None, words: Words = "blind") -> RunEstimates | None:
+    return estimate_run(labels_of(run, round), reviewed(run, words))
 
 
 def sampled_run(
@@ -106,7 +241,7 @@ def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp
         annotated(pair, label, round=number) for pair, each in labels.items() for number, label in enumerate(each)
     ]
     sampled_run(tmp_path / "r", rounds, 4, by=["label"])
-    found = estimate_run(read_run_labels(tmp_path / "r", 1).annotator.labels, read_reviewed(tmp_path / "r"))
+    found = estimate_run(labels_of(tmp_path / "r", 1), reviewed(tmp_path / "r"))
     assert found is not None
     assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
@@ -115,8 +250,8 @@ def test_of_a_round_that_not_all_pairs_have_the_estimate_is_of_those_that_have_i
     further = [annotated(f"one{number}", 0, round=1) for number in range(20)]
     drawn = sampled_run(tmp_path / "r", [*run_of(40, 40), *further], 40, by=["label"])
     review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in drawn})
-    labels = read_run_labels(tmp_path / "r", 1).annotator.labels
-    found = estimate_run(labels, read_reviewed(tmp_path / "r"))
+    labels = labels_of(tmp_path / "r", 1)
+    found = estimate_run(labels, reviewed(tmp_path / "r"))
     assert found is not None
     sampled = len(labels.keys() & set(drawn))
     assert 0 < sampled < 20
@@ -132,26 +267,26 @@ def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_p
     write_run(tmp_path / "longer", annotations)
     for name in ("reviews.jsonl", "review_sample.json"):
         (tmp_path / "longer" / name).write_bytes((tmp_path / "r" / name).read_bytes())
-    assert read_reviewed(tmp_path / "longer").is_stale
+    assert reviewed(tmp_path / "longer").is_stale
     assert estimates(tmp_path / "longer") is None
 
 
 def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", run_of(3, 1))
-    assert read_reviewed(run).reviewers == ()
+    assert reviewed(run).reviewers == ()
     review(run, "ann", {"one0": 0, "one1": None})
     review(run, "ann", {"one0": 1, "one2": 1}, blind=False)
     review(run, "bob", {"one0": 0})
     review(run, "bob", {"one0": 1, "zero0": 0})
     review(run, "cat", {"zero0": 1}, blind=False)
-    found = read_reviewed(run)
+    found = reviewed(run)
     assert [(each.name, dict(each.labels)) for each in found.reviewers] == [
         ("ann", {"one0": 0, "one1": None}),
         ("bob", {"one0": 0, "zero0": 0}),
     ]
     assert majority_of(found.reviewers).labels == {"one0": 0, "one1": None, "zero0": 0}
     assert (found.in_sight, found.corrections, found.never_blind, found.left_out, found.sample) == (0, 2, 2, 4, None)
-    last = read_reviewed(run, "last")
+    last = reviewed(run, "last")
     assert [(each.name, dict(each.labels)) for each in last.reviewers] == [
         ("ann", {"one0": 1, "one1": None, "one2": 1}),
         ("bob", {"one0": 1, "zero0": 0}),
@@ -168,8 +303,134 @@ def test_a_correction_in_sight_of_the_evidence_does_not_flatter_the_estimate(tmp
     blind = estimates(tmp_path / "r")
     review(tmp_path / "r", "ann", dict.fromkeys(wrong, 1), blind=False)
     assert estimates(tmp_path / "r") == blind
-    labels = read_run_labels(tmp_path / "r").annotator.labels
-    persuaded = estimate_run(labels, read_reviewed(tmp_path / "r", "last"))
+    labels = labels_of(tmp_path / "r")
+    persuaded = estimate_run(labels, reviewed(tmp_path / "r", "last"))
     assert blind is not None
     assert persuaded is not None
     assert (blind.precision.value, persuaded.precision.value) == (0.6, 1.0)
+
+
+# Three quarters of what a queue holds are labelled wrong, and of the rest nothing is.
+DISPUTED = {f"p{number}" for number in range(40)}
+WRONG = {f"p{number}" for number in range(30)}
+ANNOTATIONS = [annotated(f"p{number}", 1) for number in range(200)]
+TRUE_ACCURACY = 0.85
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "r", ANNOTATIONS)
+
+
+def drawn(run: Path, n: int = 60, seed: int = 1) -> list[str]:
+    return sample_of(run, ANNOTATIONS, ["label"], n, seed)
+
+
+def in_queue(run: Path, pairs: set[str], reviewer: str = "ann") -> None:
+    review(run, reviewer, {pair: int(pair not in WRONG) for pair in sorted(pairs)}, source="queue")
+
+
+def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) -> None:
+    sample = read_sample(run / "review_sample.json")
+    assert sample is not None
+    labels = {pair: int(pair not in WRONG) for pair in pairs}
+    review(run, reviewer, labels, source="sample", sample=sample.fingerprint, **more)
+
+
+def estimated(run: Path, words: Words = "blind") -> RunEstimates:
+    found = estimates(run, words=words)
+    assert found is not None
+    return found
+
+
+def test_over_many_samples_a_queue_before_them_does_not_move_the_estimate(run: Path) -> None:
+    found = []
+    for seed in range(40):
+        (run / "reviews.jsonl").unlink(missing_ok=True)
+        order = drawn(run, seed=seed)
+        in_queue(run, DISPUTED.intersection(order))
+        in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
+        found.append(estimated(run))
+    assert mean(each.accuracy.value or 0.0 for each in found) == pytest.approx(TRUE_ACCURACY, abs=0.02)
+    held = [each for each in found if each.accuracy.interval and each.accuracy.interval.low < TRUE_ACCURACY]
+    assert len(held) >= 36
+
+
+def test_a_second_reviewer_of_a_queue_divides_nobody_on_its_pairs(run: Path) -> None:
+    order = drawn(run)
+    in_sample(run, order)
+    alone = estimated(run)
+    against = {pair: int(pair in WRONG) for pair in sorted(DISPUTED.intersection(order))}
+    review(run, "bob", against, source="queue")
+    both = estimated(run)
+    assert (both.tied, both.accuracy, both.recall) == (0, alone.accuracy, alone.recall)
+    review(run, "eve", against, source="sample")
+    assert estimated(run).tied == len(against)
+
+
+def test_what_the_sample_has_passed_gives_what_the_sample_alone_gives(run: Path) -> None:
+    order = drawn(run)
+    in_queue(run, DISPUTED)
+    in_sample(run, [pair for pair in order if pair not in DISPUTED][:20])
+    after_queue = estimated(run)
+    (run / "reviews.jsonl").unlink()
+    place = next(place for place in range(60) if len(set(order[: place + 1]) - DISPUTED) == 21)
+    in_sample(run, order[:place])
+    alone = estimated(run)
+    assert (after_queue.reviewed, alone.reviewed, alone.ahead) == (place, place, 0)
+    assert (after_queue.accuracy, after_queue.recall) == (alone.accuracy, alone.recall)
+    assert after_queue.ahead == len(DISPUTED.intersection(order[place:])) > 0
+    assert after_queue.sampled == after_queue.reviewed + after_queue.pending + after_queue.ahead == 60
+
+
+def test_a_queue_alone_estimates_nothing_until_every_pair_of_the_sample_is_reviewed(run: Path) -> None:
+    order = drawn(run)
+    in_queue(run, DISPUTED)
+    before = estimated(run)
+    assert (before.reviewed, before.ahead, before.accuracy.value) == (0, len(DISPUTED.intersection(order)), None)
+    in_queue(run, set(order) - DISPUTED)
+    complete = estimated(run)
+    assert (complete.reviewed, complete.ahead, complete.pending) == (60, 0, 0)
+
+
+def test_a_pair_that_was_passed_over_does_not_hold_up_those_after_it(run: Path) -> None:
+    order = drawn(run)
+    in_queue(run, {order[3], order[40]})
+    in_sample(run, [*order[:3], *order[4:10], *order[11:20]])
+    found = estimated(run)
+    assert (found.reviewed, found.ahead, found.pending) == (19, 1, 40)
+
+
+def test_a_queue_of_one_reviewer_counts_where_another_has_passed(run: Path) -> None:
+    order = drawn(run)
+    in_queue(run, {order[5], order[30]}, "bob")
+    in_sample(run, [pair for pair in order[:20] if pair != order[5]])
+    assert (estimated(run).reviewed, estimated(run).ahead) == (20, 1)
+
+
+def test_who_does_not_count_passes_nothing(run: Path) -> None:
+    order = drawn(run)
+    in_queue(run, {order[5]})
+    in_sample(run, order[:20], "bob", blind=False)
+    assert (estimated(run).reviewed, estimated(run).ahead) == (0, 1)
+    assert (estimated(run, "last").reviewed, estimated(run, "last").ahead) == (20, 0)
+
+
+def test_a_larger_sample_begins_anew_where_a_queue_held_some_of_its_pairs(run: Path) -> None:
+    first = drawn(run, 30)
+    in_sample(run, first)
+    larger = drawn(run, 60)
+    assert set(first) < set(larger)
+    assert (estimated(run).reviewed, estimated(run).ahead) == (30, 0)
+    in_queue(run, DISPUTED - set(first))
+    waiting = estimated(run)
+    assert (waiting.reviewed, waiting.ahead) == (0, len(set(first) | DISPUTED.intersection(larger)))
+    in_sample(run, [pair for pair in larger if pair not in DISPUTED | set(first)][:10])
+    assert estimated(run).accuracy.value is not None
+
+
+def test_reviews_from_before_the_source_was_kept_count_as_the_samples(run: Path) -> None:
+    order = drawn(run)
+    review(run, "ann", {pair: int(pair not in WRONG) for pair in order[:20]})
+    in_queue(run, {order[-1]})
+    assert (estimated(run).reviewed, estimated(run).ahead) == (20, 1)

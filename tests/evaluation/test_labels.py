@@ -1,7 +1,8 @@
-"""Labels of anybody: one annotator or several to a file, a run's rounds and their majority."""
+"""Labels of anybody and gold are read as they are meant, and what is unclear is named with file and line."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import InputError, RunFolderError, UsageError
-from agent.evaluation.labels import Annotator, majority_of, read_labels
-from agent.evaluation.sources import read_run_labels
+from agent.evaluation.labels import Annotator, majority_of, read_gold, read_labels
+from agent.evaluation.sources import read_run
 from agent.store.majority import majority
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
@@ -76,13 +77,12 @@ def test_the_majority_covers_every_pair_that_anybody_was_asked() -> None:
 
 def test_a_run_has_its_labels_and_what_decided_them(tmp_path: Path) -> None:
     decided = annotated("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
-    run = read_run_labels(write_run(tmp_path / "r", [decided, annotated("b1", None), make_error("b2")]))
-    assert run.annotator == Annotator("r", {"a1": 1, "b1": None, "b2": None})
+    run = read_run(write_run(tmp_path / "r", [decided, annotated("b1", None), make_error("b2")]))
+    assert run.annotator == Annotator("r", {"a1": 1, "b1": None, "b2": None}, "run")
     assert run.queries == {"a1": "a", "b1": "b", "b2": "b"}
-    found = run.decisions["a1"]
-    assert (found.outcome, found.says, found.cause) == ("failed", 0, "snippet")
-    assert (found.stand_ins, found.confidence) == (True, 0.75)
-    assert run.errors == {"ModelError": 1}
+    assert run.confidences == {"a1": 0.75}
+    assert (run.tally.outcomes, run.tally.with_stand_ins) == ({"failed": {"1": 1}}, {"a1"})
+    assert run.tally.errors == {"ModelError": 1}
 
 
 def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: Path) -> None:
@@ -96,24 +96,86 @@ def test_a_run_of_rounds_gives_their_majority_or_the_round_asked_for(tmp_path: P
         annotated("c", 1, "passed", round=1),
     ]
     path = write_run(tmp_path / "r", rounds)
-    run = read_run_labels(path)
+    run = read_run(path)
     assert run.annotator.labels == {"a": 1, "b": None, "c": 1}
     assert [dict(each.labels) for each in run.rounds] == [
         {"a": 0, "b": 0, "c": None},
         {"a": 1, "b": 1, "c": 1},
         {"a": 1},
     ]
-    assert (run.decisions["a"].outcome, run.decisions["a"].confidence) == ("passed", 0.9)
-    assert run.decisions["b"].decided_by is None
-    assert not run.errors
-    assert read_run_labels(path, 0).annotator.labels == {"a": 0, "b": 0, "c": None}
-    assert read_run_labels(path, 0).errors == {"ModelError": 1}
+    assert run.confidences == {"a": 0.9}
+    assert run.tally.outcomes == {"passed": {"1": 2}}
+    assert run.tally.deciders == {"arbitrate": {"1": 2}}
+    assert not run.tally.errors
+    assert read_run(path, 0).annotator.labels == {"a": 0, "b": 0, "c": None}
+    assert read_run(path, 0).tally.errors == {"ModelError": 1}
     with pytest.raises(UsageError, match="has no round 3; there is 0, 1, 2"):
-        read_run_labels(path, 3)
+        read_run(path, 3)
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not the folder of a run"):
-        read_run_labels(tmp_path)
+        read_run(tmp_path)
     with pytest.raises(UsageError, match="no annotations yet"):
-        read_run_labels(write_run(tmp_path / "empty", []))
+        read_run(write_run(tmp_path / "empty", []))
+
+
+def test_gold_has_labels_queries_and_pairs_without_label(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "label": 1, "query": "q", "votes": [1, 1, 0]},
+        {"id": "b", "label": None},
+        {"id": 7, "label": 0},
+    ]
+    for path in (write_lines(tmp_path / "g.jsonl", rows), tmp_path / "g.json"):
+        if path.suffix == ".json":
+            path.write_text(json.dumps(rows))
+        gold = read_gold(path)
+        assert gold.labels == {"a": 1, "7": 0}
+        assert gold.queries == {"a": "q"}
+        assert gold.without_label == 1
+
+
+def test_gold_of_known_datasets_is_read_as_it_is(tmp_path: Path) -> None:
+    cosqa = read_gold(write_lines(tmp_path / "c.jsonl", [{"idx": "cosqa-dev-1", "doc": "q", "code": "x", "label": 1}]))
+    assert (cosqa.labels, cosqa.queries) == ({"cosqa-dev-1": 1}, {"cosqa-dev-1": "q"})
+    plus = read_gold(write_lines(tmp_path / "p.jsonl", [{"pair-idx": 3, "query": "q", "label": "no"}]))
+    assert plus.labels == {"3": 0}
+    text = read_gold(write_lines(tmp_path / "t.jsonl", [{"id": "a", "label": "1"}, {"id": "b", "label": "0"}]))
+    assert text.labels == {"a": 1, "b": 0}
+    assert read_gold(write_lines(tmp_path / "n.jsonl", [{"label": 1}, {"label": 0}])).labels == {"1": 1, "2": 0}
+
+
+def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> None:
+    row = {"id": "a", "label": 1, "query": "q"}
+    assert read_gold(write_lines(tmp_path / "g.jsonl", [row, row])).labels == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
+        ([{"id": "a", "label": 1}, {"id": "a", "label": None}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
+        ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: no label"),
+        ([{"id": "a", "label": 2}], r"g.jsonl:1: the label is 2; it must be 0, 1 or null"),
+        ([{"id": "a", "label": "01"}], r"g.jsonl:1: the label is '01'"),
+        ([{"id": "a", "label": True}], r"g.jsonl:1: the label is True"),
+        ([{"id": "a", "label": 1.0}], r"g.jsonl:1: the label is 1.0"),
+        ([{"id": "a", "label": [1]}], r"g.jsonl:1: the label is \[1\]"),
+        ([{"id": "a", "label": 1, "votes": [0, 3]}], r"g.jsonl:1: the vote 2 is 3"),
+        ([{"id": "a", "label": 1, "votes": 3}], r"g.jsonl:1: 'votes' is 3; a list"),
+        ([{"id": ["a"], "label": 1}], r"g.jsonl:1: 'id' is a list"),
+        ([{"id": "a", "label": None}], r"g.jsonl: holds no label of 0 or 1"),
+        ([7], r"g.jsonl:1: an object expected"),
+    ],
+)
+def test_what_is_no_gold_is_named(tmp_path: Path, rows: list[Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_gold(write_lines(tmp_path / "g.jsonl", rows))
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_gold(tmp_path / "gone.jsonl")
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "label": 1}\n{"id": \n')
+    with pytest.raises(InputError, match=r"bad.jsonl:2: invalid JSON"):
+        read_gold(tmp_path / "bad.jsonl")

@@ -1,4 +1,4 @@
-"""A recorded program runs again as it ran, and what differs is told."""
+"""A recorded program runs again as it ran; what differs is named and counted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+from statsmodels.stats.proportion import proportion_confint
 
 from agent import Annotator, Pair, ScriptedSandbox
 from agent.errors import LockUnavailable, NotReplayable, SandboxError, UnsupportedLanguage
 from agent.evaluation.conditions import Conditions
-from agent.evaluation.recorded import executed
-from agent.evaluation.replay import NotRun, Replayed, Replayer
+from agent.evaluation.recorded import Difference, executed_in, keys_with_tests
+from agent.evaluation.replay import NotRun, Outcomes, Replayed, Replayer
 from agent.history import Command, Execution, Program
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.mounts import read_mounts
 from agent.store import load_run
-from agent.types import CaseOutcome, Cause, Status
+from agent.types import CaseOutcome, Cause, ErrorInfo, Status, TestReport
 from tests.evaluation.replays import (
     ADD,
     CHANCE,
@@ -48,7 +49,7 @@ async def own_pairs(run: Path, backend: SandboxBackend) -> list[Replayed | NotRu
         assert len([each async for each in annotator.annotate(OWN)]) == len(OWN)
         async with replayer(run, backend) as again:
             with load_run(run) as view:
-                keys = executed(view)
+                keys = [key for key in keys_with_tests(view) if executed_in(view, key)]
             return [each async for each in again.replay_all(keys)]
 
 
@@ -243,7 +244,7 @@ async def test_what_was_never_executed_cannot_be_replayed(tmp_path: Path) -> Non
         with pytest.raises(NotReplayable, match="no evidence"):
             await again.replay("passes", 7)
     with load_run(tmp_path / "run") as view:
-        assert executed(view) == [("passes", 0)]
+        assert [executed_in(view, key) for key in keys_with_tests(view)] == [None, 1]
 
 
 @pytest.mark.bwrap
@@ -304,6 +305,52 @@ async def test_a_replayer_needs_no_manifest_of_a_sandbox_of_ours(tmp_path: Path)
     await scripted_run(tmp_path / "run")
     with load_run(tmp_path / "run") as view:
         with pytest.raises(NotReplayable, match="'scripted', which is none of ours"):
-            Conditions.of(view.manifest)
-        again = Replayer(view, ScriptedSandbox(passed), Conditions.of(view.manifest, "auto"))
+            Conditions.of(view.manifest, 1)
+        again = Replayer(view, ScriptedSandbox(passed), Conditions.of(view.manifest, 1, "auto"))
         assert (await again.replay("passes")).same
+
+
+REPORT = TestReport(status=Status.PASSED)
+STATUS = Difference("status", "", "passed", "failed")
+MESSAGE = Difference("message", "test_a", "1", "2")
+
+
+def ended(*differing: Difference, pair: str, round: int = 0, cause: str | None = None) -> Replayed:
+    return Replayed(pair, round, 1, REPORT, REPORT, differing, cause)  # type: ignore[arg-type]
+
+
+def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
+    tally = Outcomes()
+    for each in (
+        ended(pair="a"),
+        ended(pair="b"),
+        ended(pair="c"),
+        ended(STATUS, MESSAGE, pair="d", cause="changed"),
+        ended(MESSAGE, pair="e", cause="flaky"),
+        NotRun("q", 0, ErrorInfo(type="LockUnavailable", message="")),
+    ):
+        tally.add(each)
+    found = tally.summary()
+    assert (found.same, found.different, found.replayed, found.share) == (3, 2, 5, 0.6)
+    assert (found.flaky, found.only_messages, found.not_run) == (1, 1, {"LockUnavailable": 1})
+    low, high = proportion_confint(3, 5, method="wilson")
+    assert found.low is not None
+    assert found.high is not None
+    assert abs(found.low - low) < 1e-9
+    assert abs(found.high - high) < 1e-9
+
+
+def test_a_pair_counts_once_and_as_the_same_only_when_every_round_is() -> None:
+    tally = Outcomes()
+    for round in range(3):
+        tally.add(ended(pair="a", round=round))
+        tally.add(ended(*([STATUS] if round == 1 else []), pair="b", round=round))
+    tally.add(NotRun("a", 3, ErrorInfo(type="LockUnavailable", message="")))
+    found = tally.summary()
+    assert (found.same, found.different, found.pairs_replayed, found.pairs_same, found.share) == (5, 1, 2, 1, 0.5)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(1, 2, method="wilson"), abs=1e-9)
+
+
+def test_nothing_has_no_share() -> None:
+    found = Outcomes().summary()
+    assert (found.replayed, found.share, found.low, found.high) == (0, None, None, None)

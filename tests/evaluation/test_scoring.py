@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.errors import UsageError
-from agent.evaluation.scoring import ScoreReport, Settings, report
+from agent.evaluation.scoring import ScoreReport, report
+from agent.evaluation.statistics import Settings
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_lines, write_run
 
 FAST = Settings(resamples=50)

@@ -1,23 +1,78 @@
-"""The bootstrap over clusters is SciPy's over clusters, and says when it can tell nothing."""
+"""Intervals, tests and agreement are those of SciPy, statsmodels and krippendorff; what is undefined is None."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import builtins
 from typing import Any
 
+import krippendorff
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.statistics import ClusterBootstrap, ratio
+from agent.errors import ExtraMissing, UsageError
+from agent.evaluation.statistics import (
+    ClusterBootstrap,
+    Interval,
+    Settings,
+    bin_name,
+    bin_of,
+    holm,
+    krippendorff_alpha,
+    least_discordant,
+    mcnemar_exact,
+    ratio,
+    wilson,
+)
 
 RESAMPLES = 200
+COUNT = st.integers(0, 500)
 
 
-def share(items: Sequence[int]) -> float | None:
-    return sum(items) / len(items) if items else None
+@settings(deadline=None)
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
+def test_wilson_is_that_of_statsmodels(counts: tuple[int, int], level: float) -> None:
+    found = wilson(*counts, level)
+    low, high = proportion_confint(*counts, alpha=1 - level, method="wilson")
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+    assert found.low <= counts[0] / counts[1] <= found.high
+
+
+def test_no_item_at_all_says_nothing() -> None:
+    assert wilson(0, 0) == Interval(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("successes", "total", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (1, 2, 0.0), (1, 2, 95.0)])
+def test_what_is_no_share_or_no_level_is_refused(successes: int, total: int, level: float) -> None:
+    with pytest.raises(ValueError, match=r"successes among|level of confidence"):
+        wilson(successes, total, level)
+
+
+@pytest.mark.parametrize(("library", "use"), [("scipy", lambda: wilson(1, 2)), ("numpy", lambda: ratio(1, 2))])
+def test_a_missing_library_is_named_with_its_remedy(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **keywords: Any) -> Any:
+        if name.split(".")[0] == library:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    remedy = rf"{library}.* is not installed: pip install 'test-driven-annotator\[stats\]"
+    with pytest.raises(ExtraMissing, match=remedy) as raised:
+        use()
+    assert isinstance(raised.value, UsageError)
+
+
+def shares(resampling: ClusterBootstrap, items: list[int]) -> Interval | None:
+    """Return the interval of the mean of items."""
+    sums = resampling.sums([(item, 1) for item in items], 2)
+    return resampling.percentiles(ratio(sums[:, 0], sums[:, 1]))
 
 
 def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
@@ -37,14 +92,11 @@ def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("abcdefg")), min_size=2, max_size=40), st.integers(0, 99))
-def test_the_interval_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed: int) -> None:
+def test_the_bootstrap_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed: int) -> None:
     items, clusters = [x for x, _ in drawn], [c for _, c in drawn]
-    resampling = ClusterBootstrap(clusters, seed=seed, resamples=RESAMPLES)
-    found = resampling.interval(items, share)
-    sums = resampling.sums([(x, 1) for x in items])
-    assert resampling.percentiles(ratio(sums[:, 0], sums[:, 1])) == found
+    found = shares(ClusterBootstrap(clusters, Settings(seed, RESAMPLES)), items)
     if found is None:
-        means = {c: share([x for x, d in drawn if d == c]) for c in clusters}
+        means = {c: np.mean([x for x, d in drawn if d == c]) for c in clusters}
         assert len(means) < 2 or len(set(means.values())) == 1
     else:
         low, high = scipys(items, clusters, seed)
@@ -53,28 +105,23 @@ def test_the_interval_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed
 
 def test_pairs_of_one_query_widen_the_interval() -> None:
     items = [query % 2 for query in range(20) for _ in range(10)]
-    by_query = ClusterBootstrap([str(query) for query in range(20) for _ in range(10)]).interval(items, share)
-    by_pair = ClusterBootstrap([str(pair) for pair in range(200)]).interval(items, share)
+    by_query = shares(ClusterBootstrap([str(query) for query in range(20) for _ in range(10)]), items)
+    by_pair = shares(ClusterBootstrap([str(pair) for pair in range(200)]), items)
     assert by_query is not None
     assert by_pair is not None
     assert by_query.high - by_query.low > 2 * (by_pair.high - by_pair.low)
 
 
-def test_equal_seeds_draw_alike_and_others_do_not() -> None:
-    clusters = [str(number) for number in range(30)]
-    rows = [[number] for number in range(30)]
-    first, again, other = (ClusterBootstrap(clusters, seed=seed, resamples=50).sums(rows) for seed in (1, 1, 2))
-    assert (first == again).all()
-    assert (first != other).any()
-
-
-def test_the_order_of_items_does_not_matter() -> None:
+def test_equal_seeds_draw_alike_in_any_order_and_others_do_not() -> None:
     items = [(f"q{number % 7}", [number % 3, 1]) for number in range(50)]
-    sums = [
-        ClusterBootstrap([cluster for cluster, _ in order], resamples=50).sums([row for _, row in order])
-        for order in (items, items[::-1])
-    ]
-    assert (sums[0] == sums[1]).all()
+
+    def sums(order: list[tuple[str, list[int]]], seed: int) -> Any:
+        resampling = ClusterBootstrap([cluster for cluster, _ in order], Settings(seed, 50))
+        return resampling.sums([row for _, row in order], 2)
+
+    assert (sums(items, 1) == sums(items, 1)).all()
+    assert (sums(items, 1) == sums(items[::-1], 1)).all()
+    assert (sums(items, 1) != sums(items, 2)).any()
 
 
 @pytest.mark.parametrize(
@@ -82,26 +129,110 @@ def test_the_order_of_items_does_not_matter() -> None:
     [([], []), ([0, 1], ["a", "a"]), ([1, 1, 1], ["a", "b", "c"])],
     ids=["no item", "one cluster", "nothing varies"],
 )
-def test_resampling_that_tells_nothing_gives_no_interval(items: list[int], clusters: list[str]) -> None:
-    assert ClusterBootstrap(clusters, resamples=50).interval(items, share) is None
+def test_resampling_that_says_nothing_gives_no_interval(items: list[int], clusters: list[str]) -> None:
+    assert shares(ClusterBootstrap(clusters, Settings(resamples=50)), items) is None
 
 
 def test_a_statistic_undefined_in_many_resamples_has_no_interval() -> None:
-    resampling = ClusterBootstrap([str(number) for number in range(20)], resamples=100)
-    values = [float(number) for number in range(100)]
-    assert resampling.percentiles([float("nan")] * 6 + values[6:]) is None
-    few = resampling.percentiles([float("nan")] * 5 + values[5:])
+    resampling = ClusterBootstrap([str(number) for number in range(20)], Settings(resamples=100))
+    values = np.arange(100.0)
+    values[:5] = np.nan
+    few = resampling.percentiles(values)
     assert few is not None
     assert few.low == pytest.approx(np.quantile(values[5:], 0.025), abs=1e-9)
+    values[5] = np.nan
+    assert resampling.percentiles(values) is None
 
 
 def test_what_cannot_be_resampled_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 resample"):
-        ClusterBootstrap(["a"], resamples=0)
+        Settings(resamples=0)
+    with pytest.raises(ValueError, match="level of confidence"):
+        Settings(level=1)
     with pytest.raises(ValueError, match="1 items, but the clusters of 2"):
-        ClusterBootstrap(["a", "b"]).sums([[1]])
+        ClusterBootstrap(["a", "b"]).sums([[1]], 1)
 
 
 def test_a_quotient_by_zero_is_undefined() -> None:
     assert np.isnan(ratio([1, 0], [0, 0])).all()
     assert float(ratio(1, 4)) == 0.25
+
+
+@settings(deadline=None)
+@given(COUNT, COUNT)
+def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int) -> None:
+    expected = mcnemar([[7, only_first], [only_second, 7]], exact=True).pvalue
+    assert mcnemar_exact(only_first, only_second) == pytest.approx(expected, abs=1e-9)
+
+
+def test_annotators_who_never_differ_are_equal() -> None:
+    assert mcnemar_exact(0, 0) == 1.0
+
+
+@settings(deadline=None)
+@given(st.floats(1e-12, 0.999))
+def test_the_least_number_of_discordant_pairs_is_the_least(alpha: float) -> None:
+    assert least_discordant() == 6
+    least = least_discordant(alpha)
+    assert mcnemar_exact(least, 0) < alpha <= mcnemar_exact(least - 1, 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
+    expected = list(multipletests(p_values, method="holm")[1]) if p_values else []
+    assert holm(p_values) == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_is_no_probability_and_no_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="p-value"):
+        holm([0.1, float("nan")])
+    with pytest.raises(ValueError, match="negative"):
+        mcnemar_exact(3, -1)
+    with pytest.raises(ValueError, match="alpha"):
+        least_discordant(0)
+
+
+def items(annotators: int) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    return st.lists(st.tuples(*[st.sampled_from([0, 1, 2, None])] * annotators), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 5).flatmap(items), st.randoms())
+def test_alpha_is_that_of_krippendorff_in_any_order(ratings: list[tuple[Any, ...]], random: Any) -> None:
+    found = krippendorff_alpha(ratings)
+    several = [[label for label in item if label is not None] for item in ratings]
+    comparable = {label for labels in several if len(labels) > 1 for label in labels}
+    assert (found is None) == (len(comparable) < 2)
+    if found is not None:
+        data = np.array(ratings, dtype=float).T
+        expected = krippendorff.alpha(reliability_data=data, level_of_measurement="nominal")
+        assert found == pytest.approx(expected, abs=1e-9)
+    shuffled = [random.sample(item, len(item)) for item in random.sample(ratings, len(ratings))]
+    assert krippendorff_alpha(shuffled) == pytest.approx(found, abs=1e-9)
+
+
+def test_the_example_of_krippendorff_2011_is_reproduced() -> None:
+    observers = [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
+        [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
+    ]
+    alpha = krippendorff_alpha(zip(*observers, strict=True))
+    assert alpha is not None
+    assert round(alpha, 3) == 0.743
+
+
+def test_one_category_and_nothing_in_common_are_undefined() -> None:
+    assert krippendorff_alpha([[1, 1], [1, 1]]) is None
+    assert krippendorff_alpha([[1, None], [None, 0]]) is None
+    assert krippendorff_alpha([]) is None
+
+
+@pytest.mark.parametrize("bins", [1, 3, 10, 20])
+def test_every_edge_is_in_the_bin_that_begins_with_it(bins: int) -> None:
+    for number in range(bins):
+        assert bin_of(number / bins, bins) == number
+    assert bin_of(1.0, bins) == bins - 1
+    assert bin_name(0, bins).startswith("[0.0, ")

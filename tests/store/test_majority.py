@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.agreement import mean_agreement, rounds_alpha
+from agent.evaluation.tally import mean_agreement, rounds_alpha
 from agent.store.majority import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 

@@ -1,7 +1,8 @@
-"""Scores are those of statsmodels and krippendorff; what is undefined is None, what is left out is counted."""
+"""Scores and agreement are those of statsmodels and krippendorff; what is undefined is None."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import krippendorff
@@ -13,8 +14,9 @@ from scipy.stats import bootstrap
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.agreement import cohen_kappa, krippendorff_alpha
-from agent.evaluation.measures import FORMULAS, Confusion, Scores, measures, score
+from agent.evaluation.labels import Annotator
+from agent.evaluation.measures import FORMULAS, Confusion, Scores, agree, measures, score
+from agent.evaluation.statistics import ClusterBootstrap, Settings, krippendorff_alpha
 
 # of the libraries compared with, where a statistic is undefined
 pytestmark = [
@@ -28,7 +30,7 @@ JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), m
 def scored(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
     predicted = {str(number): label for number, (label, _) in enumerate(judged)}
     gold = {str(number): label for number, (_, label) in enumerate(judged)}
-    return score(predicted, gold, queries or {}, **{"resamples": 50, **options})
+    return score(predicted, gold, queries or {}, Settings(**{"resamples": 50, **options}))
 
 
 @settings(deadline=None)
@@ -59,14 +61,17 @@ def test_scores_are_their_definitions(judged: Judged) -> None:
 @given(JUDGED)
 def test_kappa_and_alpha_are_those_of_their_libraries(judged: Judged) -> None:
     found = scored(judged)
-    rows: list[list[Any]] = [[a for a, _ in judged], [b for _, b in judged]]
-    assert found.kappa == pytest.approx(cohen_kappa(*rows), abs=1e-9)
-    assert found.alpha == pytest.approx(krippendorff_alpha(rows), abs=1e-9)
-    if found.kappa is not None:
-        table = [[judged.count((a, b)) for b in (0, 1)] for a in (0, 1)]
+    table = [[judged.count((a, b)) for b in (0, 1)] for a in (0, 1)]
+    if found.kappa is None:
+        # nothing to compare, or one label throughout on both sides
+        assert (np.array(table) > 0).sum() == int(np.any(table))
+        assert table[0][1] == table[1][0] == 0
+    else:
         assert found.kappa == pytest.approx(cohens_kappa(np.array(table)).kappa, abs=1e-9)
+    assert found.alpha == pytest.approx(krippendorff_alpha(judged), abs=1e-9)
     if found.alpha is not None:
-        expected = krippendorff.alpha(np.array(rows, dtype=float), level_of_measurement="nominal")
+        data = np.array(judged, dtype=float).T
+        expected = krippendorff.alpha(data, level_of_measurement="nominal")
         assert found.alpha == pytest.approx(expected, abs=1e-9)
 
 
@@ -121,27 +126,24 @@ def test_nothing_scored_gives_nothing_but_counts() -> None:
     assert set(found.bootstrap.values()) == {None}
     assert not found.wilson
     assert set(measures(found.confusion).values()) == {None}
-    assert (found.accuracy, found.coverage, found.kappa) == (None, None, None)
 
 
-def test_pairs_of_one_side_only_are_counted_not_scored() -> None:
+def test_pairs_of_one_side_only_are_counted_and_a_pair_without_a_query_is_a_cluster_of_its_own() -> None:
     found = score({"a": 1, "b": None, "x": 0}, {"a": 1, "b": 0, "y": 1, "z": 1}, {"a": "q", "b": "q"})
     assert (found.pairs, found.gold_only, found.predicted_only) == (2, 2, 1)
-
-
-def test_a_pair_whose_query_is_unknown_is_a_cluster_of_its_own() -> None:
-    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, resamples=10)
+    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, Settings(resamples=10))
     assert (found.queries, found.without_query) == (3, 2)
 
 
-def test_scores_depend_on_the_seed_alone() -> None:
+def test_scores_depend_on_the_seed_alone_and_survive_json() -> None:
     judged: Judged = [(number % 3 % 2, number % 2) for number in range(90)]
     queries = {str(number): str(number // 4) for number in range(90)}
     first, again, other = (scored(judged, queries, seed=seed) for seed in (5, 5, 6))
     assert first == again
     assert first.bootstrap != other.bootstrap
     predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(judged)))} for side in (0, 1))
-    assert score(predicted, gold, queries, seed=5, resamples=50) == first  # type: ignore[arg-type]
+    assert score(predicted, gold, queries, Settings(5, 50)) == first  # type: ignore[arg-type]
+    assert Scores.model_validate_json(first.model_dump_json()) == first
 
 
 def test_labels_other_than_0_and_1_are_refused() -> None:
@@ -149,6 +151,48 @@ def test_labels_other_than_0_and_1_are_refused() -> None:
         score({"a": 2}, {"a": 1}, {})
 
 
-def test_scores_survive_json() -> None:
-    found = scored([(1, 1), (0, 1), (None, 0)])
-    assert Scores.model_validate_json(found.model_dump_json()) == found
+ITEMS = st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 3), min_size=1, max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ITEMS)
+def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items: list[tuple[Any, ...]]) -> None:
+    ids = [f"{number:03}" for number in range(len(items))]
+    queries = {pair: f"q{number % 5}" for number, pair in enumerate(ids)}
+    annotators = [
+        Annotator(name, {pair: item[place] for pair, item in zip(ids, items, strict=True)})
+        for place, name in enumerate("xyz")
+    ]
+    found = agree(annotators, queries, Settings(resamples=100))
+    resampling = ClusterBootstrap([f"query {queries[pair]}" for pair in ids], Settings(resamples=100))
+    # how often each item is drawn in each resample
+    draws = resampling.sums(np.eye(len(items), dtype=int).tolist(), len(items))
+
+    def expected(statistic: Any) -> Any:
+        values = [statistic([item for item, n in zip(items, drawn, strict=True) for _ in range(n)]) for drawn in draws]
+        interval = resampling.percentiles(np.array(values, dtype=float))
+        return None if interval is None else pytest.approx((interval.low, interval.high), abs=1e-9)
+
+    assert found.alpha == krippendorff_alpha(items)
+    interval = found.alpha_interval
+    assert (interval and (interval.low, interval.high)) == expected(krippendorff_alpha)
+    for pair in found.pairwise:
+        places = "xyz".index(pair.first), "xyz".index(pair.second)
+
+        def kappa(drawn: list[tuple[Any, ...]], places: tuple[int, int] = places) -> float | None:
+            counts = Counter((item[places[0]], item[places[1]]) for item in drawn)
+            return measures(Confusion(counts[1, 1], counts[1, 0], counts[0, 1], counts[0, 0]))["kappa"]
+
+        both = [(item[places[0]], item[places[1]]) for item in items if None not in (item[places[0]], item[places[1]])]
+        assert (pair.both, pair.kappa) == (len(both), kappa(items))
+        assert pair.agreement == (pytest.approx(np.mean([a == b for a, b in both])) if both else None)
+        interval = pair.kappa_interval
+        assert (interval and (interval.low, interval.high)) == expected(kappa)
+
+
+def test_annotators_are_compared_on_what_both_labelled() -> None:
+    found = agree([Annotator("x", {"a": 1, "b": 0, "c": None}), Annotator("y", {"a": 1, "c": 1, "d": 0})], {})
+    (pair,) = found.pairwise
+    assert (found.pairs, found.comparable, pair.both, pair.agreement, pair.kappa) == (4, 1, 1, 1.0, None)
+    apart = agree([Annotator("x", {"a": 1}), Annotator("y", {"b": 1})], {})
+    assert (apart.comparable, apart.alpha, apart.alpha_interval, apart.pairwise[0].both) == (0, None, None, 0)

@@ -1,12 +1,14 @@
-"""Two outcomes of a program are the same, or it is said what differs."""
+"""Outcomes are compared as far as they can be equal; a sample is drawn by its seed."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.recorded import Difference, differences
+from agent.evaluation.recorded import Difference, Key, differences, sampled
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
 CAUSES = st.none() | st.sampled_from(Cause)
@@ -112,3 +114,42 @@ def test_where_a_program_stood_when_its_time_was_up_is_not_compared() -> None:
 def _with(message: str) -> TestReport:
     case = FAILED.model_copy(update={"message": message})
     return TestReport(status=Status.FAILED, cause=Cause.SNIPPET, cases=(case,), message=message)
+
+
+KEYS = st.lists(st.tuples(st.text(max_size=3), st.integers(0, 2)), unique=True).map(sorted)
+MANY = [(str(number), 0) for number in range(1000)]
+
+
+@given(KEYS, st.integers(1, 10), st.integers())
+def test_a_sample_has_so_many_pairs_with_all_their_rounds_and_is_the_same_for_a_seed(
+    keys: list[tuple[str, int]], size: int, seed: int
+) -> None:
+    found = sampled(keys, size, seed, lambda _key: 1)
+    drawn = {pair for pair, _ in found}
+    assert len(drawn) == min(size, len({pair for pair, _ in keys}))
+    assert list(found) == [key for key in keys if key[0] in drawn]
+    assert found == sampled(keys, size, seed, lambda _key: 1)
+
+
+def test_another_seed_draws_others_and_only_what_is_drawn_is_looked_up() -> None:
+    asked: list[Key] = []
+
+    def segment_of(key: Key) -> int | None:
+        asked.append(key)
+        return 3 if int(key[0]) % 2 == 0 else None
+
+    found = sampled(MANY, 10, 0, segment_of)
+    assert found == {key: 3 for key in MANY if key in asked and int(key[0]) % 2 == 0}
+    assert (len(found), len(asked) < 100) == (10, True)
+    assert found != sampled(MANY, 10, 1, segment_of)
+    for everything in (1000, None):
+        assert list(sampled(MANY, everything, 0, segment_of)) == [key for key in MANY if int(key[0]) % 2 == 0]
+
+
+def test_every_pair_is_as_likely_to_be_drawn() -> None:
+    keys = MANY[:6]
+    drawn = Counter(
+        key for seed in range(3000) for key in sampled(keys, 2, seed, lambda key: None if key[0] == "3" else 1)
+    )
+    assert ("3", 0) not in drawn
+    assert all(1050 < count < 1350 for count in drawn.values())

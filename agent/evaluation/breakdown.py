@@ -1,0 +1,170 @@
+"""Where a run is right: by what decided, by test and by stand-ins, and whether its confidence can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agent.evaluation.labels import Labels
+from agent.evaluation.measures import Confusion, cell, cluster_names
+from agent.evaluation.statistics import (
+    BINS,
+    DEFAULTS,
+    ClusterBootstrap,
+    Interval,
+    Settings,
+    bin_name,
+    bin_of,
+    ratio,
+    wilson,
+)
+from agent.evaluation.tally import Judged, Tally
+from agent.types import Frozen
+
+
+class Group(Frozen):
+    """The pairs of a group; `accuracy` counts null as wrong, `interval` is its Wilson interval."""
+
+    name: str
+    pairs: int
+    confusion: Confusion
+    accuracy: float
+    interval: Interval
+
+
+class Breakdown(Frozen):
+    """A run's pairs that have gold, grouped in several ways; each way holds every pair but `overrides`.
+
+    `tests` separates a pass that proves nothing from the others. `overrides` are the labels beside a test that says 0
+    or 1: `passed, but 0` and `failed, but 1` go against it, `followed` agree with it.
+    """
+
+    decided_by: tuple[Group, ...]
+    tests: tuple[Group, ...]
+    stand_ins: tuple[Group, ...]
+    overrides: tuple[Group, ...]
+
+
+def break_down(tally: Tally, *, level: float = 0.95) -> Breakdown:
+    """Group the pairs of a tally that have gold; the largest group first.
+
+    Raises:
+        ExtraMissing: SciPy is not installed.
+    """
+    return Breakdown(**{way: _groups(groups, level) for way, groups in tally.judged.items()})
+
+
+def _groups(groups: Mapping[str, Mapping[Judged, int]], level: float) -> tuple[Group, ...]:
+    found = []
+    for name, counts in groups.items():
+        confusion = Confusion(**{cell(*labels): count for labels, count in counts.items()})
+        right, pairs = confusion.tp + confusion.tn, confusion.pairs
+        interval = wilson(right, pairs, level)
+        found.append(Group(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval))
+    return tuple(sorted(found, key=lambda group: (-group.pairs, group.name)))
+
+
+class ReliabilityBin(Frozen):
+    """Labels whose confidence is in the bin `name`, from `low` to `high` (`bin_of`); what has no items is None.
+
+    `confidence` is their mean confidence, `accuracy` the share that is right, `interval` its Wilson interval.
+    """
+
+    name: str
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
+    interval: Interval | None
+
+
+class Calibration(Frozen):
+    """Calibration of the labels that have a confidence and gold.
+
+    `brier_interval` is by bootstrap over queries. `ece` has none: noise alone makes gaps between confidence and
+    accuracy, and resampling adds noise; the bins of `table`, of which it is the mean gap, have intervals.
+    """
+
+    labels: int
+    brier: float
+    brier_interval: Interval | None
+    ece: float
+    table: tuple[ReliabilityBin, ...]
+
+
+def calibrate(
+    labels: Labels,
+    confidences: Mapping[str, float],
+    gold: Mapping[str, int],
+    queries: Mapping[str, str],
+    settings: Settings = DEFAULTS,
+) -> Calibration | None:
+    """Compare confidence with being right; None where no label has both a confidence and gold.
+
+    Raises:
+        ExtraMissing: NumPy or SciPy is not installed.
+    """
+    judged = {
+        pair: (confidence, labels[pair] == gold[pair])
+        for pair, confidence in confidences.items()
+        if labels.get(pair) is not None and pair in gold
+    }
+    if not judged:
+        return None
+    given, right = [each for each, _ in judged.values()], [each for _, each in judged.values()]
+    table = reliability(given, right, level=settings.level)
+    distances = [(confidence - is_right) ** 2 for confidence, is_right in judged.values()]
+    resampling = ClusterBootstrap(cluster_names(judged, queries), settings)
+    sums = resampling.sums([(1, distance) for distance in distances], 2)
+    return Calibration(
+        labels=len(judged),
+        brier=sum(distances) / len(distances),
+        brier_interval=resampling.percentiles(ratio(sums[:, 1], sums[:, 0])),
+        ece=ece(table),
+        table=tuple(table),
+    )
+
+
+def reliability(
+    confidences: Sequence[float], right: Sequence[bool], *, bins: int = BINS, level: float = 0.95
+) -> list[ReliabilityBin]:
+    """Return a reliability table of `bins` equally wide bins.
+
+    Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2; their bins have the upper edge.
+
+    Raises:
+        ValueError: sequences of different length.
+        ExtraMissing: SciPy is not installed.
+    """
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for confidence, is_right in zip(confidences, right, strict=True):
+        members[bin_of(confidence, bins)].append((confidence, is_right))
+    return [_bin(number, bins, inside, level) for number, inside in enumerate(members)]
+
+
+def ece(table: Sequence[ReliabilityBin]) -> float:
+    """Return the expected calibration error of a reliability table: the mean gap of its bins, weighted by items.
+
+    It depends on the number of bins: give it too.
+    Source: Guo et al. (2017), equation 3.
+    """
+    gaps = [
+        each.count * abs(each.accuracy - each.confidence)
+        for each in table
+        if each.accuracy is not None and each.confidence is not None
+    ]
+    return sum(gaps) / max(1, sum(each.count for each in table))
+
+
+def _bin(number: int, bins: int, inside: Sequence[tuple[float, bool]], level: float) -> ReliabilityBin:
+    count = len(inside)
+    hits = sum(is_right for _, is_right in inside)
+    return ReliabilityBin(
+        name=bin_name(number, bins),
+        low=number / bins,
+        high=(number + 1) / bins,
+        count=count,
+        confidence=sum(confidence for confidence, _ in inside) / count if count else None,
+        accuracy=hits / count if count else None,
+        interval=wilson(hits, count, level) if count else None,
+    )
