@@ -47,14 +47,14 @@ class Conditions:
             NotReplayable: the segment executed nothing, or by a backend of its own.
         """
         segments = manifest["segments"]
-        environment = _mapping(segments[segment - 1]["environment"]) if 1 <= segment <= len(segments) else {}
+        environment = segments[segment - 1]["environment"] if 1 <= segment <= len(segments) else {}
         described = {str(name): str(value) for name, value in _mapping(environment.get("sandbox")).items()}
         if not described:
             raise NotReplayable(f"segment {segment} of the run's manifest had no sandbox: it executed nothing")
         recorded = described.get("backend")
         if backend is None and recorded not in REGISTRY:
             raise NotReplayable(f"the run's sandbox was {shown(recorded)}, which is none of ours: name one (--sandbox)")
-        identity = _mapping(manifest["identity"])
+        identity = manifest["identity"]
         sandbox = {
             **_only(_GIVEN, identity.get("sandbox")),
             **_only(LIMITS, environment.get("limits")),
@@ -148,8 +148,10 @@ def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: s
     `backend` takes the place of the recorded ones.
 
     Raises:
-        NotReplayable: a segment executed nothing, or by a backend of its own.
+        NotReplayable: the run or a segment executed nothing, or by a backend of its own.
     """
+    if not any(each["environment"].get("sandbox") for each in manifest["segments"]):
+        raise NotReplayable("the run had no sandbox: it executed nothing")
     held = {number: Conditions.of(manifest, number, backend) for number in sorted(set(segments.values()))}
     groups: list[Group] = []
     for key, number in segments.items():

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.cli.replayed import Course
 
 from agent.cli import replay as command
 from agent.cli.app import app
+from agent.cli.replay import Course
+from agent.store.run_view import RunView
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
 from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
@@ -199,7 +200,13 @@ def test_before_the_pairs_are_chosen_ctrl_c_says_nothing_of_them(
     agent: Commands, machine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     annotate(agent, {"1": PASSES})
-    monkeypatch.setattr(Course, "choose", lambda _course, _view: None)
+    choose = Course.choose
+
+    def chosen(course: Course, view: RunView) -> None:
+        choose(course, view)
+        course.known = False
+
+    monkeypatch.setattr(Course, "choose", chosen)
     monkeypatch.setattr(command, "replaying", _interrupted_at_the_start)
     arguments = ["replay", str(agent.folder / "run"), "--all", *["--json"] * machine]
     with pytest.raises(SystemExit) as ended:
@@ -244,5 +251,9 @@ def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
 def test_a_run_that_executes_nothing_cannot_be_replayed(agent: Commands) -> None:
     rows = [{"id": "1", "query": "reverse a list", "code": ADD}]
     agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "ps_fa", "--model", "heuristic")
-    ended = agent("replay", "run", "1")
-    assert (ended.code, "the run had no sandbox: it executed nothing" in ended.err) == (2, True)
+    for what, message in (
+        ("1", "nothing was executed for it"),
+        ("--all", "the run had no sandbox: it executed nothing"),
+    ):
+        ended = agent("replay", "run", what)
+        assert (ended.code, message in ended.err) == (2, True)
