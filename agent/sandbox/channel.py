@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -32,7 +32,6 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HANG = re.compile(r'^ *File "([^"\n]{1,400})", line (\d{1,9}) in ([^\n]{0,200})$', re.ASCII | re.MULTILINE)
 _STACK = "(most recent call first):\n"
 _MOST_STACKS = 33
-_CHUNK = 1 << 16
 
 
 class MalformedFrame(ValueError):
@@ -112,11 +111,8 @@ class Channel:
         self._site = site
         self._compiled = compiled
         self._why = why
-        self._frames = FrameReader()
-        self._pending: list[tuple[bytes, bytes]] = []
         self._unusable = ""
         self._prepared: str | None = None
-        self.python = ""
 
     async def greet(self, timeout: float) -> None:
         """Wait until the supervisor is ready.
@@ -124,14 +120,9 @@ class Channel:
         Raises:
             SandboxError: it is not, within `timeout` seconds.
         """
-        self.python = await self._within(timeout, self._greeting())
-
-    async def _greeting(self) -> str:
-        kind, payload = await self._next()
-        fields = unpack(payload)
-        if kind != b"h" or len(fields) != 2:
-            raise MalformedFrame(f"it began with a frame of type {kind!r}")
-        return fields[1]
+        kind, _ = await self._within(timeout, self._next())
+        if kind != b"h":
+            raise RunnerCrashed(f"the sandbox broke: it began with a frame of type {kind!r}")
 
     async def prepare(self, harness: str) -> None:
         """Have the supervisor load a harness, so that no run needs to wait for that.
@@ -221,12 +212,14 @@ class Channel:
         return answer
 
     async def _next(self) -> tuple[bytes, bytes]:
-        while not self._pending:
-            data = await self._reader.read(_CHUNK)
-            if not data:
-                raise ConnectionResetError("its stream ended")
-            self._pending = list(self._frames.feed(data))
-        return self._pending.pop(0)
+        try:
+            header = await self._reader.readexactly(_HEADER)
+            size = int.from_bytes(header[1:], "big")
+            if size > MAX_FRAME:
+                raise MalformedFrame(f"a frame of {size} bytes")
+            return header[:1], await self._reader.readexactly(size)
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionResetError("its stream ended") from error
 
     async def _within(self, timeout: float, work: Awaitable[T]) -> T:
         try:
@@ -275,30 +268,6 @@ def unpack(payload: bytes) -> list[str]:
 def frame(kind: bytes, payload: bytes) -> bytes:
     """Return a frame: a type byte, the payload's length, the payload."""
     return kind + len(payload).to_bytes(4, "big") + payload
-
-
-class FrameReader:
-    """Takes frames out of a stream of bytes that come in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the frames that are complete, as type and payload.
-
-        Raises:
-            MalformedFrame: a frame says it is longer than any may be.
-        """
-        self._data += data
-        while len(self._data) >= _HEADER:
-            size = int.from_bytes(self._data[1:_HEADER], "big")
-            if size > MAX_FRAME:
-                raise MalformedFrame(f"a frame of {size} bytes")
-            if len(self._data) < _HEADER + size:
-                return
-            kind, payload = bytes(self._data[:1]), bytes(self._data[_HEADER : _HEADER + size])
-            del self._data[: _HEADER + size]
-            yield kind, payload
 
 
 def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[Record, ...]:

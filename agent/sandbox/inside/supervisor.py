@@ -300,7 +300,7 @@ HARNESS: Any = None
 if len(sys.argv) > 4:
     go_on(int(sys.argv[4]))
 WAKE = prepare()
-send(b"h", pack(["1", "%d.%d.%d" % sys.version_info[:3]]))
+send(b"h", b"")
 while True:
     kind, fields = receive()
     if kind == b"R":
