@@ -193,6 +193,7 @@ def test_asked_for_auto_no_sandbox_after_the_one_it_takes_is_looked_at(
     assert told[-1]["detail"] == "--sandbox auto takes first"
 
 
+@pytest.mark.long
 @pytest.mark.bwrap
 def test_the_sandbox_is_attacked_and_what_cannot_be_enforced_is_told(agent: Commands) -> None:
     ended = agent.start("doctor", "--model", "heuristic", "--json", **ALONE).wait(300)

@@ -48,6 +48,7 @@ async def lives(backend: SandboxBackend, count: int) -> None:
         assert passed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BACKENDS)
 async def test_many_lives_leave_nothing(name: str) -> None:
     await (await start(name)).close()

@@ -113,12 +113,20 @@ async def test_a_cancelled_acquire_leaves_nothing(client: docker.DockerClient) -
     assert there(client) <= before
 
 
+async def program_in(client: docker.DockerClient, name: str) -> None:
+    """Wait until something runs in a container beside its first process."""
+    container = await asyncio.to_thread(client.containers.get, name)
+    async with asyncio.timeout(20):
+        while len((await asyncio.to_thread(container.top))["Processes"]) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 async def test_a_killed_container_is_an_error_and_a_used_up_sandbox(
     backend: DockerBackend, client: docker.DockerClient
 ) -> None:
     sandbox = await backend.acquire()
     running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
-    await asyncio.sleep(0.2)
+    await program_in(client, sandbox.name)
     await asyncio.to_thread(client.containers.get(sandbox.name).kill)
     with pytest.raises(ContainerLost, match=r"was killed from outside \(exit code 137\)"):
         await running
@@ -137,10 +145,10 @@ async def test_a_container_that_somebody_removes_is_an_error(
     await sandbox.release()
 
 
-async def test_a_cancelled_run_uses_the_sandbox_up(backend: DockerBackend) -> None:
+async def test_a_cancelled_run_uses_the_sandbox_up(backend: DockerBackend, client: docker.DockerClient) -> None:
     sandbox = await backend.acquire()
     running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
-    await asyncio.sleep(0.1)
+    await program_in(client, sandbox.name)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -320,7 +328,7 @@ async def test_a_cut_connection_is_an_error_and_what_is_left_is_told(
     async with proxied() as (proxy, remote, told):
         sandbox = await remote.acquire()
         running = asyncio.create_task(sandbox.run(statements("import time; time.sleep(30)", timeout=40)))
-        await asyncio.sleep(0.2)
+        await program_in(client, sandbox.name)
         proxy.cut()
         with pytest.raises(EngineLost, match="could not inspect container"):
             await running

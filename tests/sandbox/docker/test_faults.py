@@ -19,7 +19,7 @@ from tests.sandbox.faults import disturbed, started, whole
 from tests.sandbox.leftovers import containers
 from tests.sandbox.proxy import Proxy
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 
 async def cut_again_and_again(crowd: Crowd, proxy: Proxy, chance: random.Random, cuts: list[int]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox.base import CommandResult, EnvironmentBuilder, Job, Progress, Record, RunResult, Sandbox
+from agent.sandbox.base import CommandResult, Job, Record, RunResult, Sandbox, SandboxBackend
 from agent.sandbox.bwrap import store as bwrap_store
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap
@@ -22,32 +22,16 @@ from agent.sandbox.selfcheck.check import Host
 from tests.sandbox.conftest import LIMITS, start
 
 
-@dataclass
-class Answering:
+@dataclass(eq=False)
+class Answering(SandboxBackend, Sandbox):
     """A backend whose sandboxes run nothing: every program ends as `answer` says."""
 
     answer: Callable[[Job], RunResult]
     exit_code: int
     name: str = "answering"
 
-    @property
-    def environments(self) -> EnvironmentBuilder:
-        raise NotImplementedError
-
-    async def start(self, progress: Progress) -> None:
-        """Nothing is needed."""
-
-    def describe(self) -> Mapping[str, str]:
-        return {}
-
-    def unenforced(self) -> Mapping[str, str]:
-        return {}
-
     async def acquire(self) -> Sandbox:
         return self
-
-    async def close(self) -> None:
-        """Nothing was started."""
 
     async def run(self, job: Job) -> RunResult:
         return self.answer(job)
