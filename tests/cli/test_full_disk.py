@@ -26,6 +26,7 @@ def tiny(agent: Commands) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cache", ["cache.sqlite", "tiny/cache.sqlite"])
 def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(agent: Commands, tiny: Path, cache: str) -> None:
     file = agent.write("p.jsonl", pairs(PAIRS))

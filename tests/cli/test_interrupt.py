@@ -32,50 +32,41 @@ def lines(run: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def check_finished(run: Path, ids: set[str]) -> None:
-    assert Counter(a["id"] for a in annotations(run)) == dict.fromkeys(ids, 1)
+def check_finished(run: Path, ids: set[str], rounds: int = 1) -> None:
+    assert Counter(a["id"] for a in annotations(run)) == dict.fromkeys(ids, rounds)
     with load_run(run) as view:
         assert all(view.evidence(pair_id) is not None for pair_id in ids)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: signal.Signals) -> None:
-    file, run = agent.write("p.jsonl", pairs(12)), agent.folder / "run"
+def judge(file: Path, server: ChatServer, *more: str) -> tuple[Any, ...]:
+    options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--concurrency", "2")
+    return ("annotate", file, *options, *more)
+
+
+@pytest.mark.parametrize(("how", "rounds"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)])
+def test_an_interrupted_run_says_how_to_go_on_and_does(agent: Commands, how: signal.Signals, rounds: int) -> None:
+    file, run = agent.write("p.jsonl", pairs(12 // rounds)), agent.folder / "run"
     with ChatServer(slow(0.1, reply(label(1)))) as server:
-        command = ("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run")
-        command = (*command, "--concurrency", "2")
+        command = judge(file, server, "--rounds", str(rounds))
         process = agent.start(*command)
-        until(lambda: lines(run) >= 3, "three pairs")
+        until(lambda: lines(run) >= 3, "three annotations")
         os.kill(process.pid, how)
         stopped = process.wait()
-        kept, asked = lines(run), len(server.requests)
+        kept = lines(run)
         assert (stopped.code, stopped.out) == (3, "")
         assert 3 <= kept < 12
-        assert f"Interrupted.\n{kept} pairs are finished and kept in run.\n" in stopped.err
+        what = "pairs" if rounds == 1 else "annotations"
+        assert f"Interrupted.\n{kept} {what} are finished and kept in run.\n" in stopped.err
         assert f"The same command goes on from there:\n  agent {' '.join(map(str, command))}\n" in stopped.err
         assert "Traceback" not in stopped.err
-        time.sleep(0.3)
-        assert len(server.requests) == asked
         done = agent(*command, "--json")
     assert (done.code, done.json["annotated_now"]) == (0, 12 - kept)
-    check_finished(run, {f"p{number}" for number in range(12)})
-
-
-def test_of_an_interrupted_run_in_rounds_annotations_are_counted(agent: Commands) -> None:
-    file, run = agent.write("p.jsonl", pairs(6)), agent.folder / "run"
-    with ChatServer(slow(0.1, reply(label(1)))) as server:
-        command = ("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run")
-        process = agent.start(*command, "--concurrency", "2", "--rounds", "2")
-        until(lambda: lines(run) >= 3, "three annotations")
-        os.kill(process.pid, signal.SIGINT)
-        stopped = process.wait()
-    assert f"Interrupted.\n{lines(run)} annotations are finished and kept in run.\n" in stopped.err
+    check_finished(run, {f"p{number}" for number in range(12 // rounds)}, rounds)
 
 
 def test_an_interrupt_before_the_first_pair_is_no_traceback(agent: Commands) -> None:
     with ChatServer(slow(60, reply(label(1)))) as server:
-        file = agent.write("p.jsonl", pairs(1))
-        process = agent.start("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", server.url)
+        process = agent.start(*judge(agent.write("p.jsonl", pairs(1)), server))
         until(lambda: bool(server.requests), "a request")
         os.kill(process.pid, signal.SIGINT)
         stopped = process.wait()
@@ -131,6 +122,7 @@ def is_at_work(container: Any) -> bool:
         return False  # it is starting, or gone
 
 
+@pytest.mark.long
 @pytest.mark.bwrap
 def test_an_interrupt_ends_the_programs_in_bubblewrap(agent: Commands) -> None:
     stopped, _ = interrupted_in_the_sandbox(agent, "bwrap")
@@ -138,6 +130,7 @@ def test_an_interrupt_ends_the_programs_in_bubblewrap(agent: Commands) -> None:
     assert "Interrupted." in stopped.err
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_an_interrupt_removes_its_containers(agent: Commands) -> None:
     stopped, pid = interrupted_in_the_sandbox(agent, "docker")
@@ -156,6 +149,7 @@ def stored(cache: Path) -> set[int]:
     return {int(number) for text in texts for number in re.findall(r"request (\d+)", text)}
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_lose_no_pair_and_pay_no_stored_reply_again(agent: Commands) -> None:
     file, run, cache = agent.write("p.jsonl", pairs(60)), agent.folder / "run", agent.folder / "cache.sqlite"
     moments = random.Random(20)

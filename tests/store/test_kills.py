@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.store import load_run
 from tests.store.samples import open_folder
 
@@ -14,25 +16,26 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 # Forks writers, one after the other, and kills each a random time after it began to commit. Every writer opens what
-# the one before left. Lines of 40 KB take the kernel several steps to write, so that some are torn.
+# the one before left, closes now and then, and tries again what is there, so that some are killed while they compact.
+# Lines of 40 KB take the kernel several steps to write, so that some are torn.
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from tests.store.samples import make_annotation, make_evidence, open_folder
+from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 moments = random.Random(20)
 
 def write(ready):
-    folder = open_folder(path)
-    os.write(ready, b".")
-    number = len(folder.done())
     while True:
-        annotation = make_annotation(str(number), reason="x" * moments.choice((10, 30_000)))
-        folder.commit(annotation, make_evidence(str(number)))
-        number += 1
+        with open_folder(path) as folder:
+            os.write(ready, b".")
+            number = len(folder.done())
+            for each in range(number, number + moments.randint(1, 20)):
+                folder.commit(make_error(str(each)), make_evidence(str(each)))
+                annotation = make_annotation(str(each), label=1, reason="x" * moments.choice((10, 30_000)))
+                folder.commit(annotation, make_evidence(str(each)))
 
-torn = 0
 for _ in range(kills):
     started, ready = os.pipe()
     child = os.fork()
@@ -45,30 +48,28 @@ for _ in range(kills):
     if not os.read(started, 1):
         sys.exit("a writer could not open what the one before left")
     os.close(started)
-    time.sleep(moments.uniform(0, 0.03))
+    time.sleep(moments.uniform(0, 0.1))
     os.kill(child, signal.SIGKILL)
     if os.waitpid(child, 0)[1] != signal.SIGKILL:
         sys.exit("a writer failed")
-    torn += not (path / "annotations.jsonl").read_bytes().endswith(b"\\n")
-print(torn)
 """
 
 
+@pytest.mark.long
 def test_after_twenty_kills_every_record_is_whole_and_every_id_is_there_once(tmp_path: Path) -> None:
     path = tmp_path / "run"
     command = [sys.executable, "-c", KILLER, str(path), str(KILLS)]
     killer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert killer.returncode == 0, killer.stderr
 
-    with open_folder(path) as folder:
-        done = folder.done()
+    open_folder(path).close()
     lines = (path / "annotations.jsonl").read_bytes().split(b"\n")
     assert lines.pop() == b""
-    ids = [json.loads(line)["id"] for line in lines]
-    assert ids == [str(number) for number in range(len(ids))]
-    assert done == {(pair_id, 0) for pair_id in ids}
-    assert len(ids) > KILLS
-
+    labels = {record["id"]: record["label"] for record in map(json.loads, lines)}
+    assert len(labels) == len(lines) > KILLS
+    assert set(labels) == {str(number) for number in range(len(lines))}
+    # of a pair that a writer was killed at, the first try may be all there is
+    assert sum(label is None for label in labels.values()) <= KILLS
+    assert [entry for entry in path.iterdir() if entry.name.endswith(".tmp")] == []
     with load_run(path) as run:
-        assert all(run.evidence(pair_id) is not None for pair_id in ids)
-        assert len(run.manifest["segments"]) == KILLS + 1
+        assert all(run.evidence(pair_id) is not None for pair_id in labels)
