@@ -32,25 +32,29 @@ def complaint(tmp_path: Path, *records: object, **options: object) -> str:
 
 
 class TestFields:
-    def test_our_own_fields(self, tmp_path: Path) -> None:
-        record = {**GOOD, "language": "sql", "context": "table t(x)", "meta": {"year": 2020}}
-        assert read(tmp_path, record).pairs == [
-            Pair(**GOOD, language="sql", context="table t(x)", meta={"year": 2020}),
-        ]
-
-    def test_everything_else_goes_to_meta_and_nowhere_else(self, tmp_path: Path) -> None:
-        pair = read(tmp_path, {**GOOD, "label": 1, "votes": [1, 0], "why": ["x"], "meta": {"k": 2}}).pairs[0]
-        assert pair == Pair(**GOOD, meta={"label": 1, "votes": [1, 0], "why": ["x"], "k": 2})
-
-    def test_cosqa(self, tmp_path: Path) -> None:
-        pair = read(tmp_path, {"idx": "cosqa-dev-3", "doc": "q", "code": "c", "label": 1}).pairs[0]
-        assert pair == Pair(id="cosqa-dev-3", query="q", code="c", meta={"label": 1})
-
-    @pytest.mark.parametrize("name", ["pair-idx", "pair-index"])
-    def test_cosqa_plus(self, tmp_path: Path, name: str) -> None:
-        record = {name: 7, "query-idx": 1, "code-idx": 2, "query": "q", "code": "c", "label": "yes"}
-        pair = read(tmp_path, record).pairs[0]
-        assert pair == Pair(id="7", query="q", code="c", meta={"query-idx": 1, "code-idx": 2, "label": "yes"})
+    @pytest.mark.parametrize(
+        ("record", "pair"),
+        [
+            (
+                {**GOOD, "language": "sql", "context": "table t(x)", "meta": {"year": 2020}},
+                Pair(**GOOD, language="sql", context="table t(x)", meta={"year": 2020}),
+            ),
+            (
+                {**GOOD, "label": 1, "votes": [1, 0], "why": ["x"], "meta": {"k": 2}},
+                Pair(**GOOD, meta={"label": 1, "votes": [1, 0], "why": ["x"], "k": 2}),
+            ),
+            ({"idx": "3", "doc": "q", "code": "c", "label": 1}, Pair(id="3", query="q", code="c", meta={"label": 1})),
+            ({"pair-idx": 7, "query": "q", "code": "c"}, Pair(id="7", query="q", code="c")),
+            (
+                {"pair-index": 7, "query-idx": 1, "query": "q", "code": "c", "label": "yes"},
+                Pair(id="7", query="q", code="c", meta={"query-idx": 1, "label": "yes"}),
+            ),
+            ({**GOOD, "id": 2**100}, Pair(**{**GOOD, "id": str(2**100)})),
+        ],
+        ids=["ours", "the rest is meta", "CoSQA", "CoSQA+", "CoSQA+ of old", "an id of more than 64 bits"],
+    )
+    def test_known_fields_need_no_mapping(self, tmp_path: Path, record: dict[str, object], pair: Pair) -> None:
+        assert read(tmp_path, record).pairs == [pair]
 
     def test_a_mapping_names_the_fields_of_other_datasets(self, tmp_path: Path) -> None:
         mapping = parse_mapping("query=question, code=snippet, id=key, language=lang, context=schema")
@@ -61,9 +65,6 @@ class TestFields:
     def test_a_pair_without_id_takes_its_line_number_blank_lines_counted(self, tmp_path: Path) -> None:
         bare = {"query": "q", "code": "c"}
         assert [pair.id for pair in read(tmp_path, bare, b"\n  \r\n", bare).pairs] == ["1", "4"]
-
-    def test_ids_of_more_than_64_bits_keep_their_digits(self, tmp_path: Path) -> None:
-        assert read(tmp_path, {**GOOD, "id": 2**100}).pairs[0].id == str(2**100)
 
     def test_the_same_field_beside_and_inside_meta_must_agree(self, tmp_path: Path) -> None:
         assert read(tmp_path, {**GOOD, "label": 1, "meta": {"label": 1}}).pairs[0].meta == {"label": 1}
@@ -123,9 +124,6 @@ class TestContainers:
         with pytest.raises(InputError, match=r"p\.json:7: element 2: no code") as caught:
             read_pairs(path)
         assert caught.value.line == 7
-
-    def test_equal_ids_on_one_line_of_an_array(self, tmp_path: Path) -> None:
-        path = tmp_path / "p.json"
         path.write_text(json.dumps([GOOD, GOOD]))
         with pytest.raises(InputError, match="element 2: the id 'a'"):
             read_pairs(path)
@@ -169,13 +167,31 @@ class TestContainers:
 
 
 class TestBadFiles:
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
-            read_pairs(tmp_path / "none.jsonl")
+    @pytest.mark.parametrize(
+        ("name", "content", "cause"),
+        [
+            ("p.jsonl", None, r"p\.jsonl: no such file"),
+            ("p.jsonl", b"", "the file is empty"),
+            ("p.jsonl", b"\n\n", "holds no pairs"),
+            ("p.csv", b"{}", r"ends in none of \.jsonl"),
+            ("p.jsonl.gz", b"{}", "is not a gzip file"),
+            ("p.jsonl", gzip.compress(b"{}"), r"name it p\.jsonl\.gz"),
+            ("p.jsonl", json.dumps(GOOD).encode("utf-16"), "UTF-16"),
+        ],
+    )
+    def test_the_file_is_named_with_the_cause(
+        self, tmp_path: Path, name: str, content: bytes | None, cause: str
+    ) -> None:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=cause):
+            read_pairs(tmp_path / name)
 
-    def test_a_folder(self, tmp_path: Path) -> None:
+    def test_a_folder_and_a_path_that_cannot_be(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is a folder"):
             read_pairs(tmp_path)
+        with pytest.raises(InputError, match="NUL"):
+            read_pairs("p\0.jsonl")
 
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write(tmp_path / "p.jsonl", GOOD)
@@ -190,27 +206,6 @@ class TestBadFiles:
         with pytest.raises(InputError, match="may not be read by this user"):
             read_pairs(path)
 
-    def test_empty(self, tmp_path: Path) -> None:
-        assert "the file is empty" in complaint(tmp_path)
-
-    def test_only_blank_lines(self, tmp_path: Path) -> None:
-        assert "holds no pairs" in complaint(tmp_path, b"\n\n")
-
-    def test_an_unknown_suffix(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"ends in none of \.jsonl"):
-            read_pairs(write(tmp_path / "p.csv", GOOD))
-
-    def test_a_path_with_nul(self) -> None:
-        with pytest.raises(InputError, match="NUL"):
-            read_pairs("p\0.jsonl")
-
-    def test_gzip_that_is_not(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="is not a gzip file"):
-            read_pairs(write(tmp_path / "p.jsonl.gz", GOOD))
-
-    def test_gzip_under_a_plain_name(self, tmp_path: Path) -> None:
-        assert "name it pairs.jsonl.gz" in complaint(tmp_path, gzip.compress(b"{}"))
-
     @pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
     def test_gzip_that_is_cut_off(self, tmp_path: Path, kept: float) -> None:
         body = b"".join(json.dumps({**GOOD, "id": os.urandom(8).hex()}).encode() + b"\n" for _ in range(500))
@@ -219,9 +214,6 @@ class TestBadFiles:
         path.write_bytes(compressed[: int(len(compressed) * kept)])
         with pytest.raises(InputError, match="cut off or damaged"):
             read_pairs(path, on_bad_line="skip")
-
-    def test_utf16(self, tmp_path: Path) -> None:
-        assert "UTF-16" in complaint(tmp_path, json.dumps(GOOD).encode("utf-16"))
 
 
 class TestBadLines:

@@ -39,25 +39,16 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
         "votes confidence abstained repairs installed seconds usage error meta"
     )
     assert set(record) == set(contract.split())
-    assert record["schema"] == 1
-    test = record["test"]
-    assert {name: test[name] for name in ("status", "cause", "vacuous", "passed", "failed", "errors")} == {
-        "status": "failed",
-        "cause": None,
-        "vacuous": False,
-        "passed": 1,
-        "failed": 1,
-        "errors": 1,
+    counts = {"passed": 1, "failed": 1, "errors": 1}
+    assert record["test"].items() >= {"status": "failed", "cause": None, "vacuous": False, **counts}.items()
+    assert record["test"]["cases"][1] == {
+        "name": "test_b",
+        "outcome": "failed",
+        "message": "1 != 2",
+        "cause": "snippet",
     }
-    assert test["cases"][1] == {"name": "test_b", "outcome": "failed", "message": "1 != 2", "cause": "snippet"}
-    assert set(record["usage"]) == {
-        "calls",
-        "input_tokens",
-        "cached_input_tokens",
-        "output_tokens",
-        "reasoning_tokens",
-        "cost_usd",
-    }
+    tokens = "calls input_tokens cached_input_tokens output_tokens reasoning_tokens cost_usd"
+    assert set(record["usage"]) == set(tokens.split())
 
 
 def test_hostile_text_stays_on_its_line_and_is_valid_utf8(path: Path) -> None:
@@ -91,17 +82,10 @@ def test_a_torn_line_is_removed_and_the_next_one_is_not_glued_to_it(path: Path, 
 
 def test_a_file_of_nothing_but_a_torn_line_begins_anew(path: Path) -> None:
     path.write_bytes(b'{"schema":1,"id"')
+    assert list(AnnotationIndex(path)) == []
+    assert path.read_bytes() == b'{"schema":1,"id"'
     write(path, make_annotation("a"))
     assert [annotation.id for annotation in AnnotationIndex(path)] == ["a"]
-
-
-def test_a_reader_leaves_a_torn_line_where_it_is(path: Path) -> None:
-    write(path, make_annotation("a"))
-    with path.open("ab") as file:
-        file.write(b'{"schema"')
-    before = path.read_bytes()
-    assert [annotation.id for annotation in AnnotationIndex(path)] == ["a"]
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

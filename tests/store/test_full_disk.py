@@ -39,6 +39,7 @@ def fill(folder: RunFolder, reason_size: int) -> tuple[int, StorageError]:
     raise AssertionError("the disk never filled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reason_size", [20, 3_000, 60_000])
 def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reason_size: int) -> None:
     folder = open_folder(tiny / "run")
@@ -58,14 +59,6 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reaso
         assert again.done() == {(str(number), 0) for number in range(failed)}
         commit(again, str(failed))
         assert all(again.evidence(str(number)) is not None for number in range(failed + 1))
-
-
-def test_a_disk_that_is_full_from_the_start_is_told(tiny: Path) -> None:
-    (tiny / "filler").write_bytes(b"x" * (508 * 1024))
-    with pytest.raises(StorageError, match="the disk is full"):
-        open_folder(tiny / "run")
-    (tiny / "filler").unlink()
-    open_folder(tiny / "run").close()
 
 
 def test_a_full_disk_under_the_cache_is_told_and_what_it_held_is_kept(tiny: Path) -> None:
