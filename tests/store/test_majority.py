@@ -36,21 +36,12 @@ def test_the_majority_is_that_of_the_sum_and_turns_with_the_labels(labels: list[
     assert majority(turned) == (None if balance == 0 else int(balance < 0))
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "expected"),
-    [([], None), ([1], None), ([1, 1], 1.0), ([1, 0], 0.0), ([1, 1, 0], 1 / 3), ([None, None], 1.0), ([None, 1], 0.0)],
-)
-def test_agreement_is_the_share_of_pairs_of_rounds_that_ended_alike(
-    outcomes: list[Label], expected: float | None
-) -> None:
-    assert agreement(outcomes) == expected
-
-
 @given(LABELS.filter(lambda labels: len(labels) > 1))
 def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
     counts = [outcomes.count(value) for value in (0, 1, None)]
     chances = sum(count * (count - 1) for count in counts) / (len(outcomes) * (len(outcomes) - 1))
     assert agreement(outcomes) == pytest.approx(chances)
+    assert agreement(outcomes[:1]) is None
 
 
 def votes(**rounds: list[dict[str, Any]]) -> Votes:

@@ -79,31 +79,17 @@ class TestCost:
 
 class TestMaking:
     def test_a_new_folder_holds_the_files_of_the_design(self, path: Path) -> None:
-        with open_folder(path) as folder:
-            commit(folder, "0")
-        assert {entry.name for entry in path.iterdir()} == {
-            ".lock",
-            "annotations.jsonl",
-            "evidence.sqlite",
-            "input.jsonl.gz",
-            "labels.jsonl",
-            "manifest.json",
-        }
-        assert list(iter_normalised(path / "input.jsonl.gz")) == [make_pair(str(n)) for n in range(3)]
-
-    def test_the_manifest_holds_identity_with_the_input_and_the_environment(self, path: Path) -> None:
-        with open_folder(path) as folder:
-            assert folder.manifest["identity"]["model"] == "m"
-        document = json.loads((path / "manifest.json").read_text())
-        assert document["schema"] == 1
-        assert len(document["identity"]["input_sha256"]) == 64
-        assert document["segments"][0]["environment"] == {"versions": {"agent": "0.1"}}
-
-    def test_an_existing_empty_folder_will_do(self, path: Path) -> None:
         path.mkdir(parents=True)
         (path / ".DS_Store").touch()
-        open_folder(path).close()
-        assert (path / "manifest.json").exists()
+        with open_folder(path) as folder:
+            commit(folder, "0")
+        names = ".DS_Store .lock annotations.jsonl evidence.sqlite input.jsonl.gz labels.jsonl manifest.json"
+        assert {entry.name for entry in path.iterdir()} == set(names.split())
+        assert list(iter_normalised(path / "input.jsonl.gz")) == [make_pair(str(n)) for n in range(3)]
+        document = json.loads((path / "manifest.json").read_text())
+        assert (document["schema"], document["identity"]["model"]) == (1, "m")
+        assert len(document["identity"]["input_sha256"]) == 64
+        assert document["segments"][0]["environment"] == {"versions": {"agent": "0.1"}}
 
     def test_repeated_ids_are_refused_and_nothing_is_left(self, path: Path) -> None:
         with pytest.raises(InputError, match="'a' comes twice"):
@@ -133,21 +119,16 @@ class TestResuming:
             assert folder.evidence("2") == make_evidence("2", segment=2)
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
-    def test_another_identity_is_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
+    def test_other_settings_and_pairs_are_refused_with_the_difference_and_nothing_is_changed(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "0")
         before = (path / "manifest.json").read_bytes()
-        with pytest.raises(RunFolderError) as caught:
+        with pytest.raises(RunFolderError, match="model: 'm' in the folder, 'n' now"):
             open_folder(path, identity={"model": "n", "prompts": {"screen": "abc"}})
-        assert "model: 'm' in the folder, 'n' now" in str(caught.value)
-        assert (path / "manifest.json").read_bytes() == before
-        open_folder(path).close()
-
-    def test_other_pairs_are_refused(self, path: Path) -> None:
-        with open_folder(path, pairs="012") as folder:
-            commit(folder, "0")
         with pytest.raises(RunFolderError, match="the pairs are others"):
             open_folder(path, pairs="01")
+        assert (path / "manifest.json").read_bytes() == before
+        open_folder(path).close()
 
     def test_a_run_without_annotations_takes_another_identity_and_other_pairs_but_forgets_no_cost(
         self, path: Path
@@ -161,17 +142,15 @@ class TestResuming:
         with load_run(path) as view:
             assert [pair.id for pair in view.pairs()] == ["z"]
 
-    def test_a_changed_environment_is_noted_and_the_run_goes_on(self, path: Path) -> None:
-        open_folder(path).close()
-        with open_folder(path, environment={"versions": {"agent": "0.2"}}) as folder:
-            assert folder.notes == ("versions.agent changed since this run began: '0.1' before, '0.2' now",)
-
-    def test_a_served_model_that_changes_is_noted(self, path: Path) -> None:
+    def test_changes_of_environment_and_of_served_models_are_noted_and_the_run_goes_on(self, path: Path) -> None:
         with open_folder(path) as folder:
             folder.replied("screen", Reply("", model="m-1"))
-        with open_folder(path) as folder:
+        with open_folder(path, environment={"versions": {"agent": "0.2"}}) as folder:
             folder.replied("screen", Reply("", model="m-2"))
-            assert folder.notes == ("served model of screen changed since this run began: 'm-1' before, 'm-2' now",)
+            assert folder.notes == (
+                "versions.agent changed since this run began: '0.1' before, '0.2' now",
+                "served model of screen changed since this run began: 'm-1' before, 'm-2' now",
+            )
 
 
 class TestRefusing:
@@ -189,13 +168,11 @@ class TestRefusing:
         with pytest.raises(RunFolderError, match=r"annotations but no manifest\.json"):
             open_folder(path)
 
-    def test_a_file_in_its_place(self, path: Path) -> None:
+    def test_a_file_in_its_place_and_a_path_that_cannot_be(self, path: Path) -> None:
         path.parent.mkdir()
         path.write_text("x")
         with pytest.raises(RunFolderError, match="is a file"):
             open_folder(path)
-
-    def test_a_path_that_cannot_be(self) -> None:
         with pytest.raises(RunFolderError, match="cannot hold NUL"):
             open_folder(Path("a\0b"))
 
