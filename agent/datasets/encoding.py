@@ -45,46 +45,35 @@ def loads(data: bytes) -> Any:
     return _loads_slowly(data)
 
 
-def decode(data: bytes) -> str:
-    """Decode UTF-8.
-
-    Raises:
-        ValueError: names the byte and its column.
-    """
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(bad_byte(data, error.start)) from None
-
-
-def bad_byte(data: bytes, position: int) -> str:
+def bad_byte(error: UnicodeDecodeError) -> str:
     """Say which byte of its line is not UTF-8."""
-    column = position - data.rfind(b"\n", 0, position)
-    return f"byte 0x{data[position]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
+    data, start = error.object, error.start
+    column = start - data.rfind(b"\n", 0, start)
+    return f"byte 0x{data[start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
 
 
-def refuse_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     """Refuse `NaN` and `Infinity`, which Python writes but JSON does not have."""
     raise ValueError(f"{name} is not JSON (null is)")
 
 
-def finite_float(text: str) -> float:
-    """Read a number that fits a float.
-
-    Raises:
-        ValueError: the number is too large.
-    """
+def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"the number {text[:20]} is too large")
     return number
 
 
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+"""Reads JSON with numbers of any length; a ValueError of its is in words for the user, but for `JSONDecodeError`."""
+
+
 def _loads_slowly(data: bytes) -> Any:
-    text = decode(data)
     try:
         # what a line lacks at its end would be missed at the beginning of the next
-        return json.loads(text.rstrip("\r\n"), parse_constant=refuse_constant, parse_float=finite_float)
+        return DECODER.decode(data.decode("utf-8").rstrip("\r\n"))
+    except UnicodeDecodeError as error:
+        raise ValueError(bad_byte(error)) from None
     except json.JSONDecodeError as error:
         raise ValueError(f"invalid JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from agent.datasets.encoding import bad_byte, finite_float, loads, refuse_constant
+from agent.datasets.encoding import DECODER, bad_byte, loads
 from agent.errors import InputError
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -122,23 +122,22 @@ def _without_bom(start: bytes, path: Path) -> bytes:
 def _array_or_lines(file: IO[bytes], path: Path) -> Iterator[Record | BadLine]:
     data = _without_bom(file.read(), path)
     if data.lstrip().startswith(b"["):
-        yield from _elements(_decoded(data, path), path)
+        yield from _elements(_text(data, path), path)
     else:
         # Many datasets call their files of JSON lines `.json`.
         yield from _lines(io.BytesIO(data), path)
 
 
-def _decoded(data: bytes, path: Path) -> str:
+def _text(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(bad_byte(data, error.start), path=path, line=line) from None
+        raise InputError(bad_byte(error), path=path, line=line) from None
 
 
 def _elements(text: str, path: Path) -> Iterator[Record]:
     """Yield the elements of an array one by one, so that each has its line and the whole is never held twice."""
-    decoder = json.JSONDecoder(parse_constant=refuse_constant, parse_float=finite_float)
     start = _skip_blank(text, text.index("[") + 1)
     line = text.count("\n", 0, start) + 1
     number = 0
@@ -146,7 +145,7 @@ def _elements(text: str, path: Path) -> Iterator[Record]:
     while not closed:
         number += 1
         try:
-            value, end = decoder.raw_decode(text, start)
+            value, end = DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
             cause = f"invalid JSON: {error.msg} (column {error.colno}, element {number})"
             raise InputError(cause, path=path, line=error.lineno) from None

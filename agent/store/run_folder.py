@@ -58,6 +58,7 @@ class RunFolder:
         self.path = path = Path(path)
         self._order = [pair.id for pair in pairs]
         self._room = True  # until the disk is full
+        self._closed = False
         self._held: list[tuple[Annotation, History]] = []
         self._abandoned: list[Exchange] = []
         _check_folder(path)
@@ -77,7 +78,6 @@ class RunFolder:
                 raise
             self._evidence = EvidenceStore(path / files.EVIDENCE)
             stack.callback(self._evidence.close)
-            self._labels_due = _labels_are_behind(path)
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
             if self.done() and not self._evidence.kept:
@@ -174,10 +174,9 @@ class RunFolder:
             if self._abandoned:
                 exchanges, self._abandoned = self._abandoned, []
                 self._evidence.pay(exchanges)
-            if self._log.index.superseded and self._room:
+            if self._room and not self._closed:
+                self._closed = True
                 self._log.compact()
-            if self._labels_due:
-                self._labels_due = False
                 self._write_labels()
 
     def _write(self, annotation: Annotation, evidence: History) -> None:
@@ -187,9 +186,8 @@ class RunFolder:
             self._evidence.put(evidence, annotation.round)
             self._log.append(annotation)
         except BaseException:
-            self._labels_due = self._room = False
+            self._room = False
             raise
-        self._labels_due = True
 
     def _write_labels(self) -> None:
         votes = Votes()
@@ -232,14 +230,6 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
 def _has_annotations(path: Path) -> bool:
     log = path / files.ANNOTATIONS
     return log.exists() and bool(AnnotationIndex(log).done())
-
-
-def _labels_are_behind(path: Path) -> bool:
-    """Whether a killed process left annotations that the labels lack; to be asked before the log is opened."""
-    try:
-        return (path / files.LABELS).stat().st_mtime_ns < (path / files.ANNOTATIONS).stat().st_mtime_ns
-    except FileNotFoundError:
-        return (path / files.ANNOTATIONS).exists()
 
 
 def _remove_if_bare(path: Path) -> None:

@@ -131,13 +131,3 @@ def test_labels_that_a_killed_process_left_behind_are_brought_up_to_date(tmp_pat
     with open_folder(run):
         pass
     assert [label["id"] for label in lines(run)] == ["0", "1"]
-
-
-def test_a_run_that_is_only_looked_at_keeps_its_labels_as_they_are(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with open_folder(run) as folder:
-        folder.commit(make_annotation("0", label=1), make_evidence("0"))
-    before = (run / "labels.jsonl").stat().st_ino
-    with open_folder(run):
-        pass
-    assert (run / "labels.jsonl").stat().st_ino == before
