@@ -54,7 +54,7 @@ class PipelineConfig(BaseModel):
         le=99,
         description="times in all that the arbiter is asked for a label whose confidence is rated",
     )
-    flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of a program with time or chance in it")
+    flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of one program, which must agree")
     abstain: Literal["keep", "negative"] = Field(
         default="keep", description="label of a pair that the evidence does not decide: none, or 0"
     )

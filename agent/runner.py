@@ -15,7 +15,6 @@ from agent.events import Event, PairFinished, PairStarted, StepDone
 from agent.graph import Pipeline
 from agent.history import Recorder, Visit
 from agent.languages.base import Language
-from agent.languages.plain import PlainLanguage
 from agent.llm.asking import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
@@ -100,7 +99,7 @@ class PairRunner:
                 requirements=_requirements(pair),
                 executions=self.executions,
             )
-        language = language or PlainLanguage(pair.language)
+        language = language or Language(pair.language)
         tools = Tools(asker=asker, history=recorder, language=language, config=self.config.pipeline, session=session)
         try:
             async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:

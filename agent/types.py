@@ -72,12 +72,17 @@ class Cause(StrEnum):
 
 
 class CaseOutcome(StrEnum):
-    """How one test case ended."""
+    """How one test case ended.
+
+    `not_exercised`: it passed, and passes as well where no function of the snippet can run; or something else stood in
+    the snippet's place. It is no evidence.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
     NOT_RUN = "not_run"
+    NOT_EXERCISED = "not_exercised"
 
 
 class Pair(Frozen):

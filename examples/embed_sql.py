@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent import Annotator, Pair, ScriptedLLM, TestReport
-from agent.languages.base import MalformedProgram, MutantKind, Mutation, Program, Snippet
+from agent.languages.base import Language, MalformedProgram, MutantKind, Mutation, Program, Snippet
 from agent.llm.base import Call
 from agent.sandbox.base import Job, Record, RunResult
 from agent.types import CaseOutcome, CaseResult, Cause, Status
@@ -53,7 +53,7 @@ def run(emit, name, setup, query, expected):
 _CASE = re.compile(r"^-- test: (\S.*)\n(?:(?!-- test: ).*\n)*?-- expect: (\[.*\])$", re.MULTILINE)
 
 
-class SqlLanguage:
+class SqlLanguage(Language):
     """SQLite's SQL; one query is the candidate, cases give rows and expect rows."""
 
     name = "sql"
@@ -84,14 +84,6 @@ class SqlLanguage:
         source = "\n".join([*lines[:at], *query, *lines[at + 1 :]])
         return Program(template=template, source=source, first_line=first, last_line=last, cases=names, options=options)
 
-    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002 - the Language protocol
-        """Return nothing: a query is not called, so that no test can be written without seeing it."""
-        return None
-
-    def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002 - the Language protocol
-        """Return nothing, as there is no signature."""
-        return ""
-
     def check_correction(self, program: Program, corrected: Program) -> None:
         """Refuse a test with fewer cases, or with other rows expected.
 
@@ -121,26 +113,10 @@ class SqlLanguage:
             return TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=cases)
         return TestReport(status=Status.PASSED, cases=cases)
 
-    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002 - the Language protocol
-        """Return nothing: SQL imports nothing."""
-        return ()
-
-    def requirement(self, import_name: str) -> str | None:  # noqa: ARG002 - the Language protocol
-        """Return nothing, as for `missing`."""
-        return None
-
     def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
         """Return a query without rows: a test that it passes too proves nothing."""
         empty = f"SELECT * FROM ({snippet.code.rstrip().rstrip(';')}) WHERE 0"
         return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
-
-    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
-        """Return nothing: there is no query that every test can read."""
-        return ()
-
-    def varying(self, program: Program) -> tuple[str, ...]:
-        """Return whether the query draws random numbers."""
-        return ("random",) if "random" in program.source.lower() else ()
 
 
 def _case(name: str, record: Record | None) -> CaseResult:

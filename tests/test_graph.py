@@ -96,7 +96,10 @@ def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
         ({"nodes": {"screen": {"match": "end"}}}, "it ends in match, non_match, unclear"),
         ({"nodes": {"dream": {"x": "end"}}, "start": "dream"}, "unknown node 'dream'"),
         ({"start": "arbitrate"}, "'screen' cannot be reached"),
-        ({"start": "execute", "nodes": {"execute": {"evidence": "end", "broken": "end"}}}, "provides program"),
+        (
+            {"start": "execute", "nodes": {"execute": dict.fromkeys(("evidence", "broken", "not_exercised"), "end")}},
+            "provides program",
+        ),
         ({"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "end"}}}, "can end without a label"),
         ({"colour": "blue"}, "colour: Extra inputs"),
     ],
@@ -110,7 +113,7 @@ def test_an_input_must_be_there_on_every_way() -> None:
     nodes = {
         "screen": {"match": "end", "non_match": "end", "unclear": "generate_test"},
         "generate_test": {"generated": "execute", "snippet_error": "execute"},
-        "execute": {"evidence": "arbitrate", "broken": "arbitrate"},
+        "execute": dict.fromkeys(("evidence", "broken", "not_exercised"), "arbitrate"),
         "arbitrate": {"decided": "end"},
     }
     with pytest.raises(GraphError, match="nothing before 'execute' provides program"):

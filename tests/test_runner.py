@@ -51,7 +51,8 @@ async def test_an_unclear_pair_is_tested_and_arbitrated(run: Any, status: Status
     assert found.test is not None
     assert found.test.status is status
     assert [case.name for case in found.test.cases] == ["test_small", "test_negative"]
-    assert sandbox.released == sandbox.acquired == 1
+    # what passed is run once more, in a sandbox of its own
+    assert sandbox.released == sandbox.acquired == (2 if run is passed else 1)
 
 
 async def test_no_sandbox_is_kept_while_a_model_is_asked() -> None:
@@ -151,7 +152,7 @@ async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again(
     runs = iter([lacking("unheard_of")])
     sandbox = ScriptedSandbox(
         lambda job: next(runs, None) or passed(job),
-        commands=[CommandResult(0, "")],
+        commands=lambda _: CommandResult(0, ""),
         environments=environment,
     )
     source = "import unheard_of\n" + PROGRAM
@@ -163,7 +164,7 @@ async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again(
     }
     found = await annotate(replies, sandbox)
     assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
-    assert sandbox.commands == [("mkdir", "data")]
+    assert set(sandbox.commands) == {("mkdir", "data")}
 
 
 async def test_no_command_ends_the_repair() -> None:
@@ -225,7 +226,7 @@ async def test_a_broken_sandbox_is_replaced_once() -> None:
     runs = iter([SandboxError("engine gone")])
     sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job))
     found = await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
-    assert (found.label, sandbox.acquired, sandbox.released) == (1, 2, 2)
+    assert (found.label, sandbox.acquired, sandbox.released) == (1, 3, 3)
 
 
 async def test_a_sandbox_that_stays_broken_is_an_error_and_no_label() -> None:
@@ -346,7 +347,7 @@ async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:
             "arbitrate": [label(1)],
         }
     )
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), commands=[CommandResult(0, "")])
+    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), commands=lambda _: CommandResult(0, ""))
     found = await annotate(model, sandbox, pair)
     assert found.meta == pair.meta
     assert {call.role for call in model.calls} == {"screen", "generate_test", "repair", "arbitrate"}

@@ -18,6 +18,7 @@ from agent.cli.text import plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
+from agent.nodes.execute import exercised
 from agent.sandbox.base import Environment, Progress, RunResult
 from agent.sandbox.select import choose
 from agent.sandbox.session import SandboxSession
@@ -78,7 +79,12 @@ async def _run(
     async def ran(environment: Environment | None) -> _Ran:
         key = None if environment is None else environment.key
         result = await session.run(language.job(program, environment=key, timeout=timeout))
-        return _Ran(result, language.report(program, result), environment)
+        report = language.report(program, result)
+        sentinel = language.sentinel_job(program, environment=key, timeout=timeout)
+        if report.status is Status.PASSED and sentinel is not None:
+            await session.renew()
+            report = exercised(report, language.report(program, await session.run(sentinel)))
+        return _Ran(result, report, environment)
 
     first = await ran(await session.first_environment())
     if not install or first.report.cause is not Cause.DEPENDENCY:

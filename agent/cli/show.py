@@ -38,6 +38,7 @@ _OUTCOMES = {
     "error": "yellow",
     "timeout": "yellow",
     "not_run": "dim",
+    "not_exercised": "dim",
 }
 
 

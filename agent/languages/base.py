@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NoReturn
 
+from agent.errors import UnsupportedLanguage
 from agent.history import Program as Program
 from agent.sandbox.base import Job, RunResult
 from agent.types import TestReport
 
 
 class MalformedProgram(ValueError):
-    """A generated program breaks the rules (marker, syntax, cases); the message is told to the model."""
+    """A generated program breaks the rules (marker, syntax, cases); the message is for the model."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,23 @@ class Mutation:
     snippet: Snippet
 
 
-@runtime_checkable
-class Language(Protocol):
-    """One programming language. Pure: no input or output happens here."""
+class Language:
+    """One programming language. Pure: no input or output happens here.
 
-    @property
-    def name(self) -> str:
-        """Its name in pairs."""
-        ...
+    As it stands it is one whose code is read and never run, for pairs that are judged without a test. A language that
+    is tested gives `marker`, `insert`, `job` and `report`, and as much of the rest as it can.
+    """
 
-    @property
-    def fence(self) -> str:
-        """The info string of a fenced block."""
-        ...
+    name: str
+    """Its name in pairs."""
+    fence: str
+    """The info string of a fenced block."""
+    marker: str = ""
+    """The line of a program that the snippet takes the place of."""
 
-    @property
-    def marker(self) -> str:
-        """The line of a program that the snippet takes the place of."""
-        ...
+    def __init__(self, name: str | None = None) -> None:
+        if name is not None:
+            self.name = self.fence = name
 
     def inspect(self, code: str) -> Snippet:
         """Say whether a snippet parses and what a test program must know of it.
@@ -76,73 +76,79 @@ class Language(Protocol):
         Raises:
             SnippetTooLarge: it is beyond what is read, which is no finding about it.
         """
-        ...
+        return Snippet(code)
 
-    def insert(self, template: str, snippet: Snippet) -> Program:
+    def insert(self, template: str, snippet: Snippet) -> Program:  # noqa: ARG002
         """Put the snippet in place of the marker, verbatim.
 
         Raises:
             MalformedProgram: no or several markers, no test case, or the program does not parse.
         """
-        ...
+        self._refuse()
 
-    def signature(self, snippet: Snippet) -> str | None:
-        """Return the snippet with its body left out: what may be known of it by whoever says what to expect.
-
-        None where there is nothing to call. Else it is code that `insert` takes in the snippet's place. Never raises.
-        """
-        ...
-
-    def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding (a marker, no test cases) provides around the snippet, for who may not know its body.
-
-        Raises:
-            MalformedProgram: the snippet cannot stand in it, or it holds test cases or work of the snippet's.
-        """
-        ...
-
-    def check_correction(self, program: Program, corrected: Program) -> None:
-        """Refuse a corrected program that proves less than the one it replaces.
-
-        Raises:
-            MalformedProgram: a case is gone, or what it checks is not what it was.
-        """
-        ...
-
-    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:  # noqa: ARG002
         """Return what a sandbox runs for this program."""
-        ...
+        self._refuse()
 
-    def report(self, program: Program, result: RunResult) -> TestReport:
+    def report(self, program: Program, result: RunResult) -> TestReport:  # noqa: ARG002
         """Read a run: per-case outcomes, status, and who failed.
 
         Raises:
             MalformedProgram: the program, from somebody's evidence, is none that `insert` made, and cannot be read.
         """
-        ...
+        self._refuse()
 
-    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> Job | None:  # noqa: ARG002
+        """Return the same run with a snippet that raises wherever one of its functions begins.
+
+        A case that passes there as well never ran the snippet. None where there is nothing that could raise.
+        """
+        return None
+
+    def signature(self, snippet: Snippet) -> str | None:  # noqa: ARG002
+        """Return the snippet with its body left out: what may be known of it by whoever says what to expect.
+
+        None where there is nothing to call. Else it is code that `insert` takes in the snippet's place. Never raises.
+        """
+        return None
+
+    def surroundings(self, scaffold: str, snippet: Snippet) -> str:  # noqa: ARG002
+        """Return what scaffolding (a marker, no test cases) provides around the snippet, bodies and values left out.
+
+        Raises:
+            MalformedProgram: the snippet cannot stand in it, or it holds test cases.
+        """
+        self._refuse()
+
+    def check_correction(self, program: Program, corrected: Program) -> None:  # noqa: ARG002
+        """Refuse a corrected program that proves less than the one it replaces.
+
+        Raises:
+            MalformedProgram: a case is gone, or is not what it was.
+        """
+        self._refuse()
+
+    def missing(self, program: Program, result: RunResult) -> tuple[str, ...]:  # noqa: ARG002
         """Return the import names that the run lacked (empty when no dependency was missing)."""
-        ...
+        return ()
 
-    def requirement(self, import_name: str) -> str | None:
+    def requirement(self, import_name: str) -> str | None:  # noqa: ARG002
         """Return the requirement that provides an import name, or None when unknown."""
-        ...
+        return None
 
-    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:
+    def mutants(self, snippet: Snippet, limit: int) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return at most `limit` mutants of a snippet, those that cannot be right first; none where it cannot say.
 
         Never raises. Equal snippets have equal mutants.
         """
-        ...
+        return ()
 
-    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
+    def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:  # noqa: ARG002
         """Return mutants of a snippet that break by no use, so that only a check notices them, or none. Never raises.
 
         Their kinds are `SAYS_NO` and `SAYS_YES` of `MutantKind`, by what they answer to whatever is asked of them.
         """
-        ...
+        return ()
 
-    def varying(self, program: Program) -> tuple[str, ...]:
-        """Return what may make equal runs of a program end differently (`time`, `random`, …); empty: nothing seen."""
-        ...
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedLanguage(f"no support for running {self.name!r}: give a Language for it, or judge it untested")

@@ -16,7 +16,7 @@ _PATIENCE = 2
 
 
 class CheckFlakiness(Node):
-    """Run a program again that has time, randomness or order in it; the runs must agree case by case.
+    """Run a program again; the runs must agree case by case.
 
     `flakiness_runs` in all, each in a fresh sandbox (what an earlier one wrote is no flakiness) and with another seed
     of hashes, which decides the order of sets. A program that took all its time is not run again; the others have more
@@ -32,8 +32,7 @@ class CheckFlakiness(Node):
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return `flaky` with a report of cause `flaky` when two runs ended differently."""
-        varying = tools.language.varying(state["program"])
-        if not varying or state["report"].status is Status.TIMEOUT:
+        if state["report"].status is Status.TIMEOUT or state["report"].cause is Cause.PROGRAM:
             return Step("steady", {})
         reports = [state["report"]]
         for seed in range(1, tools.config.flakiness_runs):
@@ -41,7 +40,7 @@ class CheckFlakiness(Node):
         await tools.sandbox.renew()
         if all(_outcome(report) == _outcome(reports[0]) for report in reports):
             return Step("steady", {})
-        return Step("flaky", {"report": _disagreement(reports, varying)})
+        return Step("flaky", {"report": _disagreement(reports)})
 
     async def _again(self, state: State, tools: Tools, seed: int) -> TestReport:
         program, environment = state["program"], state.get("environment")
@@ -54,23 +53,26 @@ class CheckFlakiness(Node):
 
 
 def _outcome(report: TestReport) -> tuple[object, ...]:
-    return report.status, report.cause, tuple((case.name, case.outcome) for case in report.cases)
+    return report.status, report.cause, tuple((case.name, _ended(case)) for case in report.cases)
 
 
-def _disagreement(reports: Sequence[TestReport], varying: Sequence[str]) -> TestReport:
+def _ended(case: CaseResult) -> CaseOutcome:
+    """Return how a case ended; whether it ran the snippet was looked at once."""
+    return CaseOutcome.PASSED if case.outcome is CaseOutcome.NOT_EXERCISED else case.outcome
+
+
+def _disagreement(reports: Sequence[TestReport]) -> TestReport:
     """Return the first report with what the others contradict marked as flaky."""
     cases = []
     for case in reports[0].cases:
-        outcomes = [found.outcome for report in reports for found in report.cases if found.name == case.name]
+        outcomes = [_ended(found) for report in reports for found in report.cases if found.name == case.name]
         if len(set(outcomes)) > 1:
-            told = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
-            case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=told, cause=Cause.FLAKY)
+            message = f"ended differently each time: {', '.join(outcome.value for outcome in outcomes)}"
+            case = CaseResult(name=case.name, outcome=CaseOutcome.ERROR, message=message, cause=Cause.FLAKY)
         cases.append(case)
     different = [case.name for case in cases if case.cause is Cause.FLAKY]
     ended = ", ".join(report.status.value for report in reports)
-    message = f"the same program was run {len(reports)} times and ended differently ({ended}); it uses " + ", ".join(
-        varying
-    )
+    message = f"the same program was run {len(reports)} times and ended differently ({ended})"
     if different:
         message += f"; cases that differ: {', '.join(different)}"
     return TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=tuple(cases), message=message)

@@ -8,11 +8,22 @@ from typing import ClassVar
 from agent.history import Execution, Mutant, Program, Purpose
 from agent.sandbox.base import Environment, Job, RunResult
 from agent.state import Node, State, Step, Tools
-from agent.types import Cause, TestReport
+from agent.types import CaseOutcome, Cause, Status, TestReport
+
+_PASSES_ANYWAY = "it passes as well where no function of the snippet can run"
+_NO_CASE = "no case ran the snippet: each of them passes as well where no function of the snippet can run"
+_WEAKNESS = (
+    "Its cases did not run the code: something else stood in its place, or nothing called it. Call the code itself; do "
+    "not define, import, patch or replace it, nor a method of it, anywhere in the program."
+)
 
 
 class Execute(Node):
     """Run the program once; what it shows of the snippet is evidence, what it shows of itself is broken.
+
+    A program that passed is run once more, where no function of the snippet gets beyond its first line. A case that
+    passes there too never ran the snippet and is no evidence. Where that holds for all cases, or the program put
+    something else in the snippet's place, it is written again, once, and `weakness` says why.
 
     A sandbox is not kept for what comes after: a model may be asked, and a repaired program is to find what it finds
     when it is run again alone, which is what the commands made and not what the broken one left.
@@ -23,6 +34,7 @@ class Execute(Node):
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
         "evidence": frozenset({"report", "result"}),
         "broken": frozenset({"report", "result"}),
+        "not_exercised": frozenset({"report", "result", "weakness"}),
     }
     uses_sandbox = True
     settings = frozenset({"test_timeout"})
@@ -32,12 +44,23 @@ class Execute(Node):
         program, environment = state["program"], state.get("environment")
         if environment is None:
             environment = await tools.sandbox.first_environment()
-        result, report = await run_program(program, job_for(program, environment, tools), environment, tools)
+        job = job_for(program, environment, tools)
+        result, report = await run_program(program, job, environment, tools)
         await tools.sandbox.renew()
+        if report.status is Status.PASSED:
+            sentinel = tools.language.sentinel_job(program, environment=job.environment, timeout=job.timeout)
+            if sentinel is not None:
+                report = exercised(
+                    report, (await run_program(program, sentinel, environment, tools, purpose="sentinel"))[1]
+                )
+                await tools.sandbox.renew()
         broken = report.cause in (Cause.PROGRAM, Cause.DEPENDENCY)
         update: State = {"report": report, "result": result}
         if environment is not None:
             update["environment"] = environment
+        if _is_not_exercised(report):
+            again = "weakness" not in state
+            return Step("not_exercised", {**update, "weakness": _WEAKNESS}) if again else Step("evidence", update)
         return Step("broken" if broken else "evidence", update)
 
 
@@ -83,3 +106,18 @@ def job_for(program: Program, environment: Environment | None, tools: Tools) -> 
     return tools.language.job(
         program, environment=None if environment is None else environment.key, timeout=tools.config.test_timeout
     )
+
+
+def exercised(report: TestReport, sentinel: TestReport) -> TestReport:
+    """Return a passed report with the cases marked that passed in the sentinel run, too; passed if others are left."""
+    passing = {case.name for case in sentinel.cases if case.outcome is CaseOutcome.PASSED}
+    update = {"outcome": CaseOutcome.NOT_EXERCISED, "message": _PASSES_ANYWAY}
+    cases = tuple(case.model_copy(update=update) if case.name in passing else case for case in report.cases)
+    marked = report.model_copy(update={"cases": cases})
+    if not _is_not_exercised(marked):
+        return marked
+    return marked.model_copy(update={"status": Status.ERROR, "cause": Cause.PROGRAM, "message": _NO_CASE})
+
+
+def _is_not_exercised(report: TestReport) -> bool:
+    return bool(report.cases) and all(case.outcome is CaseOutcome.NOT_EXERCISED for case in report.cases)

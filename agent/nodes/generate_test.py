@@ -81,11 +81,9 @@ class GenerateBlind(GenerateTest):
     """Have the expectations written by someone who cannot see what the code does.
 
     A generator that sees the code asserts whatever it does. So one question, about the code, asks for scaffolding
-    without test cases; a second, about query, readings, signature and what the scaffolding defines, asks for the cases.
-    No token of the body is in the second, docstrings, comments and the pair's context included, nor in what it is told
-    when its reply cannot be used. Unavoidable are those that stand in query, readings or signature, the names that
-    stand-ins must define because the code uses them, and the plainest words of the language; the rest of what stand-ins
-    share with the body is hidden, and stand-ins that repeat its work are asked for again.
+    without test cases; a second, about query, readings and the signatures of code and scaffolding, asks for the cases.
+    No body is in the second, docstrings, comments and the pair's context included, nor in what it is told when its
+    reply cannot be used. What remains are names, parameters, annotations, decorators and the snippet's own defaults.
 
     Snippets without a function or class, or that are a part of one, have no signature: their program is written as
     `GenerateTest` writes it, which the roles of the exchanges in the evidence show.

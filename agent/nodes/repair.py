@@ -142,9 +142,9 @@ class Repair(Node):
 class RepairProgram(Repair):
     """Take a corrected program as well as commands.
 
-    The snippet stays verbatim, as in any program. A correction that proves less is refused by the language
-    (`check_correction`), one that was run before is, too: the model is asked again with the reason. Whoever corrects
-    sees the code, so that the expectations may not be theirs. Each source that was run is kept in the evidence.
+    The snippet stays verbatim, as in any program, and so do the test cases (`check_correction`): whoever corrects sees
+    the code, so that the expectations may not be theirs. What breaks this, or was run before, is asked for again with
+    the reason. Each source that was run is kept in the evidence.
     """
 
     name = "repair_program"

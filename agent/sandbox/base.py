@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 Progress = Callable[[str], None]
 HASH_SEED = "hash_seed"
+SENTINEL = "sentinel"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Job:
     `harness` is Python source defining `main(job, emit)` (see `sandbox/inside/supervisor.py`); `program` is given to
     it as text, `options` as strings. `environment` is the key of a built environment or None. `timeout` in seconds.
     The option `HASH_SEED` is the supervisor's: with which seed the interpreter hashes (0 without it), and so in which
-    order it goes through sets.
+    order it goes through sets. With the option `SENTINEL` the harness lets no function of the snippet run.
     """
 
     harness: str

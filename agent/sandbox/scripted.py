@@ -7,7 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Environment, EnvironmentBuilder, Job, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.base import (
+    SENTINEL,
+    CommandResult,
+    Environment,
+    EnvironmentBuilder,
+    Job,
+    Record,
+    RunResult,
+    Sandbox,
+    SandboxBackend,
+)
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -27,6 +37,7 @@ class ScriptedSandbox(SandboxBackend):
         commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
         environments: the same for environments, by `Environment`; a function is given the requirements.
         index: gives the requirement for an import name that no map has.
+        sentinels: answers to the runs that look whether a passed program ran the snippet; by default it did.
 
     `jobs`, `commands` and `requirements` list what was asked; `acquired` and `released` count sandboxes.
     """
@@ -40,8 +51,10 @@ class ScriptedSandbox(SandboxBackend):
         commands: Script[CommandResult, tuple[str, ...]] = (),
         environments: Script[Environment, tuple[str, ...]] = (),
         index: Callable[[str], str | None] = lambda _name: None,
+        sentinels: Script[RunResult, Job] | None = None,
     ) -> None:
         self._runs = _Answers(runs, "run")
+        self._sentinels = _Answers(_all_raised if sentinels is None else sentinels, "sentinel run")
         self._commands = _Answers(commands, "command")
         self._environments = _Answers(environments, "environment")
         self.environments: EnvironmentBuilder = _ScriptedEnvironments(self._environments, index)
@@ -66,7 +79,12 @@ class ScriptedSandbox(SandboxBackend):
     async def acquire(self) -> _ScriptedSandbox:
         """Give a sandbox that goes on with the script."""
         self.acquired += 1
-        return _ScriptedSandbox(self, self._runs, self._commands)
+        return _ScriptedSandbox(self, self._runs, self._commands, self._sentinels)
+
+
+def _all_raised(job: Job) -> RunResult:
+    records = [(Record("start", name), Record("case", name, "error", "SnippetEntered")) for name in job.cases]
+    return RunResult((*(record for pair in records for record in pair), Record("end")))
 
 
 class _Answers(Generic[Answer, Asked]):
@@ -117,16 +135,18 @@ class _ScriptedSandbox(Sandbox):
         backend: ScriptedSandbox,
         runs: _Answers[RunResult, Job],
         commands: _Answers[CommandResult, tuple[str, ...]],
+        sentinels: _Answers[RunResult, Job],
     ) -> None:
         self._backend = backend
         self._runs = runs
+        self._sentinels = sentinels
         self._commands = commands
         self._released = False
 
     async def run(self, job: Job) -> RunResult:
         """Give the script's next result."""
         self._check()
-        return await self._runs.to(job)
+        return await (self._sentinels if SENTINEL in job.options else self._runs).to(job)
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         """Give the script's next command result."""

@@ -148,13 +148,20 @@ def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
 
 
 @pytest.mark.bwrap
-def test_a_program_that_puts_another_code_into_the_snippet_does_not_run(agent: Commands) -> None:
+def test_a_program_that_puts_something_else_in_the_snippets_place_does_not_pass(agent: Commands) -> None:
     code = agent.write("same.py", "def f(x):\n    return x\n")
     case = "def test_a():\n    assert f(1) == 2\n"
-    mended = agent.write("t.py", f"# <candidate>\nf.__code__ = (lambda x: x + 1).__code__\n\n{case}")
-    refused = agent("exec", mended, "--code", code, "--sandbox", "bwrap")
-    assert (refused.code, refused.out) == (2, "")
-    assert "line 2 of the program sets, deletes or patches `__code__`" in " ".join(refused.err.split())
+    for line in ("f.__code__ = (lambda x: x + 1).__code__", "f = lambda x: x + 1"):
+        replaced = agent(
+            "exec", agent.write("t.py", f"# <candidate>\n{line}\n\n{case}"), "--code", code, "--sandbox", "bwrap"
+        )
+        assert replaced.code == 1
+        assert "not_exercised test_a" in replaced.out
+        assert "error (cause: program)" in replaced.out
+    local = case.replace("    assert", "    f = lambda x: x + 1\n    assert")
+    never = agent("exec", agent.write("t.py", f"# <candidate>\n{local}"), "--code", code, "--sandbox", "bwrap")
+    assert never.code == 1
+    assert "no case ran the snippet" in never.out
     honest = agent("exec", agent.write("t.py", f"# <candidate>\n{case}"), "--code", code, "--sandbox", "bwrap")
     assert honest.code == 1
     assert "failed   test_a" in honest.out

@@ -1,4 +1,4 @@
-"""A program with time, chance or order in it is run again, and must agree with itself."""
+"""A program is run again, and must agree with itself."""
 
 from __future__ import annotations
 
@@ -57,22 +57,7 @@ async def test_an_order_that_hashes_decide_is_flaky(bwrap: SandboxBackend) -> No
         ("test_order", CaseOutcome.ERROR, Cause.FLAKY),
         ("test_number", CaseOutcome.PASSED, None),
     ]
-    assert "order of sets" in report.message
     assert "test_order" in report.message
-
-
-@pytest.mark.bwrap
-async def test_the_order_of_what_two_dicts_share_is_flaky(bwrap: SandboxBackend) -> None:
-    code = "def common(a, b):\n    return list(a.keys() & b.keys())\n"
-    prints = (
-        "# <candidate>\n\nALL = dict.fromkeys('abcdefghijklmnop')\n\n\ndef test_a():\n    print(*common(ALL, ALL))\n"
-    )
-    async with tools_in(bwrap) as tools:
-        order = (await executed(prints, code, tools))["result"].stdout.split()
-        asserts = prints.replace("print(*common(ALL, ALL))", f"assert common(ALL, ALL) == {order}")
-        state = await executed(asserts, code, tools)
-        assert state["report"].status is Status.PASSED
-        assert (await CheckFlakiness()(state, tools)).outcome == "flaky"
 
 
 @pytest.mark.bwrap
@@ -101,26 +86,32 @@ async def test_a_test_that_always_fails_is_evidence() -> None:
     assert await checked(STEADY_CHANCE, CHANCE, by_turns(failed, failed, failed)) == Step("steady", {})
 
 
-async def test_what_varies_in_nothing_is_run_once() -> None:
-    sandbox = ScriptedSandbox(passed)
-    await checked("# <candidate>\n\n\ndef test_a():\n    assert f() == 1\n", "def f():\n    return 1\n", sandbox)
-    assert len(sandbox.jobs) == 1
+@pytest.mark.bwrap
+async def test_a_case_that_never_ran_the_snippet_is_no_flakiness(bwrap: SandboxBackend) -> None:
+    case = "\n\ndef test_b():\n    assert callable(draw)\n"
+    assert await checked(STEADY_CHANCE + case, CHANCE, bwrap) == Step("steady", {})
+
+
+@pytest.mark.bwrap
+async def test_a_program_that_never_ran_the_snippet_is_not_run_again(bwrap: SandboxBackend) -> None:
+    template = "# <candidate>\n\n\ndef test_b():\n    assert callable(draw)\n"
+    assert await checked(template, CHANCE, bwrap) == Step("steady", {})
 
 
 async def test_each_run_has_a_fresh_sandbox_and_a_seed_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     await checked(STEADY_CHANCE, CHANCE, sandbox)
     assert [job.options.get(HASH_SEED) for job in sandbox.jobs] == [None, "1", "2"]
-    assert sandbox.acquired == 3
+    assert sandbox.acquired == 4  # a sentinel run among them
 
 
 async def test_a_program_that_is_run_later_has_not_the_sandbox_of_the_last_repeat() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
         await CheckFlakiness()(await executed(STEADY_CHANCE, CHANCE, tools), tools)
-        assert sandbox.acquired == 3
+        acquired = sandbox.acquired
         await tools.sandbox.run(sandbox.jobs[0])
-    assert sandbox.acquired == 4
+    assert sandbox.acquired == acquired + 1
 
 
 async def test_a_busy_machine_is_no_flakiness() -> None:

@@ -1,9 +1,8 @@
-"""Who writes the expectations sees no token of the code's body, in no question and no complaint."""
+"""Who writes the expectations sees signatures alone, in no question and no complaint the code's body."""
 
 from __future__ import annotations
 
 import ast
-import builtins
 import io
 import json
 import re
@@ -16,7 +15,6 @@ import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.languages.python import PythonLanguage
-from agent.languages.python.hiding import is_plain
 from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
 from agent.llm.parsing import parse_program
@@ -104,25 +102,6 @@ def leaked(prompt: str, code: str, allowed: Iterable[str]) -> set[str]:
     return found | {text for text in strings - secret if text not in known and text in prompt}
 
 
-def names_of(node: ast.Import | ast.ImportFrom) -> set[str]:
-    paths = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-    return {name for path in paths for name in path.split(".")}
-
-
-def unavoidable(code: str) -> set[str]:
-    """Return what stand-ins must be able to name because the code uses it, and Python's plainest words."""
-    nodes = list(ast.walk(ast.parse(code)))
-    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    written = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    written |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    members = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
-    shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-    imported = {name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name in names_of(node)}
-    plain = {word for word in body_tokens(code)[0] if is_plain(word) or word in "01"}
-    return (read - written - vars(builtins).keys()) | members | keywords | shared | imported | plain
-
-
 def test_the_measure_finds_what_leaks() -> None:
     assert leaked("it has 4711 and nothing-at-all, giraffes", RANKING.code, ()) == {
         "4711",
@@ -132,36 +111,35 @@ def test_the_measure_finds_what_leaks() -> None:
     assert leaked("4711", RANKING.code, ["4711"]) == set()
 
 
-UNAVOIDABLE = ("self", "points", "helper", "True", "return")
-"""What a stand-in for the board must have because the code uses it, and words of Python's own."""
-
 LEAKING = """import collections
 '''ranking returns sorted(self.points, key=helper, reverse=True)[:limit]'''
 
 class Board:
-    "A board."
     "The snippet: return sorted(self.points, key=helper, reverse=True)[:limit] or 'nothing-at-all'"
 
-    def __init__(self, scores, HIDDEN=4711, note: "sorted" = "nothing-at-all"):
+    def __init__(self, scores, given_size=4711, given_note: "sorted" = "nothing-at-all"):
         self.points = scores
         "points are sorted, reverse, as giraffes are"
-        self.given_size = HIDDEN
         self.given_note = f"{len(scores)} reverse: nothing-at-all"
 
     @staticmethod
-    def given_rule(key=lambda reverse: (reverse, sorted)):
+    def given_rule(given_key=lambda given_x: (reverse, sorted)):
         # zebra
-        return {"limit": "return sorted(self.points)", "zebra": key}
+        return {"limit": "return sorted(self.points)", "zebra": given_key}
+
+    given_work = [sorted(self.points, key=helper, reverse=True)[:3] for _ in ()]
 
     # <candidate>
 
-def helper(value, key="about giraffes"):
+def helper(value, given="about giraffes"):
     return value
 """
+UNAVOIDABLE = ("self", "helper")
+"""What a stand-in for the board must have because the code uses it, and words of Python's own."""
 
 
 @pytest.mark.parametrize("scaffold", [SCAFFOLD, LEAKING])
-async def test_the_expectations_are_written_without_a_token_of_the_body(scaffold: str) -> None:
+async def test_the_expectations_are_written_without_the_body(scaffold: str) -> None:
     model = answers(scaffold=[program(scaffold, ["Board"])])
     found = await annotate(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
@@ -170,24 +148,8 @@ async def test_the_expectations_are_written_without_a_token_of_the_body(scaffold
     for word in ("zebra", "giraffes", "4711", "HIDDEN", "nothing", "elephant", "collections", "sorted", "reverse"):
         assert word not in told(model).replace('an "does not raise"', "")
     assert "def ranking(self, limit=10):" in told(model)
-    assert "self.points = scores" in told(model)
+    assert "def __init__(self, scores" in told(model)
     assert len([call for call in model.calls if call.role == "scaffold"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("leak", "complaint"),
-    [
-        ("want = sorted(given_points, key=len, reverse=True)[:3] or 0", "repeats `sorted("),
-        ("def given(self, want=sorted(self.points, key=helper, reverse=False)): pass", "repeats `sorted("),
-        ("HIDDEN = 3", "defines `HIDDEN`"),
-    ],
-)
-async def test_scaffolding_that_does_the_work_is_asked_for_again(leak: str, complaint: str) -> None:
-    leaking = SCAFFOLD.replace("    # <candidate>", f"    {leak}\n    # <candidate>")
-    model = answers(scaffold=[program(leaking), program(SCAFFOLD)])
-    assert (await annotate(model)).error is None
-    assert complaint in told(model, "scaffold")
-    assert leak not in told(model)
 
 
 async def test_two_bodies_behind_one_signature_give_one_question() -> None:
@@ -204,7 +166,6 @@ async def test_two_bodies_behind_one_signature_give_one_question() -> None:
         ("def test_a():\n    assert ranking(\n", "does not parse"),
         ("# <candidate>\n" + CASES, "stands 2 times"),
         ("x = 1\n", "no test case"),
-        ("def ranking(self): return []\nclass Board: pass\n" + CASES, "defines or replaces `Board`"),
         ("from __future__ import annotations\n" + CASES, "does not parse"),
     ],
 )
@@ -214,17 +175,6 @@ async def test_no_complaint_shows_the_body_either(cases: str, complaint: str) ->
     assert complaint in told(model)
     signature = LANGUAGE.signature(LANGUAGE.inspect(RANKING.code)) or ""
     assert leaked(told(model), RANKING.code, [RANKING.query, signature, *UNAVOIDABLE, cases]) == set()
-
-
-async def test_a_clash_with_what_only_the_code_defines_is_told_without_its_name() -> None:
-    pair = PAIR.model_copy(update={"code": "SECRET_SIZE = 2\n" + PAIR.code})
-    clashing = "SECRET_SIZE = 3\ndef test_a():\n    assert add(1, SECRET_SIZE) == 4\n"
-    sound = "def test_a():\n    assert add(1, 3) == 4\n"
-    model = answers(scaffold=[program("# <candidate>\n")], generate_blind=[program(clashing), program(sound)])
-    assert (await annotate(model, pair)).error is None
-    complaint = model.calls[2].messages[-1].content
-    assert "names that begin with given_" in complaint
-    assert "SECRET_SIZE" not in complaint
 
 
 async def test_the_parts_make_one_program_and_every_stand_in_is_declared(tmp_path: Path) -> None:
@@ -324,7 +274,7 @@ async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> No
     for call in asked:
         pair = pairs[call.pair_id]
         code = LANGUAGE.inspect(pair.code).code
-        allowed = [pair.query, call.variables["signature"], *unavoidable(code)]
+        allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
         prompt = "\n".join(message.content for message in call.messages)
         assert leaked(prompt, code, allowed) == set(), pair.id
 

@@ -1,4 +1,4 @@
-"""Programs that pass: nine prove nothing, each in another way, ten prove what they say."""
+"""Programs that pass: four prove nothing, each in another way, ten prove what they say."""
 
 from __future__ import annotations
 
@@ -78,14 +78,6 @@ def sample_distinct(items, count):
 """
 
 VACUOUS: Mapping[str, tuple[str, str]] = {
-    "asserts what is always true": (
-        SLUG,
-        "# <candidate>\n\n\ndef test_it():\n    assert True\n\n\ndef test_more():\n    assert 1 + 1 == 2\n",
-    ),
-    "asserts only that it can be called": (
-        SLUG,
-        "# <candidate>\n\n\ndef test_it():\n    assert callable(slug)\n    assert slug.__name__ == 'slug'\n",
-    ),
     "swallows every failure": (
         SLUG,
         """# <candidate>
@@ -137,44 +129,6 @@ def test_it():
     result = median([3, 1, 2])
     assert result == result
     assert median([4, 4]) == median([4, 4])
-""",
-    ),
-    "loops over no cases": (
-        PORT,
-        """# <candidate>
-
-CASES = []
-
-
-def test_all():
-    for text, expected in CASES:
-        assert read_port(text) == expected
-""",
-    ),
-    "asserts in a function that nobody calls": (
-        COUNTED,
-        """# <candidate>
-
-
-def test_it():
-    counts = {}
-
-    def check():
-        count_into(counts, ["a", "b", "a"])
-        assert counts == {"a": 2, "b": 1}
-
-    assert check is not None
-""",
-    ),
-    "never iterates the generator": (
-        CHUNKS,
-        """# <candidate>
-
-
-def test_it():
-    made = chunks([1, 2, 3], 2)
-    assert made is not None
-    assert hasattr(made, "__iter__")
 """,
     ),
     "calls the code and looks at nothing": (SLUG, "# <candidate>\n\n\ndef test_a():\n    slug('A b')\n"),

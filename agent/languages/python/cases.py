@@ -1,4 +1,4 @@
-"""Finds the test cases of a program without running it."""
+"""Reads a program without running it: its test cases, what it imports, whether its snippet can be entered."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.languages.base import MalformedProgram
-from agent.languages.python.insertion import Placement
-from agent.languages.python.tree import (
+from agent.languages.base import MalformedProgram, Program
+from agent.languages.python.insertion import MAX_PROGRAM
+from agent.languages.python.source import (
     Definition,
     Function,
     is_within,
     last_name,
     loaded,
+    parse,
     roots_imported,
+    same_tree,
     walk,
     walk_scope,
 )
+from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 
 MAX_CASES = 50
 """More cases than a reader follows or a time limit serves."""
 
 _MAX_LINEAGE = 20
+_MOST_NAMED = 5
+_MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Found:
     needs_pytest: bool
 
 
-def find_cases(placement: Placement) -> Found:
+def find_cases(tree: ast.Module, snippet: range) -> Found:
     """Find `test_*` functions and the test methods of unittest classes; with pytest those of `Test*` classes too.
 
     What stands in the snippet's lines never is a case.
@@ -41,30 +46,56 @@ def find_cases(placement: Placement) -> Found:
     Raises:
         MalformedProgram: no case, too many, two of one name, or one whose body would never run.
     """
-    cases, needs_pytest = _found(placement)
+    cases, needs_pytest = _found(tree, snippet)
     _check(cases)
     return Found(tuple(name for name, _ in cases), needs_pytest)
 
 
-def case_nodes(placement: Placement) -> dict[str, ast.AST]:
-    """Return the definitions of a program's cases by name, in order."""
-    return dict(_found(placement)[0])
+def check_correction(program: Program, corrected: Program) -> None:
+    """Refuse a corrected program that changes anything inside a test function.
+
+    Raises:
+        MalformedProgram: a case is gone or changed.
+    """
+    before, after = (
+        dict(_found(parse(each.source, MAX_PROGRAM), range(each.first_line, each.last_line + 1))[0])
+        for each in (program, corrected)
+    )
+    if gone := [name for name in before if name not in after]:
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {_listed(gone)}")
+    if changed := [name for name, node in before.items() if not same_tree(node, after[name])]:
+        raise MalformedProgram(
+            f"test cases stay word for word, with their decorators and parameters; {_listed(changed)} changed. Repair "
+            "what is around them"
+        )
 
 
-def _found(placement: Placement) -> tuple[list[tuple[str, ast.AST]], bool]:
-    definitions = [node for node in loaded(placement.tree.body) if isinstance(node, Definition)]
+def can_be_entered(program: Program) -> bool:
+    """Say whether the snippet defines a function: only then can a sentinel run show that a case never ran it."""
+    nodes = ast.walk(parse(program.source, MAX_PROGRAM))
+    functions = (node for node in nodes if isinstance(node, Function | ast.Lambda))
+    return any(is_within(node, program.first_line, program.last_line) for node in functions)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(f"`{name[:60]}`" for name in names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _found(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]], bool]:
+    definitions = [node for node in loaded(tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
-    functions = [node for node in functions if not _is_snippets(node, placement)]
-    needs_pytest = "pytest" in {root for node in walk([placement.tree]) for root in roots_imported(node)}
+    functions = [node for node in functions if node.lineno not in snippet]
+    needs_pytest = "pytest" in {root for node in walk([tree]) for root in roots_imported(node)}
     needs_pytest = needs_pytest or any(map(_has_required_parameters, functions))
-    cases: list[tuple[str, ast.AST]] = [(node.name, node) for node in functions]
+    cases: list[tuple[str, ast.stmt]] = [(node.name, node) for node in functions]
     for node in classes.values():
         lineage = _lineage(node, classes)
         if _is_test_case(lineage) or (needs_pytest and node.name.startswith("Test")):
             methods = _methods(lineage).items()
             cases.extend((f"{node.name}.{name}", method) for name, method in methods if name.startswith("test"))
-    return [(name, node) for name, node in cases if not _is_snippets(node, placement)], needs_pytest
+    return [(name, node) for name, node in cases if node.lineno not in snippet], needs_pytest
 
 
 def _check(cases: list[tuple[str, ast.AST]]) -> None:
@@ -75,7 +106,7 @@ def _check(cases: list[tuple[str, ast.AST]]) -> None:
             "class that derives from `unittest.TestCase`, outside of the candidate"
         )
     if len(names) > MAX_CASES:
-        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} that tell the most")
+        raise MalformedProgram(f"the program has {len(names)} test cases; keep the {MAX_CASES} that prove the most")
     for name, node in cases:
         if names.count(name) > 1:
             raise MalformedProgram(f"two test cases are named `{name}`; only one of them would run")
@@ -99,10 +130,6 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
     return (part for part in ast.walk(node) if isinstance(part, ast.expr))
 
 
-def _is_snippets(node: ast.AST, placement: Placement) -> bool:
-    return is_within(node, placement.first_line, placement.last_line)
-
-
 def _is_test_case(lineage: Iterable[ast.ClassDef]) -> bool:
     return any(last_name(base).endswith("TestCase") for node in lineage for base in node.bases)
 
@@ -122,3 +149,56 @@ def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[as
 def _methods(lineage: list[ast.ClassDef]) -> dict[str, ast.stmt]:
     bodies = (part for node in reversed(lineage) for part in node.body)
     return {part.name: part for part in bodies if isinstance(part, Function)}
+
+
+def third_party(tree: ast.Module) -> tuple[str, ...]:
+    """Return the top-level modules to install, in order of appearance.
+
+    Left out are those whose absence the code handles itself, and those it puts into `sys.modules`.
+    """
+    provided = modules_provided(tree)
+    roots = dict.fromkeys(root for node in _unguarded(tree) for root in roots_imported(node))
+    return tuple(root for root in roots if is_third_party(root) and root not in provided)
+
+
+def is_third_party(name: str) -> bool:
+    """Say whether the top-level module of a name belongs neither to the standard library nor to Python 2's."""
+    root = name.partition(".")[0]
+    return not is_stdlib(root) and root not in PYTHON2_MODULES
+
+
+def modules_provided(tree: ast.Module) -> frozenset[str]:
+    """Return the top-level modules for which the program puts stand-ins into `sys.modules`."""
+    return frozenset(name.partition(".")[0] for node in ast.walk(tree) for name in _entries(node))
+
+
+def _entries(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_sys_modules(node.value):
+        keys: list[ast.expr | None] = [node.slice]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_sys_modules(node.func.value):
+        mappings = [part for part in node.args if isinstance(part, ast.Dict)]
+        keys = [*node.args[:1], *(key for mapping in mappings for key in mapping.keys)]
+    else:
+        keys = []
+    return (key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+
+
+def _is_sys_modules(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "modules"
+
+
+def _unguarded(tree: ast.Module) -> Iterator[ast.AST]:
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        children = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Try) and any(_catches_missing(handler) for handler in node.handlers):
+            children = [*node.orelse, *node.finalbody]
+        pending.extend(reversed(children))
+
+
+def _catches_missing(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    return any(isinstance(part, ast.Name) and part.id in _MISSING for part in ast.walk(handler.type))

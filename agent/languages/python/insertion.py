@@ -10,8 +10,15 @@ from collections import deque
 from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram
-from agent.languages.python.source import MAX_CHARACTERS, Unparsable, check_compiles, normalise, parse
-from agent.languages.python.tree import same_tree, start_line
+from agent.languages.python.source import (
+    MAX_CHARACTERS,
+    Unparsable,
+    check_compiles,
+    normalise,
+    parse,
+    same_tree,
+    start_line,
+)
 
 MARKER = "# <candidate>"
 MAX_PROGRAM = 4 * MAX_CHARACTERS
@@ -81,6 +88,12 @@ def place(template: str, code: str) -> Placement:
     except Unparsable as error:
         raise MalformedProgram(_complaint(error, placement.source, first, len(snippet), int(bool(futures)))) from error
     return placement
+
+
+def mark(template: str, name: str) -> str:
+    """Return a template, which `place` has accepted, with a name in place of its marker."""
+    split = _split(normalise(template))
+    return "\n".join([*split.before, split.prefix + name, *split.after])
 
 
 def leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from agent.languages.python import python2
 from agent.languages.python.insertion import leading_futures
-from agent.languages.python.source import TooLarge, Unparsable, fragment_reason, parse
-from agent.languages.python.tree import (
+from agent.languages.python.source import (
     Definition,
     Function,
+    TooLarge,
+    Unparsable,
     bindings,
+    fragment_reason,
     names_bound,
     names_used,
+    parse,
     roots_imported,
     walk,
     walk_scope,

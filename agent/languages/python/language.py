@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.errors import SnippetTooLarge
-from agent.languages.base import MalformedProgram, Mutation, Program, Snippet
-from agent.languages.python import corrections, reporting, signatures
-from agent.languages.python.cases import find_cases
-from agent.languages.python.imports import third_party
+from agent.languages.base import Language, MalformedProgram, Mutation, Program, Snippet
+from agent.languages.python import cases, reporting, signatures
 from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import mutants, universal_mocks
-from agent.languages.python.rules import check_candidate_is_kept
 from agent.languages.python.source import TooLarge, Unparsable, normalise
-from agent.languages.python.varying import what_varies
-from agent.sandbox.base import Job, RunResult
+from agent.sandbox.base import SENTINEL, Job, RunResult
 from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
 from agent.types import TestReport
 
 
-class PythonLanguage:
-    """Python 3; `resolve` tells the requirement that provides an import name."""
+class PythonLanguage(Language):
+    """Python 3; `resolve` returns the requirement that provides an import name."""
 
     name = "python"
     fence = "python"
@@ -46,14 +44,13 @@ class PythonLanguage:
         """Put the snippet in place of the marker, verbatim.
 
         Raises:
-            MalformedProgram: no or several markers, no test case, the program does not parse or defines the candidate.
+            MalformedProgram: no or several markers, no test case, or the program does not parse.
         """
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place(template, snippet.code)
-        check_candidate_is_kept(placement)
-        found = find_cases(placement)
-        imports = third_party(placement.tree)
+        found = cases.find_cases(placement.tree, range(placement.first_line, placement.last_line + 1))
+        imports = cases.third_party(placement.tree)
         options = {"first_line": str(placement.first_line), "last_line": str(placement.last_line)}
         if found.needs_pytest:
             imports = tuple(dict.fromkeys((*imports, "pytest")))
@@ -73,24 +70,20 @@ class PythonLanguage:
         return None if snippet.problem is not None else signatures.signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding defines around the snippet, for who may not know its body.
-
-        No imports, comments or docstrings; and no token of the body, but for names that stand-ins must define because
-        the snippet uses them, what its signature tells, and Python's plainest words.
+        """Return what scaffolding defines around the snippet, bodies and values left out.
 
         Raises:
-            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases, work of the snippet's or
-                definitions under names of the body's own.
+            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases.
         """
         return signatures.surroundings(scaffold, snippet.code)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
-        """Refuse a corrected program that proves less than the one it replaces.
+        """Refuse a corrected program that changes anything inside a test function.
 
         Raises:
-            MalformedProgram: a case is gone, or an assert, what it reads or what uses the code is not what it was.
+            MalformedProgram: a case is gone or changed.
         """
-        corrections.check_correction(program, corrected)
+        cases.check_correction(program, corrected)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
         """Return what a sandbox runs for this program."""
@@ -102,6 +95,13 @@ class PythonLanguage:
             environment=environment,
             timeout=timeout,
         )
+
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> Job | None:
+        """Return the same run with functions of the snippet that raise at once; None for a snippet without any."""
+        if not cases.can_be_entered(program):
+            return None
+        job = self.job(program, environment=environment, timeout=timeout)
+        return replace(job, options={**job.options, SENTINEL: "1"})
 
     def report(self, program: Program, result: RunResult) -> TestReport:
         """Read a run: per-case outcomes, status, and who failed.
@@ -129,7 +129,3 @@ class PythonLanguage:
     def universal_mocks(self, snippet: Snippet) -> tuple[Mutation, ...]:
         """Return the snippet's names bound to an object that takes part in whatever is done with it."""
         return universal_mocks(snippet.code)
-
-    def varying(self, program: Program) -> tuple[str, ...]:
-        """Return the clocks, random numbers and orders that the program or its snippet uses."""
-        return what_varies(program.source)

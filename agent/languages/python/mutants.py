@@ -9,8 +9,7 @@ from itertools import zip_longest
 
 from agent.languages.base import MutantKind, Mutation, Snippet
 from agent.languages.python.mutations import Edit, edits
-from agent.languages.python.source import Unparsable, fragment_reason, parse
-from agent.languages.python.tree import Function, bindings, walk_scope
+from agent.languages.python.source import Function, Unparsable, bindings, fragment_reason, parse, walk_scope
 from agent.sandbox.inside import source
 
 MAX_CHARACTERS = 20_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.languages.python.tree import Definition
+from agent.languages.python.source import Definition
 
 _OPPOSITE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,

@@ -1,20 +1,16 @@
-"""What may be known of a snippet without its body: its signature, and what scaffolding provides around it."""
+"""What may be known of a snippet without its body: its signature, and that of the scaffolding around it."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from agent.languages.base import MalformedProgram
-from agent.languages.python.copies import copied_from
-from agent.languages.python.hiding import hide, read_scaffolding, secrets_of
-from agent.languages.python.insertion import MARKER, Placement, place
-from agent.languages.python.rules import check_candidate_is_kept
-from agent.languages.python.source import Unparsable, fragment_reason, parse
-from agent.languages.python.tree import Definition, Function, is_within, loaded, walk
+from agent.languages.python.insertion import MARKER, mark, place
+from agent.languages.python.source import Definition, Function, Unparsable, fragment_reason, loaded, parse, walk
 
 _PLACEHOLDER = "_the_candidate_stands_here_"
 _MAKES_FIELDS = frozenset({"dataclass", "NamedTuple", "TypedDict", "BaseModel", "define"})
-_NAMED_AT_MOST = 10
 
 
 def signature(code: str) -> str | None:
@@ -22,17 +18,59 @@ def signature(code: str) -> str | None:
 
     Kept are names, parameters with annotations and defaults, decorators, bases, public methods, and the fields of
     classes whose constructors take them. Docstrings, comments, constants and imports are body, and so is what lambdas
-    and comprehensions in defaults and decorators compute. What is defined under a condition or in a `try` is told as
+    and comprehensions in defaults and decorators compute. What is defined under a condition or in a `try` reads as
     if it were not. The result is Python that can stand in the code's place.
     """
     try:
         if fragment_reason(code) is not None:
             return None
         stubs = [_stub(node) for node in loaded(parse(code).body) if isinstance(node, Definition)]
-        told = [ast.unparse(_Hollow().visit(node)) for node in stubs]
-        return "\n\n".join(dict.fromkeys(told)) or None
+        shown = [ast.unparse(_Hollow().visit(node)) for node in stubs]
+        return "\n\n".join(dict.fromkeys(shown)) or None
     except (Unparsable, RecursionError):
         return None
+
+
+def surroundings(scaffold: str, code: str) -> str:
+    """Check scaffolding around normalised code, and return its signature with the marker in its place.
+
+    Whoever reads it may not know the code's body, which stand-ins may repeat: bodies are left out, and the values of
+    constants, defaults and fields. Names stay, those that the scaffolding shares with the body among them. Empty where
+    it provides nothing but imports.
+
+    Raises:
+        MalformedProgram: the code cannot stand in it unchanged, or it holds test cases.
+    """
+    place(scaffold, code)
+    try:
+        tree = parse(mark(scaffold, _PLACEHOLDER))
+        for node in walk([tree]):
+            if isinstance(node, Definition) and node.name.startswith("test_"):
+                raise MalformedProgram(
+                    f"the scaffolding holds the test case `{node.name}`: others write those, leave it out"
+                )
+        shown = [ast.unparse(_Valueless().visit(node)) for node in _outline(tree.body)]
+    except (Unparsable, RecursionError) as error:
+        raise MalformedProgram(f"the scaffolding cannot be read: {error}") from error
+    return "" if shown == [_PLACEHOLDER] else "\n\n".join(shown).replace(_PLACEHOLDER, MARKER)
+
+
+def _outline(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield what statements define, without bodies and values, and the placeholder."""
+    for node in loaded(statements):
+        if isinstance(node, Function):
+            node.body = [_ellipsis()]
+            node.args.defaults = [ast.Constant(...) for _ in node.args.defaults]
+            node.args.kw_defaults = [each and ast.Constant(...) for each in node.args.kw_defaults]
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            node.body = [*_outline(node.body)] or [_ellipsis()]
+            yield node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            node.value = ast.Constant(...)
+            yield node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Name) and node.value.id == _PLACEHOLDER:
+            yield node
 
 
 def _stub(node: ast.stmt) -> ast.stmt:
@@ -59,6 +97,14 @@ class _Hollow(ast.NodeTransformer):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _left_out
 
 
+class _Valueless(_Hollow):
+    """Leaves out constants, too, such as those in annotations and decorators."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Keep None alone."""
+        return node if node.value is None else ast.Constant(...)
+
+
 def _is_public(node: ast.stmt) -> bool:
     return isinstance(node, Function) and (not node.name.startswith("_") or node.name.endswith("__"))
 
@@ -70,88 +116,3 @@ def _has_fields(node: ast.ClassDef) -> bool:
 
 def _ellipsis() -> ast.stmt:
     return ast.Expr(ast.Constant(...))
-
-
-def surroundings(scaffold: str, code: str) -> str:
-    """Check scaffolding around normalised code, and return what it defines, with the marker in its place.
-
-    Whoever reads it may not know the code's body. Imports, comments, docstrings and whatever else is only said are left
-    out. No token of the body is in it but those that `secrets_of` lets through: names that the scaffolding has to
-    define because the code uses them, what the signature tells, and Python's plainest words. Others that it shares
-    with the body stand as `hidden_1`, `hidden_2`, …, constants as `...`. What is said in other words and under other
-    names, no rule sees. Empty where it provides nothing but imports.
-
-    Raises:
-        MalformedProgram: the code cannot stand in it unchanged, it holds test cases, it repeats work of the code's, or
-            what it defines has a name that only the code's body knows.
-    """
-    placement = place(scaffold, code)
-    check_candidate_is_kept(placement)
-    try:
-        _check_no_cases(placement)
-        told = parse(signature(code) or "")
-        _check_no_copies(placement, told)
-        return _shown(placement, told, code)
-    except RecursionError as error:
-        raise MalformedProgram("the scaffolding is nested too deeply") from error
-
-
-def _check_no_cases(placement: Placement) -> None:
-    for node in walk([placement.tree]):
-        named = node.name if isinstance(node, Definition) and _is_scaffolds(node, placement) else ""
-        if named.startswith("test_"):
-            raise MalformedProgram(f"the scaffolding holds the test case `{named}`: others write those, leave it out")
-
-
-def _is_scaffolds(node: ast.AST, placement: Placement) -> bool:
-    return not is_within(node, placement.first_line, placement.last_line)
-
-
-def _check_no_copies(placement: Placement, told: ast.Module) -> None:
-    copied = copied_from(placement.statements, told, placement.tree)
-    if copied is not None:
-        raise MalformedProgram(
-            f"the scaffolding repeats `{copied[:120]}` of the candidate: a stand-in may not do its work"
-        )
-
-
-def _shown(placement: Placement, told: ast.Module, code: str) -> str:
-    scaffold = read_scaffolding(placement.tree, {id(node) for node in walk(placement.statements)})
-    secrets = secrets_of(code, placement.statements, told, scaffold)
-    if clashes := sorted(secrets.names & scaffold.named)[:_NAMED_AT_MOST]:
-        names = ", ".join(f"`{name}`" for name in clashes)
-        raise MalformedProgram(
-            f"the scaffolding defines {names}, which the candidate has for things of its own: let names of yours begin "
-            "with given_"
-        )
-    _Outline(placement).visit(placement.tree)
-    hide(placement.tree, secrets, scaffold.named | {_PLACEHOLDER})
-    outline = ast.unparse(ast.fix_missing_locations(placement.tree)).replace(_PLACEHOLDER, MARKER)
-    return "" if outline.strip() == MARKER else outline
-
-
-class _Outline(ast.NodeTransformer):
-    """Leaves out imports, expressions without effect, and the snippet, which its marker stands for."""
-
-    def __init__(self, placement: Placement) -> None:
-        self._snippet = {id(node) for node in placement.statements}
-        self._first = id(placement.statements[0])
-
-    def visit(self, node: ast.AST) -> ast.AST | None:
-        """Return the node as it is shown."""
-        if id(node) in self._snippet:
-            return ast.Expr(ast.Name(_PLACEHOLDER, ast.Load())) if id(node) == self._first else None
-        if isinstance(node, ast.Import | ast.ImportFrom) or _only_says(node):
-            return None
-        self.generic_visit(node)
-        if "body" in node._fields and node.body == [] and not isinstance(node, ast.Module):  # type: ignore[attr-defined]
-            node.body = [ast.Pass()]  # type: ignore[attr-defined]
-        return node
-
-
-def _only_says(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Expr):
-        return False
-    if isinstance(node.value, ast.Constant):
-        return node.value.value is not ...
-    return not isinstance(node.value, ast.Call | ast.Await | ast.Yield | ast.YieldFrom)

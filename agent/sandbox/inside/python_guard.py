@@ -1,4 +1,4 @@
-"""Tells when a program changes what its own judgement depends on; the second part of the Python harness.
+"""Reports when a program changes what its own judgement depends on; the third part of the Python harness.
 
 What stands in a watched module or class is compared by identity, and each of its functions by what it is made of. All
 of it is noted before the program loads: nothing here is looked up in a module afterwards.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_functions import Function
+    from agent.sandbox.inside.python_harness import MODULE, NAME
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
 """Names that programs, or pytest as it starts, may replace: none of them can turn a failure into a success."""
@@ -33,6 +33,7 @@ NOT_WATCHED = frozenset({"_pytest.timing"})
 MODULES = sys.modules
 BUILTIN = frozenset(vars(builtins))
 MODULE_TYPE, FUNCTION, CODE = types.ModuleType, types.FunctionType, types.CodeType
+METHOD = types.MethodType
 METHODS = (staticmethod, classmethod, property, MODULE_TYPE)
 MADE_OF = [attrgetter("__code__"), attrgetter("__defaults__"), attrgetter("__kwdefaults__")]
 MRO = type.__dict__["__mro__"].__get__
@@ -44,8 +45,9 @@ class Guard:
     def __init__(self, emit: Callable[..., None], space: dict[str, Any]) -> None:
         self.emit = emit
         self.space = space
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.defined: list[Function] = []
+        self.parts: list[SnippetPart] = []
         self.modules: dict[str, Any] = {}
         self.places: dict[int, Place] = {}
         self.bodies = Bodies()
@@ -91,22 +93,45 @@ class Guard:
         """Say what has just been defined."""
         self.defined += defined
 
+    def watch_snippet(self, snippet: range) -> None:
+        """Note what the snippet has just defined in the module and in classes of the program."""
+        pending: list[tuple[str, Any, Any]] = [("", self.space, None)]
+        seen: set[int] = set()
+        while pending:
+            path, namespace, place = pending.pop()
+            items = [*namespace.items()]
+            found = [SnippetPart(path + key, namespace, key, snippet) for key, value in items if is_of(snippet, value)]
+            if found and place is not None:
+                # whoever puts another class in the place of this one replaces its methods
+                found.append(SnippetPart(path[:-1], place[0], place[1], snippet))
+            self.parts += found
+            for key, value in items:
+                if isinstance(value, type) and value.__module__ == MODULE and id(value) not in seen:
+                    seen.add(id(value))
+                    pending.append((path + key + ".", vars(value), (namespace, key)))
+
     def check(self) -> None:
         """Report each change, once."""
         for place in self.places.values():
             if not place.is_unchanged():
                 for key in place.changes():
-                    self.tell("the program changed %s.%s" % (place.name, key))
+                    self.report("the program changed %s.%s" % (place.name, key))
         for name, module in self.modules.items():
             if MODULES.get(name) is not module:
-                self.tell("the program changed sys.modules[%r]" % name)
+                self.report("the program changed sys.modules[%r]" % name)
         for name in self.bodies.changes():
-            self.tell("the program changed " + name)
+            self.report("the program changed " + name)
         if self.space.get("__builtins__") is not builtins:
-            self.tell("the program changed its __builtins__")
+            self.report("the program changed its __builtins__")
+        self.check_functions()
+
+    def check_functions(self) -> None:
+        for part in self.parts:
+            if not part.is_kept():
+                self.report("the snippet's %s was replaced" % part.name, "snippet")
         for function in self.defined:
             if not function.check(self.space):
-                self.tell("the program replaced its function " + function.name)
+                self.report("the program replaced its function " + function.name)
             if function.bound is not None:
                 self.check_class(function)
 
@@ -117,12 +142,12 @@ class Guard:
             return
         for key in vars(owner):
             if key in self.assertions and key not in (function.bound or ()) and not key.startswith("_"):
-                self.tell("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
+                self.report("the program changed unittest.TestCase.%s, in %s" % (key, function.owner))
 
-    def tell(self, message: str) -> None:
-        if message not in self.told:
-            self.told.add(message)
-            self.emit("tamper", message=message)
+    def report(self, message: str, what: str = "") -> None:
+        if message not in self.reported:
+            self.reported.add(message)
+            self.emit("tamper", what, message=message)
 
 
 class Place:
@@ -228,3 +253,131 @@ def everything(_key: str, _value: Any) -> bool:
 def runs(key: str, value: Any) -> bool:
     """Say whether a value of a module or a class does something; the others are state."""
     return callable(value) or isinstance(value, METHODS) or key == "__builtins__"
+
+
+class SnippetPart:
+    """A function, method or class of the snippet's: nothing but other code of the snippet's may take its place."""
+
+    def __init__(self, name: str, namespace: Any, key: str, snippet: range) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.key = key
+        self.snippet = snippet
+        self.value = namespace[key]
+        functions = [each for each in unwrapped(self.value) if isinstance(each, FUNCTION)]
+        cells = [(cell, contents(cell)) for each in functions for cell in each.__closure__ or ()]
+        self.cells = [(cell, held) for cell, held in cells if callable(held)]
+
+    def is_kept(self) -> bool:
+        now = self.namespace.get(self.key)
+        if isinstance(self.value, type):
+            return now is self.value
+        holds = all(contents(cell) is held or is_of(self.snippet, contents(cell)) for cell, held in self.cells)
+        return holds and is_of(self.snippet, now)
+
+
+def is_of(snippet: range, value: Any) -> bool:
+    """Say whether a value is a function that the snippet defines, or was made around one."""
+    codes = [each.__code__ for each in unwrapped(value) if isinstance(each, FUNCTION)]
+    return any(code.co_filename == NAME and code.co_firstlineno in snippet for code in codes)
+
+
+def unwrapped(value: Any) -> Iterator[Any]:
+    """Yield a value and what it was made around; what a program makes is not asked, for it may answer anything."""
+    pending = [value]
+    for _ in range(10):
+        if not pending:
+            return
+        value = pending.pop()
+        yield value
+        if isinstance(value, (staticmethod, classmethod, METHOD)):
+            pending.append(value.__func__)
+        elif isinstance(value, property):
+            pending += [value.fget, value.fset, value.fdel]
+        else:
+            try:
+                pending.append(object.__getattribute__(value, "__dict__")["__wrapped__"])
+            except (AttributeError, KeyError, TypeError):
+                continue
+
+
+class Function:
+    """A function of the program, or a method: `owner` is its class, `bound` the names that the class's body binds."""
+
+    def __init__(self, owner: str, node: Any, code: types.CodeType, decorated: bool, bound: Any) -> None:
+        mangled = owner and node.name.startswith("__") and not node.name.endswith("__")
+        self.key = "_" + owner.lstrip("_") + node.name if mangled else node.name
+        self.name = owner + "." + node.name if owner else node.name
+        self.owner = owner
+        self.code = code
+        self.decorated = decorated
+        self.bound = bound
+        self.seen = self.traceable = False
+        self.value: Any = None
+
+    def check(self, space: dict[str, Any]) -> bool:
+        """Say whether the name still stands for what it did at the first call, which is after loading."""
+        try:
+            value = (vars(space[self.owner]) if self.owner else space).get(self.key)
+        except (KeyError, TypeError):
+            value = None
+        has_code = self.has_code(value)
+        if not self.seen:
+            self.seen = True
+            self.value = value
+            self.traceable = has_code
+            return has_code or self.decorated
+        return value is self.value and has_code is self.traceable
+
+    def has_code(self, value: Any) -> bool:
+        """Say whether a value is the function of the source, or a decorator's work around it."""
+        for _ in range(10):
+            value = getattr(value, "__func__", value)
+            if not isinstance(value, FUNCTION):
+                return False
+            if value.__code__ is self.code or not self.decorated:
+                break
+            value = value.__dict__.get("__wrapped__")
+        return value.__code__ is self.code
+
+
+def functions(
+    body: list[Any], code: types.CodeType, snippet: range, bound: list[str], owner: str = "", decorated: bool = False
+) -> Iterator[Function]:
+    """Yield the functions that a body defines outside of the snippet, where nothing else binds their names."""
+    codes = [const for const in code.co_consts if isinstance(const, CODE)]
+    for node in body:
+        kind = type(node).__name__
+        definition = kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef")
+        if not definition or node.lineno in snippet or bound.count(node.name) > 1:
+            continue
+        lines = [node.lineno] + [part.lineno for part in node.decorator_list]
+        own = [each for each in codes if each.co_name == node.name and each.co_firstlineno in lines]
+        wrapped = decorated or bool(node.decorator_list)
+        if kind != "ClassDef":
+            yield from (
+                Function(owner, node, each, wrapped, None if decorated or not owner else set(bound)) for each in own[:1]
+            )
+        elif not owner:
+            inner = [name for part in node.body if part.lineno not in snippet for name in bindings(part)]
+            for each in own[:1]:
+                yield from functions(node.body, each, snippet, inner, node.name, wrapped)
+
+
+def bindings(node: Any) -> Iterator[str]:
+    """Yield the names that a statement binds in the scope it stands in."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        kind = type(part).__name__
+        if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
+            yield part.name
+        elif kind == "alias":
+            yield (part.asname or part.name).partition(".")[0]
+        elif kind == "Name":
+            if type(part.ctx).__name__ != "Load":
+                yield part.id
+        elif kind != "Lambda":
+            values = [getattr(part, field, None) for field in part._fields]
+            nested = [item for value in values if isinstance(value, list) for item in value]
+            pending += [item for item in values + nested if hasattr(item, "_fields")]

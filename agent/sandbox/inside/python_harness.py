@@ -3,24 +3,31 @@
 `main(job, emit)` is what the supervisor's child calls; `source` joins the other parts to this one. What decides how a
 case ends is taken before the program loads, and is not looked up in modules afterwards. Whatever else a program could
 change to pass without merit is looked at before it loads, and again after loading and after each case: built-in names,
-unittest's and pytest's own, and the code of the program's functions outside of the snippet's lines (options
-`first_line`, `last_line`).
+unittest's and pytest's own, the code of the program's functions outside of the snippet's lines (options `first_line`,
+`last_line`), and what the snippet's names stand for.
+
+With the option `sentinel` no function of the snippet gets further than its first statement, which raises: a case that
+passes all the same never ran the snippet.
 """
 
 from __future__ import annotations
 
 import builtins
+import gc
+import os
 import sys
 import types
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_functions import bindings, functions
-    from agent.sandbox.inside.python_guard import FUNCTION, Guard
+    from agent.sandbox.inside.python_guard import FUNCTION, Guard, bindings, functions
     from agent.sandbox.inside.python_pytest import pytest_runner
+
+    Line = tuple[str, int, str]
 
 NAME = "program.py"
 MODULE = "test_program"
@@ -33,6 +40,12 @@ NEVER_RUNS = 0x20 | 0x80 | 0x200
 """Flags of code that a plain call does not run: generators and coroutines."""
 COROUTINE, GENERATOR, ASYNC_GENERATOR = types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 IS_COROUTINE = 0x80
+SENTINEL = "__sentinel__"
+MAX_STACKS = 32
+MAX_LINES = 40
+NEXT = ("cr_await", "gi_yieldfrom", "ag_await")
+FRAME = ("cr_frame", "gi_frame", "ag_frame")
+ASYNC_GENERATOR_TYPE = types.AsyncGeneratorType
 
 
 def main(job: Any, emit: Callable[..., None]) -> None:
@@ -49,7 +62,7 @@ def main(job: Any, emit: Callable[..., None]) -> None:
         guard = Guard(emit, space)
         load(tree, job.options, space, guard)
     except BaseException as error:
-        tell(emit, "load", "", error)
+        report_error(emit, "load", "", error)
         return
     run_cases(emit, guard.check)
 
@@ -58,6 +71,10 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
     """Execute the program in parts: what stands before the snippet is looked at before and after the snippet runs."""
     first, last = (int(options.get(name, 0)) for name in ("first_line", "last_line"))
     snippet = range(first, last + 1)
+    sentinel = Sentinel()
+    if options.get("sentinel") == "1":
+        plant(tree, snippet)
+        space[SENTINEL] = sentinel
     future = compile(tree, NAME, "exec", dont_inherit=True).co_flags & FUTURE_FLAGS
     parts: list[list[Any]] = [[], [], []]
     for node in tree.body:
@@ -69,9 +86,61 @@ def load(tree: Any, options: dict[str, str], space: dict[str, Any], guard: Guard
         if number == 1:
             guard.watch()
         code = compile(type(tree)(body=part, type_ignores=[]), NAME, "exec", future, dont_inherit=True)
+        sentinel.armed = number != 1
         exec(code, space)
         guard.expect(functions(part, code, snippet, bound))
+        if number == 1 or not parts[1]:
+            guard.watch_snippet(snippet)
         guard.check()
+    sentinel.armed = True
+
+
+class SnippetEntered(BaseException):
+    """Raised where a function of the snippet would begin."""
+
+
+class Sentinel:
+    """What each function of the snippet calls first in a sentinel run. The snippet itself loads as ever."""
+
+    armed = False
+
+    def __call__(self) -> None:
+        if self.armed:
+            raise SnippetEntered("the snippet was called")
+
+
+def plant(tree: Any, snippet: range) -> None:
+    """Have every function and lambda of the snippet call the sentinel first; lines and signatures stay as they are."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        values = [getattr(node, field, None) for field in node._fields]
+        nested = [item for value in values if isinstance(value, list) for item in value]
+        pending += [item for item in values + nested if hasattr(item, "_fields")]
+        kind = type(node).__name__
+        if getattr(node, "lineno", 0) not in snippet:
+            continue
+        if kind in ("FunctionDef", "AsyncFunctionDef"):
+            first = node.body[0]
+            has_docstring = type(first).__name__ == "Expr" and isinstance(getattr(first.value, "value", None), str)
+            node.body.insert(has_docstring, parsed(SENTINEL + "()", first.lineno))
+        elif kind == "Lambda":
+            either = parsed(SENTINEL + "() or None", node.lineno).value
+            either.values[1] = node.body
+            node.body = either
+
+
+def parsed(text: str, line: int) -> Any:
+    """Return the statement of this text as one of this line."""
+    statement: Any = compile(text, NAME, "exec", ONLY_AST, dont_inherit=True).body[0]
+    pending = [statement]
+    while pending:
+        node = pending.pop()
+        if hasattr(node, "lineno"):
+            node.lineno = node.end_lineno = line
+        pending += [item for item in vars(node).values() if hasattr(item, "_fields")]
+        pending += [each for item in vars(node).values() if isinstance(item, list) for each in item]
+    return statement
 
 
 def runner(job: Any, module: types.ModuleType) -> Callable[..., None]:
@@ -117,18 +186,18 @@ def run_function(name: str, function: Callable[[], Any], emit: Callable[..., Non
         result = function()
         if isinstance(result, COROUTINE) and run_async is not None:
             ended: list[bool] = []
-            run_async(to_its_end(result, ended))
+            run_async(run_whole(result, ended))
             if not ended:
                 raise RuntimeError("the test was not run to its end")
         elif isinstance(result, (COROUTINE, GENERATOR, ASYNC_GENERATOR)):
             raise TypeError("the body of the test did not run: calling it gives a " + type(result).__name__)
     except BaseException as error:
-        tell(emit, "case", name, error)
+        report_error(emit, "case", name, error)
     else:
         emit("case", name, "passed")
 
 
-async def to_its_end(body: Any, ended: list[bool]) -> Any:
+async def run_whole(body: Any, ended: list[bool]) -> Any:
     result = await body
     ended.append(True)
     return result
@@ -170,7 +239,7 @@ def noting(method: Any, ended: list[bool]) -> Any:
     function = method.__func__
 
     async def later(*values: Any, **named: Any) -> Any:
-        return await to_its_end(method(*values, **named), ended)
+        return await run_whole(method(*values, **named), ended)
 
     def at_once(*values: Any, **named: Any) -> Any:
         result = method(*values, **named)
@@ -225,12 +294,12 @@ def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
     if problem is None:
         emit("case", name, "passed")
     elif isinstance(problem[1], BaseException):
-        tell(emit, "case", name, problem[1], problem[0])
+        report_error(emit, "case", name, problem[1], problem[0])
     else:
         emit("case", name, problem[0], "", str(problem[1])[:MAX_MESSAGE])
 
 
-def tell(emit: Callable[..., None], kind: str, name: str, error: BaseException, outcome: str = "") -> None:
+def report_error(emit: Callable[..., None], kind: str, name: str, error: BaseException, outcome: str = "") -> None:
     """Report an exception with the innermost part of its traceback."""
     frames: list[tuple[str, int, str]] = []
     traceback = error.__traceback__
@@ -258,6 +327,59 @@ def message_of(error: BaseException) -> str:
         return str(error)[:MAX_MESSAGE]
     except BaseException as other:
         return "<no message: str() raised %s>" % type(other).__name__
+
+
+def stack_writer(descriptor: int) -> Callable[..., None]:
+    """Return a signal's handler that writes the stacks of the other threads and of pending tasks, as faulthandler does.
+
+    It holds all that it uses, whatever a program changes meanwhile.
+    """
+    write, frames, own, modules = os.write, sys._current_frames, get_ident(), sys.modules
+
+    def stacks() -> Iterator[list[Line]]:
+        for thread, frame in frames().items():
+            if thread != own:
+                yield of_frame(frame)
+        tasks = modules.get("asyncio.tasks")
+        if tasks is not None:
+            for task in tasks.all_tasks():
+                yield of_awaiting(task.get_coro())
+
+    def write_stacks(*_: Any) -> None:
+        try:
+            for _number, lines in zip(range(MAX_STACKS), stacks()):
+                text = "".join('  File "%s", line %d in %s\n' % line for line in lines)
+                write(descriptor, ("Other (most recent call first):\n" + text).encode("utf-8", "backslashreplace"))
+        except BaseException:
+            return  # no loop runs, or the program has changed what is looked at: the main thread's stack is there
+
+    return write_stacks
+
+
+def of_frame(frame: Any) -> list[Line]:
+    """Return the innermost lines of a thread, the last call first."""
+    lines: list[Line] = []
+    while frame is not None and len(lines) < MAX_LINES:
+        lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        frame = frame.f_back
+    return lines
+
+
+def of_awaiting(each: Any) -> list[Line]:
+    """Return the lines in which a coroutine and whatever it awaits stand, the last call first."""
+    lines: list[Line] = []
+    while each is not None and len(lines) < MAX_LINES:
+        frame = first_of(each, FRAME)
+        if frame is not None:
+            lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+            each = first_of(each, NEXT)
+        else:  # what steps through an async generator names it nowhere
+            each = next((one for one in gc.get_referents(each) if isinstance(one, ASYNC_GENERATOR_TYPE)), None)
+    return lines[::-1]
+
+
+def first_of(owner: Any, names: tuple[str, ...]) -> Any:
+    return next((found for name in names if (found := getattr(owner, name, None)) is not None), None)
 
 
 OWN_NAME = main.__code__.co_filename

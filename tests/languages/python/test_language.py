@@ -1,54 +1,16 @@
-"""A template becomes a program: its cases are found, and it leaves the candidate to the candidate."""
+"""A template becomes a program: its cases and imports are found, and a correction keeps the cases."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from agent.errors import UnsupportedLanguage
-from agent.languages import Language, MalformedProgram, Program, PythonLanguage, built_in_languages, get
+from agent.languages import Language, MalformedProgram, Program, PythonLanguage, Snippet, built_in_languages, get
 
 python = PythonLanguage()
 CODE = "def add(a, b):\n    return a + b"
-SHADOWS = (
-    "add = lambda a, b: 3",
-    "add: object = max",
-    "add, other = max, 1",
-    "for add in [max]: pass",
-    "with open('x') as add: pass",
-    "import operator as add",
-    "from operator import add",
-    "print(add := max)",
-    "try: pass\n    except Exception as add: pass",
-    "assert [add(1, 2) for add in [max]] == [3]",
-    "match max:\n        case add: pass",
-    "match [max]:\n        case [*add]: pass",
-    "assert (lambda add: add(1, 2))(max) == 3",
-    "def given(add=max): return add(1, 2)",
-    "def given():\n        add = max",
-    "if True:\n        add = max",
-    "add = 1 if True else add",
-)
-REPLACEMENTS = (
-    "globals()['add'] = max",
-    "globals().update(add=max)",
-    "globals().update({{'add': max}})",
-    "globals().__setitem__('add', max)",
-    "del globals()['add']",
-    "vars()['add'] = max",
-    "vars(sys.modules[__name__])['add'] = max",
-    "setattr(sys.modules[__name__], 'add', max)",
-    "sys.modules[__name__].add = max",
-    "sys.modules['test_program'].__dict__['add'] = max",
-    "own.add = max",
-    "here = sys.modules[__name__]; here.add = max",
-    "mock.patch.object(own, 'add', max).start()",
-    "mock.patch('__main__.add', max).start()",
-    "with mock.patch(__name__ + '.add', return_value=3): add(1, 2)",
-    "mock.patch(f'{{__name__}}.add', max).start()",
-    "mock.patch.dict(globals(), add=max).start()",
-    "monkeypatch.setattr(own, 'add', max)",
-    "monkeypatch.setitem(globals(), 'add', max)",
-)
 
 
 def insert(template: str, code: str = CODE) -> Program:
@@ -172,95 +134,56 @@ class TestImports:
         assert program.imports == ("attr",)
 
 
-class TestTheCandidateIsKept:
-    TEST = "def test_a():\n    assert add(1, 2) == 3\n"
+PROGRAM = """import unittest
+from unittest import mock
+class Stand:
+    x = 1
+# <candidate>
+def given():
+    return 1
+@mock.patch("os.getcwd")
+def test_a(cwd, want=3):
+    assert add(given(), 2) == want
+class TestB(unittest.TestCase):
+    def setUp(self):
+        self.x = 1
+    def test_b(self):
+        self.assertEqual(add(self.x, 2), 3)
+"""
 
-    @pytest.mark.parametrize(
-        "template",
-        [
-            "def add(a, b):\n    return 3\n# <candidate>\n{test}",
-            "# <candidate>\ndef add(a, b):\n    return 3\n{test}",
-            "# <candidate>\nadd = lambda a, b: 3\n{test}",
-            "# <candidate>\nfrom operator import add\n{test}",
-            "# <candidate>\nif True:\n    class add: pass\n{test}",
-            "# <candidate>\ndel add\n{test}",
-            "# <candidate>\nfor add in []: pass\n{test}",
-            "# <candidate>\ndef test_b():\n    def add(a, b):\n        return 3\n{test}",
-            "# <candidate>\ndef test_b():\n    global add\n    add = max\n{test}",
-            *(f"# <candidate>\ndef test_b():\n    {line}\n{{test}}" for line in SHADOWS),
-            *(f"import sys, __main__ as own\n# <candidate>\n{line}\n{{test}}" for line in REPLACEMENTS),
-            *(
-                f"import sys, __main__ as own\n# <candidate>\ndef test_b():\n    {line}\n{{test}}"
-                for line in REPLACEMENTS
-            ),
-            "# <candidate>\ndef test_b(add=max):\n    pass\n{test}",
-            "# <candidate>\ndef test_b(*, add=None):\n    pass\n{test}",
-            "# <candidate>\ndef given(*add):\n    return add(1)\n{test}",
-            "# <candidate>\n@mock.patch('test_program.add')\ndef test_b(x):\n    pass\n{test}",
-            "# <candidate>\nclass TestB(TestCase):\n    def test_b(self):\n        add = max\n{test}",
-        ],
-    )
-    def test_a_program_that_defines_the_candidate_itself_is_refused(self, template: str) -> None:
-        with pytest.raises(MalformedProgram, match="`add`, which the candidate defines"):
-            insert(template.format(test=self.TEST))
 
-    def test_the_line_is_the_templates(self) -> None:
-        with pytest.raises(MalformedProgram, match="line 3 of the program"):
-            insert(f"# <candidate>\n\nadd = 1\n{self.TEST}", f"from __future__ import division\n{CODE}")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    x = 1\n", "    x = 2\n    y = 3\n"),
+        ("    return 1\n", "    return 2 - 1\n"),
+        ("        self.x = 1\n", "        self.x = float(1)\n"),
+        ("import unittest\n", "import sys\nimport unittest\n"),
+        ("class TestB", "def test_c():\n    assert add(2, 2) == 4\nclass TestB"),
+        ("    assert add(given(), 2) == want\n", "    # a remark\n    assert (add(given(), 2)\n            == want)\n"),
+    ],
+)
+def test_a_correction_may_change_what_is_around_the_cases(old: str, new: str) -> None:
+    assert old in PROGRAM
+    python.check_correction(insert(PROGRAM), insert(PROGRAM.replace(old, new)))
 
-    @pytest.mark.parametrize(
-        "template",
-        [
-            "class Fake:\n    def add(self, x):\n        pass\n# <candidate>\n{test}",
-            "# <candidate>\nobject_with = type('x', (), {{}})\nobject_with.add = 1\n{test}",
-            "def given_get(url, add=None):\n    return url, add\n# <candidate>\n{test}",
-            "# <candidate>\ndef test_b():\n    own = type('x', (), {{}})()\n    setattr(own, 'add', 1)\n{test}",
-            "# <candidate>\n@mock.patch('requests.add')\ndef test_b(x):\n    mock.patch.object(x, 'add')\n{test}",
-            "# <candidate>\ndef test_b():\n    assert globals()['add'](1, 2) == 3\n{test}",
-            "# <candidate>\ndef test_b():\n    assert getattr(sys.modules[__name__], 'add')(1, 2) == 3\n{test}",
-            "# <candidate>\ndef test_b():\n    globals()['requests'] = given = 1\n{test}",
-        ],
-    )
-    def test_the_same_name_elsewhere_is_let_through(self, template: str) -> None:
-        assert "test_a" in insert(template.format(test=self.TEST)).cases
 
-    METHOD = "def push(self, x):\n        self.items.append(x)"
-    CLASS = "class Stack:\n    def __init__(self):\n        self.items = []\n    # <candidate>\n"
-
-    @pytest.mark.parametrize(
-        "after",
-        [
-            "    def push(self, x):\n        pass\n",
-            "    push = None\n",
-            "Stack.push = lambda self, x: None\n",
-            "setattr(Stack, 'push', None)\n",
-            "class Stack:\n    pass\n",
-            "class Better(Stack):\n    def push(self, x):\n        pass\n",
-            "def test_b():\n    with mock.patch.object(Stack, 'push'):\n        pass\n",
-            "def test_b():\n    Stack = print\n",
-            "globals()['Stack'] = print\n",
-        ],
-    )
-    def test_a_method_may_not_be_replaced_either(self, after: str) -> None:
-        with pytest.raises(MalformedProgram, match="which the candidate defines"):
-            insert(f"{self.CLASS}{after}def test_a():\n    pass\n", self.METHOD)
-
-    def test_another_class_may_have_a_method_of_that_name(self) -> None:
-        after = "class Other:\n    def push(self, x):\n        pass\ndef test_a():\n    push = Stack().push\n"
-        assert insert(self.CLASS + after, self.METHOD).cases == ("test_a",)
-
-    def test_a_setter_finds_its_property_in_the_class(self) -> None:
-        template = (
-            "class A:\n    @property\n    def size(self):\n        return self.n\n    # <candidate>\n"
-            "def test_a():\n    pass\n"
-        )
-        assert insert(template, "@size.setter\ndef size(self, n):\n    self.n = n").cases == ("test_a",)
-
-    def test_what_a_script_computes_may_be_prepared_but_not_overwritten(self) -> None:
-        script = "total = sum(values)"
-        assert insert("values, total = [1], None\n# <candidate>\ndef test_a():\n    pass\n", script)
-        with pytest.raises(MalformedProgram, match="`total`"):
-            insert("values = [1]\n# <candidate>\ntotal = 1\ndef test_a():\n    pass\n", script)
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("== want", "== want or True", "`test_a` changed"),
+        ("add(given(), 2)", "add(1, 2)", "`test_a` changed"),
+        ("want=3", "want=4", "`test_a` changed"),
+        ('@mock.patch("os.getcwd")', '@unittest.skip\n@mock.patch("os.getcwd")', "`test_a` changed"),
+        ("self.assertEqual(", "self.assertNotEqual(", r"`TestB\.test_b` changed"),
+        ("    def test_b(self):\n", "    def test_b(self):\n        return\n", r"`TestB\.test_b` changed"),
+        ("def test_b", "def test_c", r"put these back: `TestB\.test_b`"),
+    ],
+)
+def test_a_correction_changes_nothing_inside_a_case(old: str, new: str, complaint: str) -> None:
+    assert old in PROGRAM
+    with pytest.raises(MalformedProgram, match=complaint):
+        python.check_correction(insert(PROGRAM), insert(PROGRAM.replace(old, new)))
 
 
 def test_a_snippet_that_does_not_parse_is_not_inserted() -> None:
@@ -274,6 +197,23 @@ def test_a_job_carries_program_cases_options_and_the_harness() -> None:
     assert (job.program, job.cases, job.environment, job.timeout) == (program.source, ("test_a",), "key", 3)
     assert job.options == {"first_line": "1", "last_line": "2"}
     assert "def main(" in job.harness
+    sentinel = python.sentinel_job(program, environment="key", timeout=3)
+    assert sentinel == replace(job, options={**job.options, "sentinel": "1"})
+
+
+@pytest.mark.parametrize("code", ["total = 1 + 2\n", "import os\nclass A:\n    x = 1\n"])
+def test_a_snippet_without_functions_has_no_sentinel_run(code: str) -> None:
+    program = insert("# <candidate>\ndef test_a():\n    pass\n", code)
+    assert python.sentinel_job(program, environment=None, timeout=3) is None
+
+
+def test_a_language_that_is_only_read_refuses_to_run_anything() -> None:
+    cobol = Language("cobol")
+    assert (cobol.name, cobol.fence, cobol.inspect("X").problem, cobol.signature(Snippet("X"))) == (
+        "cobol", "cobol", None, None,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedLanguage, match="no support for running 'cobol'"):
+        cobol.insert("", Snippet("X"))
 
 
 def test_requirements_come_from_the_map_or_from_whoever_is_asked() -> None:

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import MalformedProgram, Mutation, PythonLanguage
+from agent.languages import Language, MalformedProgram, Mutation, PythonLanguage
 from agent.languages.base import MutantKind, Snippet
-from agent.languages.plain import PlainLanguage
 from agent.languages.python.mutations import edits
 from agent.languages.python.source import Unparsable, fragment_reason
 from tests.languages.python.snippets import snippets
@@ -91,7 +90,7 @@ def test_very_long_code_has_stand_ins_alone() -> None:
 
 
 def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert PlainLanguage("cobol").mutants(Snippet("DISPLAY 'X'."), 12) == ()
+    assert Language("cobol").mutants(Snippet("DISPLAY 'X'."), 12) == ()
 
 
 def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds() -> None:

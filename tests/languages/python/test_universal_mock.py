@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import Mutation, PythonLanguage
+from agent.languages import Language, Mutation, PythonLanguage
 from agent.languages.base import MutantKind, Snippet
-from agent.languages.plain import PlainLanguage
 
 
 def loaded(mutant: Mutation) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def test_no_text_breaks_it(text: str) -> None:
 
 
 def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert PlainLanguage("cobol").universal_mocks(Snippet("DISPLAY 'X'.")) == ()
+    assert Language("cobol").universal_mocks(Snippet("DISPLAY 'X'.")) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,335 @@
+"""A program passes only by cases that ran the snippet, whatever else it puts in its place."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from agent.nodes.execute import Execute
+from agent.sandbox.base import SandboxBackend
+from agent.types import CaseOutcome, Cause, Status
+from tests.nodes.running import executed, tools_in
+
+pytestmark = pytest.mark.bwrap
+
+MARKER = "# <candidate>\n"
+FUNCTION = "def double(x):\n    return x + x + 1\n"
+RIGHT = "def double(x):\n    return 2 * x\n"
+CLASS = "class Counter:\n    def count(self, text):\n        return 0\n"
+METHOD = "def count(self, text):\n    return 0\n"
+CASE = "\ndef test_a():\n    assert double(4) == 8\n"
+
+CHEATS = {
+    "a local function": (
+        FUNCTION,
+        "def test_a():\n    def double(x):\n        return 2 * x\n    assert double(4) == 8\n",
+    ),
+    "a function after it": (FUNCTION, "def double(x):\n    return 2 * x\n" + CASE),
+    "a local import": (
+        "def sqrt(x):\n    return x\n",
+        "def test_a():\n    from math import sqrt\n    assert sqrt(9) == 3\n",
+    ),
+    "an import over it": (
+        "def sqrt(x):\n    return x\n",
+        "from math import sqrt\ndef test_a():\n    assert sqrt(9) == 3\n",
+    ),
+    "a local assignment": (FUNCTION, "def test_a():\n    double = (2).__mul__\n    assert double(4) == 8\n"),
+    "a lambda": (FUNCTION, "double = lambda x: 2 * x\n" + CASE),
+    "a patch": (
+        FUNCTION,
+        """
+        from unittest.mock import patch
+        def test_a():
+            with patch(__name__ + ".double", return_value=8):
+                assert double(4) == 8
+        """,
+    ),
+    "a patch of a method": (
+        CLASS,
+        """
+        from unittest.mock import patch
+        @patch.object(Counter, "count", lambda self, text: len(text))
+        def test_a():
+            assert Counter().count("ab") == 2
+        """,
+    ),
+    "a mock on an object": (
+        CLASS,
+        """
+        from unittest.mock import MagicMock
+        def test_a():
+            counter = Counter()
+            counter.count = MagicMock(return_value=2)
+            assert counter.count("ab") == 2
+        """,
+    ),
+    "a derived class": (
+        CLASS,
+        """
+        class Better(Counter):
+            def count(self, text):
+                return len(text)
+        def test_a():
+            assert Better().count("ab") == 2
+        """,
+    ),
+    "a computed name": (
+        CLASS,
+        """
+        setattr(Counter, "".join(["co", "unt"]), lambda self, text: len(text))
+        def test_a():
+            assert Counter().count("ab") == 2
+        """,
+    ),
+    "other code": (FUNCTION, "def given(x):\n    return 2 * x\ndouble.__code__ = given.__code__\n" + CASE),
+    "a copy that claims to wrap it": (
+        FUNCTION,
+        """
+        import functools
+        @functools.wraps(double)
+        def given(x):
+            return 2 * x
+        double = given
+        def test_a():
+            assert double(4) == 8
+        """,
+    ),
+    "a class attribute": (
+        CLASS,
+        "Counter.count = lambda self, text: len(text)\ndef test_a():\n    assert Counter().count('ab') == 2\n",
+    ),
+    "the module's namespace": (FUNCTION, "globals()['double'] = lambda x: 2 * x\n" + CASE),
+    "a built-in": (
+        "def total(x):\n    return 0\n",
+        "import builtins\nbuiltins.total = sum\ndel total\ndef test_a():\n    assert total([1, 2]) == 3\n",
+    ),
+    "an except that skips the call": (
+        FUNCTION,
+        """
+        def test_a():
+            try:
+                result = double("4", 4)
+            except TypeError:
+                result = 8
+            assert result == 8
+        """,
+    ),
+    "no call": (FUNCTION, "def test_a():\n    assert callable(double)\n"),
+    "no call, in an except for everything": (
+        FUNCTION,
+        "def test_a():\n    try:\n        assert double(4) == 8\n    except:\n        pass\n",
+    ),
+    "a parameter": (FUNCTION, "def test_a(double=lambda x: 2 * x):\n    assert double(4) == 8\n"),
+    "an unused generator": ("def items(x):\n    yield 1\n", "def test_a():\n    assert items(3) is not None\n"),
+    "an unused coroutine": ("async def fetch():\n    return 1\n", "def test_a():\n    fetch().close()\n"),
+    "a metaclass of unittest's": (
+        CLASS,
+        """
+        import unittest
+        class TestCounter(unittest.TestCase):
+            def setUp(self):
+                self.counter = type("Counter", (Counter,), {"count": lambda self, text: len(text)})()
+            def test_a(self):
+                self.assertEqual(self.counter.count("ab"), 2)
+        """,
+    ),
+    "another object under the class's name": (
+        CLASS,
+        """
+        class Fake:
+            def count(self, text):
+                return len(text)
+        Counter = Fake
+        def test_a():
+            assert Counter().count("ab") == 2
+        """,
+    ),
+}
+METHOD_CHEATS = {
+    "a method after it": "    def count(self, text):\n        return len(text)\n",
+    "a patch of the class": "\nBoard.count = lambda self, text: len(text)\n",
+}
+PARTS = {
+    # some of the snippet runs in these, so that only the guard sees what was replaced
+    "a helper": (
+        "def helper(x):\n    return x + 1\n\ndef double(x):\n    return 2 * helper(x)\n",
+        "helper = lambda x: x\n" + CASE,
+    ),
+    "a method": (
+        "class Counter:\n    def __init__(self):\n        self.n = 0\n    def count(self, text):\n        return 0\n",
+        "Counter.count = lambda self, text: len(text)\ndef test_a():\n    assert Counter().count('ab') == 2\n",
+    ),
+    "what a decorator holds": (
+        "def same(f):\n    def inner(x):\n        return f(x)\n    return inner\n@same\ndef double(x):\n    return 0\n",
+        "double.__closure__[0].cell_contents = lambda x: 2 * x\n" + CASE,
+    ),
+}
+
+
+def template(rest: str) -> str:
+    return MARKER + "\n" + dedent(rest)
+
+
+@pytest.mark.parametrize(("code", "rest"), [*CHEATS.values(), *PARTS.values()], ids=[*CHEATS, *PARTS])
+async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: str, bwrap: SandboxBackend) -> None:
+    async with tools_in(bwrap) as tools:
+        state = await executed(template(rest), code, tools)
+        again = await Execute()({**state, "weakness": "it was written again"}, tools)
+    report = state["report"]
+    assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
+    assert {case.outcome for case in report.cases} == {CaseOutcome.NOT_EXERCISED}
+    assert report.says is None
+    assert not report.executed
+    assert "Call the code itself" in state["weakness"]
+    # the second time there is no third
+    assert (again.outcome, again.update["report"].status) == ("evidence", Status.ERROR)
+    assert "weakness" not in again.update
+
+
+@pytest.mark.parametrize("rest", METHOD_CHEATS.values(), ids=METHOD_CHEATS)
+async def test_so_it_is_with_methods_in_a_class_of_the_program(rest: str, bwrap: SandboxBackend) -> None:
+    around = f"class Board:\n    {MARKER}{rest}\ndef test_a():\n    assert Board().count('ab') == 2\n"
+    async with tools_in(bwrap) as tools:
+        report = (await executed(around, METHOD, tools))["report"]
+    assert (report.status, report.cause) == (Status.ERROR, Cause.PROGRAM)
+
+
+HONEST = {
+    "a function": (RIGHT, CASE),
+    "a module that it uses": (
+        "import os\ndef here():\n    return os.getcwd()\n",
+        """
+        from unittest.mock import patch
+        def test_a():
+            with patch("os.getcwd", return_value="there"):
+                assert here() == "there"
+        def test_b():
+            os.getcwd = lambda: "here"
+            assert here() == "here"
+        """,
+    ),
+    "a name that it imports": (
+        "from os import getcwd\ndef here():\n    return getcwd()\n",
+        """
+        from unittest.mock import patch
+        def test_a():
+            with patch(__name__ + ".getcwd", return_value="there"):
+                assert here() == "there"
+        """,
+    ),
+    "what it sets itself": (
+        "calls = 0\ndef count():\n    global calls\n    calls += 1\n    return calls\n",
+        "def test_a():\n    assert [count(), count()] == [1, 2]\n",
+    ),
+    "a decorator": (
+        "import functools\ndef shout(f):\n    @functools.wraps(f)\n    def inner(*a):\n        return f(*a).upper()\n"
+        "    return inner\n",
+        "@shout\ndef given(x):\n    return x\ndef test_a():\n    assert given('a') == 'A'\n",
+    ),
+    "a decorated function": (
+        "def twice(f):\n    def inner(x):\n        return 2 * f(x)\n    return inner\n@twice\ndef double(x):\n"
+        "    return x\n",
+        CASE,
+    ),
+    "a wrapper around it": (RIGHT, "import functools\ndouble = functools.lru_cache(double)\n" + CASE),
+    "a cached function": ("import functools\n@functools.lru_cache(None)\n" + RIGHT, CASE),
+    "a lambda": ("double = lambda x: 2 * x\n", CASE),
+    "a generator": (
+        "def items(n):\n    for i in range(n):\n        yield i\n",
+        "def test_a():\n    assert [*items(2)] == [0, 1]\n",
+    ),
+    "a coroutine": (
+        "async def double(x):\n    return 2 * x\n",
+        "async def test_a():\n    assert await double(4) == 8\n",
+    ),
+    "asynchronous generators": (
+        "async def items():\n    yield 1\n",
+        "async def test_a():\n    assert [i async for i in items()] == [1]\n",
+    ),
+    "recursion": (
+        "def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)\n",
+        "def test_a():\n    assert fact(4) == 24\n",
+    ),
+    "functions that call each other": (
+        "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)\n",
+        "def test_a():\n    assert even(4) and not odd(4)\n",
+    ),
+    "a context manager": (
+        "from contextlib import contextmanager\n@contextmanager\ndef opened(x):\n    yield x\n",
+        "def test_a():\n    with opened(3) as x:\n        assert x == 3\n",
+    ),
+    "a class": (
+        "class Box:\n    size = 3\n    def __init__(self, x):\n        self.x = x\n    @property\n"
+        "    def double(self):\n        return 2 * self.x\n    @staticmethod\n    def one():\n        return 1\n"
+        "    @classmethod\n    def of(cls, x):\n        return cls(x)\n"
+        "    def __eq__(self, other):\n        return self.x == other.x\n",
+        """
+        import unittest
+        def test_property():
+            assert Box(2).double == 4
+        def test_static():
+            Box.size = 4
+            assert Box.one() == 1
+        class TestBox(unittest.TestCase):
+            def setUp(self):
+                self.box = Box.of(2)
+            def test_class(self):
+                self.assertEqual(self.box, Box(2))
+        """,
+    ),
+    "an abstract class": (
+        "import abc\nclass Shape(abc.ABC):\n    @abc.abstractmethod\n    def side(self): ...\n"
+        "    def area(self):\n        return self.side() ** 2\n",
+        "class Square(Shape):\n    def side(self):\n        return 2\ndef test_a():\n    assert Square().area() == 4\n",
+    ),
+    "work at load": (RIGHT, "RESULT = double(4)\ndef test_a():\n    assert RESULT == 8\n"),
+    "a snippet that works at load": (RIGHT + "eight = double(4)\n", "def test_a():\n    assert double(eight) == 16\n"),
+    "no function": ("x = 4\ny = 2 * x\n", "def test_a():\n    assert y == 8\n"),
+    "an error that is expected": (
+        "def parse(x):\n    if not x:\n        raise ValueError(x)\n    return int(x)\n",
+        """
+        import unittest
+        class TestParse(unittest.TestCase):
+            def test_a(self):
+                with self.assertRaises(ValueError):
+                    parse("")
+        """,
+    ),
+    "a thread": (
+        "found = []\ndef note(x):\n    found.append(x)\n",
+        "import threading\ndef test_a():\n    t = threading.Thread(target=note, args=(1,))\n    t.start()\n"
+        "    t.join()\n    assert found == [1]\n",
+    ),
+    "its own code in its place": (
+        "def slow(x):\n    return 2 * x\n\ndef double(x):\n    global double\n    double = slow\n    return slow(x)\n",
+        CASE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "rest"), HONEST.values(), ids=HONEST)
+async def test_honest_programs_pass(code: str, rest: str, bwrap: SandboxBackend) -> None:
+    async with tools_in(bwrap) as tools:
+        report = (await executed(template(rest), code, tools))["report"]
+    assert report.status is Status.PASSED, report
+    assert {case.outcome for case in report.cases} == {CaseOutcome.PASSED}
+
+
+async def test_a_setter_of_a_property_in_a_class_of_the_program_is_the_snippets(bwrap: SandboxBackend) -> None:
+    around = "class A:\n    @property\n    def size(self):\n        return self.n\n    # <candidate>\n\n"
+    case = "def test_a():\n    a = A()\n    a.size = 3\n    assert a.n == 3\n"
+    setter = "@size.setter\ndef size(self, n):\n    self.n = n"
+    async with tools_in(bwrap) as tools:
+        assert (await executed(around + case, setter, tools))["report"].status is Status.PASSED
+        replaced = (await executed(around + "A.size = None\n" + case, setter, tools))["report"]
+    assert (replaced.status, "A.size" in replaced.message) == (Status.ERROR, True)
+
+
+async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: SandboxBackend) -> None:
+    async with tools_in(bwrap) as tools:
+        state = await executed(template(CASE + "def test_b():\n    assert callable(double)\n"), RIGHT, tools)
+    report = state["report"]
+    assert [case.outcome for case in report.cases] == [CaseOutcome.PASSED, CaseOutcome.NOT_EXERCISED]
+    assert (report.status, report.passed, report.says) == (Status.PASSED, 1, 1)
+    assert "weakness" not in state
