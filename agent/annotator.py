@@ -166,7 +166,9 @@ class Annotator:
 
     async def _chosen(self) -> SandboxBackend:
         try:
-            return await choose(self._config.sandbox, self._note)
+            backend = await choose(self._config.sandbox, self._note)
+            backend.listen(lambda what: self._tell(Waiting(what)))
+            return backend
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 

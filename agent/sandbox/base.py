@@ -217,6 +217,9 @@ class SandboxBackend(ABC):
             SandboxUnavailable: it does not work here; the message says the remedy.
         """
 
+    def listen(self, waits: Progress) -> None:  # noqa: B027
+        """Have `waits` given what work waits for from now on, such as the packages that are being installed."""
+
     def describe(self) -> Mapping[str, str]:
         """Return what a manifest records: backend, versions, image digest, interpreter, platform."""
         return {"backend": self.name}

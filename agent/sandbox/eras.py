@@ -62,6 +62,7 @@ class Eras(SandboxBackend):
         self._own = own
         self._make = make
         self._progress: Progress = lambda _line: None
+        self._waits: Progress | None = None
         self._backends: dict[str, SandboxBackend] = {}
         self._missing: dict[str, str] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -80,6 +81,12 @@ class Eras(SandboxBackend):
         """
         self._progress = progress
         await self._own.start(progress)
+
+    def listen(self, waits: Progress) -> None:
+        """Have `waits` given what is waited for, whichever backend it is for."""
+        self._waits = waits
+        for backend in (*self._backends.values(), self._own):
+            backend.listen(waits)
 
     def describe(self) -> Mapping[str, str]:
         """Return what the run's own backend is."""
@@ -121,6 +128,7 @@ class Eras(SandboxBackend):
         backend = self._make(python)
         try:
             await backend.start(self._progress)
+            backend.listen(self._waits or self._progress)
         except InterpreterUnavailable as error:
             self._missing[python] = f"the pair's year asks for Python {python}: {error}"
             raise EraUnavailable(self._missing[python]) from error

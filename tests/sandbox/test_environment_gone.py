@@ -27,8 +27,8 @@ def index(backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.Monkey
     """A folder as the only source of wheels, and a cache of the test's own."""
     use_folder(monkeypatch, open_folder)
     make_wheel(open_folder, NAME)
-    uv = Uv(open_folder / "uv")
-    monkeypatch.setattr(backend, "environments", WheelEnvironments(store_of(backend), uv=uv))
+    built = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
+    monkeypatch.setattr(backend, "environments", built)
 
 
 @pytest.mark.usefixtures("index")

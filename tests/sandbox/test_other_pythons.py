@@ -168,10 +168,10 @@ async def test_nothing_old_enough_is_said(started: Begin) -> None:
 async def test_an_index_that_knows_no_times_is_named_as_the_reason(
     started: Begin, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    httpserver.expect_request("/simple/tinything/").respond_with_data(
+    httpserver.expect_request("/undated/tinything/").respond_with_data(
         '<a href="tinything-1.0-py3-none-any.whl">tinything-1.0-py3-none-any.whl</a>', content_type="text/html"
     )
-    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/simple")
+    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/undated")
     backend = await started(supply=Supply(newest=CUTOFF))
     with pytest.raises(DependencyUnavailable, match="does not say when its files were uploaded") as caught:
         await backend.environments.build(["tinything"])

@@ -89,7 +89,7 @@ class BwrapBackend(SandboxBackend):
         """
         if self._found is not None:
             return
-        self.store.progress = progress
+        self.store.progress = self.store.waits = progress
         bubblewrap, store = await asyncio.to_thread(_find, self._root, self._python)
         refuse_hiding(self._mounts, bubblewrap.interpreter.folders)
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
@@ -109,6 +109,10 @@ class BwrapBackend(SandboxBackend):
             raise
         self._pool.fill()
         progress(f"Sandboxes by bubblewrap {_dotted(bubblewrap.version)}, with Python {bubblewrap.interpreter.version}")
+
+    def listen(self, waits: Progress) -> None:
+        """Have `waits` given the packages that are being installed."""
+        self.store.waits = waits
 
     def describe(self) -> Mapping[str, str]:
         """Return versions of bubblewrap, interpreter and kernel, as of the start."""

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Progress
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Stored, everything, last_object, texts
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, everything, last_object, texts
 from agent.sandbox.inside import shelf, source
 from agent.sandbox.interpreter import InterpreterTag
 
@@ -20,13 +19,13 @@ _TEMPORARY = 64 << 20
 _TREE = "/staging"
 
 
-class BwrapShelf:
+class BwrapShelf(Store):
     """A `Store` in a folder of this host. `place` says where, once the backend is started."""
 
     def __init__(self, place: Callable[[], tuple[Bubblewrap, BwrapStore]]) -> None:
+        super().__init__()
         self._place = place
         self.leases = Leases(lambda: place()[1].leases)
-        self.progress: Progress = lambda _line: None
 
     @property
     def place(self) -> str:
@@ -43,7 +42,7 @@ class BwrapShelf:
         return self._place()[0].interpreter.tag
 
     @property
-    def python(self) -> str:
+    def python(self) -> str:  # type: ignore[override]
         """The path of that interpreter."""
         return self._place()[0].interpreter.path
 
@@ -82,9 +81,6 @@ class BwrapShelf:
             await asyncio.to_thread(_publish, tree, store.envs / key)
         except OSError as error:
             raise SandboxError(f"the environment could not be stored: {error}") from error
-
-    def forget(self, key: str) -> None:
-        """Do nothing: the folder is looked at each time."""
 
     async def stored(self) -> list[Stored]:
         """Return every published environment, those for other interpreters as well.

@@ -30,7 +30,7 @@ from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_
 from agent.sandbox.dependencies.store import Store, shrink
 from agent.sandbox.dependencies.uv import Target, Uv, drop_stale
 from agent.sandbox.flights import Flights
-from agent.sandbox.places import replacing
+from agent.sandbox.places import replacing, user_cache
 
 ANSWER_LIFE = 7 * 24 * 3600.0
 """Seconds for which an index's answer is used again; an older one only when the index cannot be asked."""
@@ -66,8 +66,8 @@ class Supply:
 class WheelEnvironments(EnvironmentBuilder):
     """Builds environments by uv and a backend's store, as far as the `supply` goes.
 
-    What requirements led to is remembered in `uv`'s folder, for the same sources. A refusal is remembered as long as
-    this object lives, unless asking later may end otherwise.
+    What requirements led to is remembered in the folder `answers`, for the same sources. A refusal is remembered as
+    long as this object lives, unless asking later may end otherwise.
     """
 
     def __init__(
@@ -76,12 +76,14 @@ class WheelEnvironments(EnvironmentBuilder):
         *,
         supply: Supply = Supply(),
         uv: Uv | None = None,
+        answers: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._supply = supply
         self.always = supply.always
         self._uv = uv or Uv()
+        self._answers = answers or user_cache() / "answers"
         self._clock = clock
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._builds: Flights[Environment] = Flights()
@@ -93,9 +95,8 @@ class WheelEnvironments(EnvironmentBuilder):
     def before(self, moment: datetime) -> WheelEnvironments:
         """Return a builder like this one that takes nothing that an index got at a moment or later."""
         newest = moment if self._supply.newest is None else min(moment, self._supply.newest)
-        return WheelEnvironments(
-            self._store, supply=replace(self._supply, newest=newest), uv=self._uv, clock=self._clock
-        )
+        supply = replace(self._supply, newest=newest)
+        return WheelEnvironments(self._store, supply=supply, uv=self._uv, answers=self._answers, clock=self._clock)
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
@@ -201,7 +202,7 @@ class WheelEnvironments(EnvironmentBuilder):
         newest = "" if self._supply.newest is None else self._supply.newest.isoformat()
         sources = self._uv.sources().places
         question = [asked, str(self._store.interpreter), newest, sources, self._supply.rule is not None]
-        return self._uv.root / "answers" / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
+        return self._answers / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
 
     async def _admit(self, asked: Sequence[str]) -> None:
         own = {canonicalize_name(Requirement(text).name) for text in self.always}
@@ -217,7 +218,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.newest)
-            self._store.progress(_announcement(asked))
+            self._store.waits(_announcement(asked))
             await asyncio.to_thread(drop_stale, self._store.staging)
             try:
                 lock = await self._uv.install(

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -142,44 +143,48 @@ class Stored:
     used: float
 
 
-class Store(Protocol):
+class Store(ABC):
     """Where the environments of one backend are. Keys are lower-case hexadecimal digits.
 
-    Trees are made in `staging`, a folder of this host. `progress` is given lines for the user. `python` is where this
-    host has the interpreter that sandboxes run, None where it is in an image.
+    `python` is where this host has the interpreter that sandboxes run, None where it is in an image. `progress` is
+    given lines for the user, `waits` what work waits for.
     """
 
     leases: Leases
-    progress: Progress
+    python: str | None = None
+
+    def __init__(self) -> None:
+        self.progress: Progress = lambda _line: None
+        self.waits: Progress = lambda _line: None
 
     @property
+    @abstractmethod
     def place(self) -> str:
         """Where it is, as a user finds it: a folder, or the name of a volume."""
-        ...
 
     @property
+    @abstractmethod
     def interpreter(self) -> InterpreterTag:
-        """The interpreter that sandboxes run; known once the backend is started."""
-        ...
+        """The interpreter that sandboxes run.
+
+        Raises:
+            SandboxError: the backend was not started, so it is not known.
+        """
 
     @property
-    def python(self) -> str | None:
-        """The path of that interpreter."""
-        ...
-
-    @property
+    @abstractmethod
     def staging(self) -> Path:
-        """The folder for trees that are being made."""
-        ...
+        """The folder of this host for trees that are being made."""
 
+    @abstractmethod
     async def installed(self, key: str) -> tuple[str, ...] | None:
         """Return the lock (`name==version`, sorted) of a published environment, or None when there is none.
 
         Raises:
             SandboxError: the store cannot be read.
         """
-        ...
 
+    @abstractmethod
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
         """Byte-compile an installed tree in a sandbox without network, and publish it in one step; `tree` is used up.
 
@@ -188,37 +193,32 @@ class Store(Protocol):
         Raises:
             SandboxError: the sandbox broke, or the store cannot be written.
         """
-        ...
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:  # noqa: B027
         """Take an environment for gone, whatever is known of it: `installed` looks again."""
-        ...
 
+    @abstractmethod
     async def stored(self) -> list[Stored]:
         """Return every published environment.
 
         Raises:
             SandboxError: the store cannot be read.
         """
-        ...
 
+    @abstractmethod
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove environments that were claimed; each is gone as a whole or not at all.
 
         Raises:
             SandboxError: the store cannot be written.
         """
-        ...
 
 
 @runtime_checkable
 class HasStore(Protocol):
     """A backend with a store of its own."""
 
-    @property
-    def store(self) -> Store:
-        """Its store."""
-        ...
+    store: Store
 
 
 async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Stored]:

@@ -160,7 +160,7 @@ class Uv:
         work = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.root, prefix="work-"))
         try:
             sources = await asyncio.to_thread(self.sources)
-            command = await asyncio.to_thread(self._command, sources, target, into, progress)
+            command = await asyncio.to_thread(self._command, sources, target, into, work, progress)
             environment = await asyncio.to_thread(_environment, sources, work)
             await asyncio.to_thread(_give, work, into)
             offline_option = ["--offline"] if offline else []
@@ -168,18 +168,14 @@ class Uv:
         finally:
             await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
 
-    def _command(self, sources: Sources, target: Target, into: Path, progress: Progress) -> list[str]:
+    def _command(self, sources: Sources, target: Target, into: Path, work: Path, progress: Progress) -> list[str]:
         command = [_executable(self.root), "pip", "install", "--no-config", "--no-progress", "--color", "never"]
         command += ["--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy"]
         command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match", *target.arguments()]
         command += [] if sources.indexes else ["--no-index"]
-        notes = list(sources.notes)
         for folder in sources.folders:
-            if _readable(folder):
-                command += ["--find-links", folder]
-            else:
-                notes.append(f"{folder} (find-links) is left out: uv runs as nobody here, who may not read it")
-        for note in notes:
+            command += ["--find-links", _readable(folder, work)]
+        for note in sources.notes:
             if note not in self._noted:
                 self._noted.add(note)
                 progress(note)
@@ -383,10 +379,25 @@ def _executable(root: Path) -> str:
     return str(copy)
 
 
-def _readable(folder: str) -> bool:
+def _readable(folder: str, work: Path) -> str:
+    """Return a folder with these wheels that uv may read: as nobody it may not enter every folder that root may."""
     user = as_unprivileged()
-    test = ["/bin/sh", "-c", 'test -r "$0" && { test ! -d "$0" || test -x "$0"; }', folder]
-    return not user or subprocess.run(test, cwd="/", env={}, check=False, **user).returncode == 0
+    test = ["/bin/sh", "-c", 'test -r "$0" && test -x "$0"', folder]
+    if (
+        not user
+        or not Path(folder).is_dir()
+        or subprocess.run(test, cwd="/", env={}, check=False, **user).returncode == 0
+    ):
+        return folder
+    place = Path(tempfile.mkdtemp(dir=work))
+    for wheel in Path(folder).glob("*.whl"):
+        try:
+            if not wheel.stat().st_mode & 0o004:
+                raise PermissionError
+            os.link(wheel, place / wheel.name)
+        except OSError:
+            shutil.copyfile(wheel, place / wheel.name)
+    return str(place)
 
 
 def _changed(path: Path) -> float:

@@ -142,7 +142,7 @@ class DockerBackend(SandboxBackend):
         """
         if self._site is not None:
             return
-        self._progress = self.store.progress = progress
+        self._progress = self.store.progress = self.store.waits = progress
         engine = await asyncio.to_thread(self._connect)
         crew = ContainerCrew(engine)
         try:
@@ -168,6 +168,10 @@ class DockerBackend(SandboxBackend):
                 raise SandboxUnavailable(f"Docker answers, but sandboxes do not work on it: {error}") from error
             raise
         self._pool.fill()
+
+    def listen(self, waits: Progress) -> None:
+        """Have `waits` given the packages that are being installed."""
+        self.store.waits = waits
 
     def describe(self) -> Mapping[str, str]:
         """Return engine, API version, image and its id, interpreter and platform, as of the start."""

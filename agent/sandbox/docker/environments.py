@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits, Progress
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Stored, everything, last_object, texts
+from agent.sandbox.base import Limits
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, everything, last_object, texts
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import (
     STORE,
@@ -73,7 +73,7 @@ class Site:
     setting: Setting
 
 
-class DockerShelf:
+class DockerShelf(Store):
     """A `Store` in the volume that every sandbox has mounted read-only. `site` says where, once started.
 
     What the volume held at the start and what was installed since is known without asking the engine; only for the
@@ -85,11 +85,10 @@ class DockerShelf:
     """
 
     def __init__(self, site: Callable[[], Site]) -> None:
+        super().__init__()
         self._site = site
         self._known: dict[str, tuple[str, ...]] = {}
         self._interpreter: InterpreterTag | None = None
-        self.python: str | None = None
-        self.progress: Progress = lambda _line: None
         self._leases_folder = Path()
         self.leases = Leases(lambda: self._leases_folder)
 

@@ -16,12 +16,12 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import Progress, SandboxBackend
+from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex, Project
 from agent.sandbox.dependencies.sources import Sources
-from agent.sandbox.dependencies.store import Leases, Stored, discard
+from agent.sandbox.dependencies.store import Leases, Store, Stored, discard
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.flights import Flights
 from agent.sandbox.interpreter import InterpreterTag
@@ -30,20 +30,22 @@ from tests.sandbox.stores import store_of
 from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store of locks; it remembers what was published."""
 
     place = "nowhere"
-    python = None
+    interpreter = InterpreterTag("3.11")
+    staging = Path()
 
     def __init__(self, folder: Path, version: str = "3.11") -> None:
+        super().__init__()
         self.staging = folder / "staging"
         self.leases = Leases(lambda: folder / "leases")
         self.interpreter = InterpreterTag(version)
         self.published: dict[str, tuple[str, ...]] = {}
         self.made: list[str] = []
         self.said: list[str] = []
-        self.progress: Progress = self.said.append
+        self.waits = self.said.append
         self.error: Exception | None = None
         self.vanish = False
 
@@ -117,13 +119,18 @@ class World:
     rule: IndexRule | None = None
     index: str = "https://one.invalid/simple"
     version: str = "3.11"
-    limit: int = 0
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.folder, self.version)
         self.uv = MakingUv(self.folder / "uv", self.index)
-        supply = Supply(self.network, rule=self.rule, limit=self.limit)
-        self.environments = WheelEnvironments(self.store, supply=supply, uv=self.uv, clock=self.clock)
+        supply = Supply(self.network, rule=self.rule)
+        answers = self.folder / "answers"
+        self.environments = WheelEnvironments(self.store, supply=supply, uv=self.uv, answers=answers, clock=self.clock)
+
+    def limited(self, limit: int) -> WheelEnvironments:
+        """Return a builder that keeps no more than so many bytes."""
+        answers = self.folder / "answers"
+        return WheelEnvironments(self.store, supply=Supply(limit=limit), uv=self.uv, answers=answers)
 
     def later(self, *, seconds: float = 0.0, same_store: bool = True, **parts: Any) -> World:
         """Return a new process on the same machine, with or without the environments built so far."""
@@ -202,7 +209,9 @@ async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(
 
 
 async def test_after_a_build_the_environments_unused_longest_go(world: World) -> None:
-    environments = WheelEnvironments(world.store, supply=Supply(limit=250), uv=world.uv)
+    environments = WheelEnvironments(
+        world.store, supply=Supply(limit=250), uv=world.uv, answers=world.folder / "answers"
+    )
     keys = []
     for name in ("one", "two", "three"):
         keys.append((await environments.build([name])).key)
@@ -213,7 +222,7 @@ async def test_after_a_build_the_environments_unused_longest_go(world: World) ->
 
 
 async def test_an_environment_in_use_stays_whatever_the_limit(world: World) -> None:
-    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
+    environments = world.limited(1)
     used = await environments.build(["one"])
     await environments.build(["one"])
     environments.release(used.key)
@@ -230,7 +239,7 @@ async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: Wor
         raise SandboxError("the engine is away")
 
     world.store.remove = broken  # type: ignore[method-assign]
-    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
+    environments = world.limited(1)
     environments.release((await environments.build(["one"])).key)
     assert (await environments.build(["two"])).installed == ("two==1.0",)
 
@@ -239,7 +248,7 @@ async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(
     first, second = await asyncio.gather(world.environments.build(["foo"]), world.environments.build(["foo>=1"]))
     assert first.key == second.key
     assert first.requirements != second.requirements
-    assert len(world.store.made) == 1
+    assert list(world.store.published) == [first.key]
 
 
 async def test_another_interpreter_is_another_environment(world: World) -> None:
@@ -268,7 +277,7 @@ async def test_without_network_what_was_never_fetched_is_unavailable(world: Worl
 @pytest.mark.parametrize("damage", ["", "{", "[]", '["../../etc", 1]', '["0123456789", "soon"]', "[1, 2]"])
 async def test_a_damaged_answer_is_asked_for_again(world: World, damage: str) -> None:
     await world.environments.build(["foo"])
-    [answer] = (world.folder / "uv").rglob("*.json")
+    [answer] = (world.folder / "answers").iterdir()
     answer.write_text(damage)
     again = world.later()
     await again.environments.build(["foo"])
@@ -456,8 +465,8 @@ async def test_a_backend_builds_once_what_its_sandboxes_import_and_cannot_change
     use_folder(monkeypatch, open_folder)
     store = store_of(backend)
     said: list[str] = []
-    monkeypatch.setattr(store, "progress", said.append)
-    environments = WheelEnvironments(store, uv=Uv(open_folder / "uv"))
+    monkeypatch.setattr(store, "waits", said.append)
+    environments = WheelEnvironments(store, uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
     built = await asyncio.gather(*(environments.build(["probe-package"]) for _ in range(50)))
     assert said == ["Installing probe-package"]
     assert built[0].installed == ("probe-package==1.0",)
@@ -484,7 +493,7 @@ async def test_a_build_that_is_cancelled_while_the_store_shrinks_holds_nothing(
         raise AssertionError
 
     monkeypatch.setattr("agent.sandbox.dependencies.environments.shrink", slow)
-    environments = WheelEnvironments(world.store, supply=Supply(limit=1), uv=world.uv)
+    environments = world.limited(1)
     building = asyncio.create_task(environments.build(["bricks"]))
     await entered.wait()
     building.cancel()

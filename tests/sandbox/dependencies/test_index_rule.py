@@ -379,7 +379,9 @@ def environments(
 ) -> tuple[WheelEnvironments, MakingUv]:
     uv = MakingUv(tmp_path / "uv")
     supply = Supply(network, world.rule, always=always)
-    return WheelEnvironments(MemoryStore(tmp_path), uv=uv, clock=world.clock, supply=supply), uv
+    return WheelEnvironments(
+        MemoryStore(tmp_path), uv=uv, answers=tmp_path / "answers", clock=world.clock, supply=supply
+    ), uv
 
 
 async def test_what_the_rule_refuses_is_not_fetched_by_whatever_name_it_is_asked_for(
@@ -406,8 +408,8 @@ async def test_an_index_that_is_down_holds_up_nothing_that_was_fetched_before(wo
     store = MemoryStore(tmp_path)
 
     def builder() -> WheelEnvironments:
-        uv = MakingUv(tmp_path / "uv")
-        return WheelEnvironments(store, uv=uv, clock=world.clock, supply=Supply(rule=world.another_process()))
+        uv, supply = MakingUv(tmp_path / "uv"), Supply(rule=world.another_process())
+        return WheelEnvironments(store, uv=uv, answers=tmp_path / "answers", clock=world.clock, supply=supply)
 
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     built = await builder().build(["venerable-thing"])

@@ -41,7 +41,9 @@ async def process(
             await backend.start(lambda _line: None)
             stack.push_async_callback(backend.close)
             supply = Supply(limit=MEGABYTE * 5 // 2)
-            backend.environments = WheelEnvironments(store_of(backend), uv=Uv(open_folder / "uv"), supply=supply)
+            backend.environments = WheelEnvironments(
+                store_of(backend), uv=Uv(open_folder / "uv"), answers=open_folder / "answers", supply=supply
+            )
             return backend
 
         yield started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -184,7 +185,7 @@ async def test_passwords_reach_the_index_and_no_command_line(
     plain_settings(monkeypatch)
     serve(httpserver, open_folder, "1.0", requires="s3cret")
     monkeypatch.setenv("PIP_INDEX_URL", httpserver.url_for("/simple").replace("http://", "http://me:s3cret@"))
-    command = house.uv._command(read_sources(), Target(TAG), open_folder, print)
+    command = house.uv._command(read_sources(), Target(TAG), open_folder, open_folder, print)
     assert "s3cret" not in " ".join(command)
     assert await house.install("thing") == ("thing==1.0",)
     (netrc := open_folder / "netrc").write_text("machine localhost login me password s3cret\n")
@@ -206,16 +207,17 @@ async def test_nothing_newer_than_a_moment_is_taken(
     assert "is as old as --exclude-newer asks for" in str(error)
 
 
-async def test_a_folder_that_is_missing_or_closed_is_noted_once(
+async def test_a_folder_that_is_missing_is_noted_once_and_one_of_roots_own_is_read(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_wheel(house.links, "thing")
-    monkeypatch.setenv("PIP_FIND_LINKS", f"{house.links} {tmp_path} /none/at/all")
-    for _ in range(2):
-        assert await house.install("thing") == ("thing==1.0",)
-    notes = [line for line in house.said if "find-links" in line]
-    assert len(notes) == (2 if os.geteuid() == 0 else 1)
-    assert "/none/at/all" in notes[0]
+    for name in ("open", "closed"):
+        make_wheel(tmp_path, name).chmod(0o644 if name == "open" else 0o600)
+    await asyncio.to_thread(tmp_path.chmod, 0o700)
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path} /none/at/all")
+    assert await house.install("open") == ("open==1.0",)
+    assert await house.install("closed") == ("closed==1.0",)
+    [note] = house.said
+    assert "/none/at/all" in note
 
 
 @pytest.fixture
