@@ -54,7 +54,6 @@ def exit_code(error: AgentError) -> int:
 
 def _run(handles: bool) -> NoReturn:
     from agent.cli.app import app
-    from agent.cli.text import plain
     from agent.errors import AgentError
 
     for stream in (sys.stdout, sys.stderr):
@@ -65,6 +64,8 @@ def _run(handles: bool) -> NoReturn:
             signal.signal(signal.SIGINT, _interrupt)
         app(prog_name="agent")
     except AgentError as error:
+        from agent.cli.text import plain
+
         print(f"agent: {plain(str(error))}", file=sys.stderr)
         sys.exit(exit_code(error))
     except BrokenPipeError:

@@ -12,15 +12,12 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli import DONE, SOME_ERRORS, STOPPED
-from agent.cli.console import Console
-from agent.cli.effects import tell_without_effect
-from agent.cli.progress import Displays
-from agent.cli.run_options import RunOptions
-from agent.cli.running import to_its_end
-from agent.cli.settings import read_config
-from agent.cli.starting import check_writable, default_folder, finished, read_input, tell_how_to_go_on
-from agent.cli.text import plain, print_json, say
+from agent.cli import DONE, SOME_ERRORS
+from agent.cli.options import RunOptions
+from agent.cli.progress import Display
+from agent.cli.running import check_writable, default_folder, explain_stop, finished, read_input, run_interruptible
+from agent.cli.settings import note_without_effect, read_config
+from agent.cli.text import Console, plain, print_json, say
 from agent.errors import InputError, RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
 from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
@@ -67,10 +64,10 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), config.runner.rounds)
     check_writable(out, options.cache)
-    tell_without_effect(console, options, chosen, models)
+    note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
         say(console, "note: -c variant has no effect: --variants names what is compared")
-    with Displays(console) as display:
+    with Display(console) as display:
         runs = AblationRuns(
             chosen,
             out=out,
@@ -82,7 +79,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        _to_its_end(
+        _run_interruptible(
             runs.run(dataset.all_pairs, options.limit), partial(_kept, out, chosen, config.runner.rounds), console
         )
     rounds = config.runner.rounds
@@ -93,15 +90,11 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     _close(options.as_json, console, table, out)
 
 
-def _to_its_end(work: Coroutine[None, None, None], kept: Callable[[], str], console: Console) -> None:
+def _run_interruptible(work: Coroutine[None, None, None], kept: Callable[[], str], console: Console) -> None:
     try:
-        to_its_end(work)
-    except KeyboardInterrupt:
-        tell_how_to_go_on(console, None, kept())
-        raise typer.Exit(STOPPED) from None
-    except RunStopped as error:
-        tell_how_to_go_on(console, error, kept())
-        raise typer.Exit(STOPPED) from error
+        run_interruptible(work)
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(console, error, kept())
 
 
 def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:

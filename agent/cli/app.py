@@ -13,14 +13,16 @@ from agent.cli.options import (
     ExcludeNewer,
     Image,
     Memory,
+    ModelOptions,
     MountRo,
     Python,
     Requirements,
+    RunOptions,
     Sandboxes,
     SandboxName,
     Settings,
+    takes_options,
 )
-from agent.cli.run_options import ModelOptions, RunOptions, takes_options
 
 app = typer.Typer(
     name="agent",

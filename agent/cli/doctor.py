@@ -16,10 +16,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent import __version__
-from agent.cli.console import Console
-from agent.cli.run_options import ModelOptions
-from agent.cli.running import to_its_end
-from agent.cli.text import print_json, say
+from agent.cli.options import ModelOptions
+from agent.cli.running import run_interruptible
+from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asking import read_reply
@@ -68,7 +67,7 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
 
     `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
     """
-    findings = to_its_end(_examine(options, sandbox, quick))
+    findings = run_interruptible(_examine(options, sandbox, quick))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

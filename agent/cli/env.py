@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from agent.cli.console import Console
-from agent.cli.running import to_its_end
+from agent.cli.running import run_interruptible
 from agent.cli.settings import read_config
-from agent.cli.text import one_line, print_json, say
+from agent.cli.text import Console, one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import SandboxBackend
@@ -42,7 +41,7 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
             return [(name, store.place, each) for name, store in stores for each in await store.stored()]
 
     places: dict[str, str] = {}
-    found = sorted(to_its_end(look()), key=lambda each: -each[2].used)
+    found = sorted(run_interruptible(look()), key=lambda each: -each[2].used)
     if as_json:
         print_json([_as_json(*each) for each in found])
         return
@@ -90,7 +89,7 @@ def prune(
                 for each in await _prune(store, days, config.store_mb << 20, pretend=dry_run)
             ]
 
-    removed = to_its_end(remove())
+    removed = run_interruptible(remove())
     freed = 0 if older_than is not None else _prune_downloads(config.store_mb << 20, everything, pretend=dry_run)
     if as_json:
         print_json([_as_json(*each) for each in removed])
@@ -107,7 +106,7 @@ def _prune_downloads(limit: int, everything: bool, *, pretend: bool) -> int:
     if not everything and (not limit or size <= limit):
         return 0
     if not pretend:
-        to_its_end(uv.clean())
+        run_interruptible(uv.clean())
     return size
 
 

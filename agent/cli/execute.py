@@ -11,10 +11,9 @@ from typing import Any
 
 import typer
 
-from agent.cli.console import Console
-from agent.cli.running import to_its_end
+from agent.cli.running import run_interruptible
 from agent.cli.settings import read_config
-from agent.cli.text import plain, print_json, say
+from agent.cli.text import Console, plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
 from agent.languages.base import MalformedProgram, Program
@@ -64,7 +63,7 @@ def run(
             ran = await _run(language, parsed, session, config.pipeline.test_timeout, install, partial(say, console))
             return ran, backend.describe()
 
-    ran, sandbox = to_its_end(execute())
+    ran, sandbox = run_interruptible(execute())
     report = ran.report if code is not None else _of_program_alone(ran.report)
     if as_json:
         print_json(_as_json(report, ran, sandbox))

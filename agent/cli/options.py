@@ -1,9 +1,13 @@
-"""Options that several commands have."""
+"""Every option that several commands have, written once; a command takes those of annotating as one object."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -49,3 +53,164 @@ EraName = Annotated[
     Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
+
+_OBJECT = "options"
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models are asked, and how."""
+
+    model: Models = None
+    base_url: BaseUrl = None
+    reply_format: Annotated[
+        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
+    ] = "json_object"
+    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
+    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None
+    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
+
+    def model_options(self) -> dict[str, Any]:
+        """Return how models are reached, as `Models.from_options` takes it."""
+        return _given({name: getattr(self, name) for name in self._of_models()})
+
+    def model_flags(self) -> list[str]:
+        """Return the options for reaching models that were given."""
+        return [_flag(name) for name in self._of_models() if self._chosen(name)]
+
+    @classmethod
+    def _of_models(cls) -> list[str]:
+        return [each.name for each in fields(ModelOptions) if each.name != "model"]
+
+    def _chosen(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+
+
+@dataclass(frozen=True)
+class RunOptions(ModelOptions):
+    """What model annotates, where programs run, how much of it, and where it is kept."""
+
+    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None
+    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where it is kept [default: a folder in runs/].")] = (
+        None
+    )
+    criterion: Annotated[
+        Literal["exact", "half"] | None,
+        typer.Option(help="What label 1 takes: the whole demand, or half of it [default: exact]."),
+    ] = None
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Annotate each pair so often; the majority counts [default: 1]."),
+    ] = None
+    sandbox: SandboxName = "auto"
+    image: Image = None
+    memory: Memory = None
+    mount_ro: MountRo = None
+    requirements: Requirements = None
+    exclude_newer: ExcludeNewer = None
+    python: Python = None
+    era: EraName = "run"
+    concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8
+    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program.")] = (
+        15.0
+    )
+    pair_timeout: Annotated[
+        float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
+    budget: Annotated[
+        float | None, typer.Option(min=1e-6, metavar="USD", help="What the run may cost, all its starts together.")
+    ] = None
+    field_map: Annotated[
+        str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
+    ] = None
+    abstain: Annotated[
+        Literal["keep", "negative"] | None,
+        typer.Option(help="Where the arbiter may abstain and does: no label, or 0 [default: keep]."),
+    ] = None
+    on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail"
+    unsupported: Annotated[
+        Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
+    ] = "fail"
+    retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False
+    cache: Annotated[Path, typer.Option(help="Keeps the model's replies over runs.")] = Path("runs/cache.sqlite")
+    prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None
+    settings: Settings = None
+    as_json: AsJson = False
+
+    def setting_flags(self) -> dict[str, str]:
+        """Return by the name of its setting how each was given: as an option of its own, or by `-c`."""
+        flags = {setting: _flag(name) for setting, name in _SETTINGS.items() if self._chosen(name)}
+        named = [each.partition("=")[0].strip() for each in self.settings or ()]
+        return {**flags, **{setting: f"-c {setting}" for setting in named}}
+
+    @classmethod
+    def _of_models(cls) -> list[str]:
+        return [*super()._of_models(), "attempts", "prices"]
+
+    def configured(self) -> Mapping[str, Any]:
+        """Return the options that are settings, by the settings' names."""
+        given = _given({setting: getattr(self, name) for setting, name in _SETTINGS.items()})
+        if self.requirements is not None:
+            given["sandbox.requirements"] = str(self.requirements)
+        return given
+
+
+_SETTINGS = {
+    "sandbox.backend": "sandbox",
+    "sandbox.image": "image",
+    "sandbox.memory_mb": "memory",
+    "sandbox.mount_ro": "mount_ro",
+    "sandbox.requirements": "requirements",
+    "sandbox.exclude_newer": "exclude_newer",
+    "sandbox.python": "python",
+    "sandbox.era": "era",
+    "runner.concurrency": "concurrency",
+    "runner.rounds": "rounds",
+    "runner.budget_usd": "budget",
+    "pipeline.test_timeout": "timeout",
+    "pipeline.pair_timeout": "pair_timeout",
+    "pipeline.criterion": "criterion",
+    "pipeline.abstain": "abstain",
+}
+"""The options that are settings too."""
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, in place of its parameter `options`, an option for each field of that parameter's class."""
+    own = inspect.signature(command)
+    resolved = get_type_hints(command, include_extras=True)
+    taken = resolved[_OBJECT]
+    hints = get_type_hints(taken, include_extras=True)
+    added = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(taken)
+    ]
+    assert all(parameter.default is not MISSING for parameter in added)
+
+    @functools.wraps(command)
+    def taking(**given: Any) -> None:
+        options = taken(**{field.name: given.pop(field.name) for field in fields(taken)})
+        command(**given, **{_OBJECT: options})
+
+    kept = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
+        for name, parameter in own.parameters.items()
+        if name != _OBJECT
+    ]
+    # typer reads the signature, and where it stands the annotations
+    taking.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
+    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, *added)}
+    del taking.__wrapped__
+    return taking
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -9,10 +9,9 @@ from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from agent.cli.console import Console
 from agent.cli.summary import money
-from agent.cli.text import one_line, say
-from agent.events import Event, Note, PairFinished, RunStarted
+from agent.cli.text import Console, one_line, say
+from agent.events import Event, Note, PairFinished, RunStarted, Waiting
 from agent.types import Annotation, Usage
 from agent.wording import counted
 
@@ -20,18 +19,24 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Display:
-    """Listens to a run's events. `clock` gives seconds."""
+    """Listens to the events of one run, or of several that come one after another. `clock` gives seconds.
+
+    The same note is printed once. Of equal errors the first is printed, and at the end how many there were.
+    """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._started = clock()
-        self._printed = self._started
+        self._noted: set[str] = set()
+        self._begin(None, 0)
+
+    def _begin(self, total: int | None, finished: int) -> None:
+        self._started = self._printed = self._clock()
         self.outcomes: Counter[str] = Counter()
         self.spent = Usage()
-        self.total: int | None = None
-        self.finished_before = 0
-        self.done = 0
+        self.total, self.finished_before, self.done = total, finished, 0
+        self._errors: Counter[tuple[str, str]] = Counter()
+        self._waiting, self._waiting_until = "", 0.0
         self._what = "pairs"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -42,12 +47,22 @@ class Display:
     def __exit__(self, *exc_info: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        for (kind, message), count in self._errors.items():
+            if count > 1:
+                say(self._console, f"{count:,} {self._what} ended in this error: {kind}: {message}")
 
     def __call__(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Note):
-            say(self._console, event.message)
+            if event.message not in self._noted:
+                self._noted.add(event.message)
+                say(self._console, event.message)
+        elif isinstance(event, Waiting):
+            self._waiting, self._waiting_until = one_line(event.what, 100), self._clock() + event.seconds
+            self._update()
         elif isinstance(event, RunStarted):
+            self.__exit__()
+            self._begin(event.total, event.finished)
             self._start(event)
         elif isinstance(event, PairFinished):
             self._count(event.annotation)
@@ -57,8 +72,6 @@ class Display:
         return self._clock() - self._started
 
     def _start(self, event: RunStarted) -> None:
-        self.total, self.finished_before = event.total, event.finished
-        self._started = self._printed = self._clock()
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
         self._what = "pairs" if event.rounds == 1 else "annotations"
         finished = f"{event.finished:,}" if event.rounds == 1 else counted(event.finished, "annotation")
@@ -83,54 +96,34 @@ class Display:
         self.spent += annotation.usage
         self.outcomes[_outcome(annotation)] += 1
         if annotation.error is not None:
-            message = (
-                f"{one_line(annotation.id, 40)}: {annotation.error.type}: {one_line(annotation.error.message, 160)}"
-            )
-            say(self._console, message)
+            kind, message = annotation.error.type, one_line(annotation.error.message, 160)
+            self._errors[kind, message] += 1
+            if self._errors[kind, message] == 1:
+                say(self._console, f"{one_line(annotation.id, 40)}: {kind}: {message}")
+        self._update(advance=1)
+
+    def _update(self, advance: int = 0) -> None:
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, counts=self.line())
+            self._bar.update(self._task, advance=advance, counts=self.line())
         elif self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = self._clock()
             say(self._console, f"{self._position()} {self.line()}")
 
     def line(self) -> str:
-        """Return counts by outcome, rate and cost so far."""
+        """Return counts by outcome, rate and cost so far, and what is being waited for."""
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
-        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}"
+        waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
+        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}{waiting}"
 
     def _position(self) -> str:
         done = self.finished_before + self.done
         if self.total is None:
             return f"{done} {self._what}"
+        if not self.done:
+            return f"{done}/{self.total} {self._what} ·"
         left = (self.total - done) * self.seconds() / self.done
         return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"
-
-
-class Displays:
-    """Listens to runs that come one after another; each has a display of its own. What each notes is said once."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._noted: set[str] = set()
-        self._current = Display(console)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._current.__exit__(*exc_info)
-
-    def __call__(self, event: Event) -> None:
-        """Take in one event."""
-        if isinstance(event, Note):
-            if event.message in self._noted:
-                return
-            self._noted.add(event.message)
-        if isinstance(event, RunStarted):
-            self._current.__exit__()
-            self._current = Display(self._console)
-        self._current(event)
 
 
 def _outcome(annotation: Annotation) -> str:

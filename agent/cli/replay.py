@@ -14,11 +14,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
-from agent.cli.console import Console
-from agent.cli.running import to_its_end
+from agent.cli.running import run_interruptible
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
-from agent.cli.text import one_line, print_json, say
+from agent.cli.text import Console, one_line, print_json, say
 from agent.config import Config
 from agent.errors import UsageError
 from agent.evaluation.conditions import Conditions, all_notes, grouped
@@ -145,7 +144,7 @@ def _replay_one(request: Request, view: RunView) -> None:
             return await replayer.replay(*key, request.execution), replayer.notes
 
     try:
-        found, notes = to_its_end(work())
+        found, notes = run_interruptible(work())
     except KeyboardInterrupt:
         say(Console(stderr=True), "Interrupted.")
         raise typer.Exit(STOPPED) from None
@@ -185,7 +184,7 @@ def _replay_all(request: Request, view: RunView) -> None:
 
     interrupted = False
     try:
-        to_its_end(work())
+        run_interruptible(work())
     except KeyboardInterrupt:
         interrupted = True
         say(console, "Interrupted; this is what is known so far." if course.known else "Interrupted.")

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agent.cli.console import Console
-from agent.cli.text import print_json, say
+from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
 from agent.store import files

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.progress import track
 
-from agent.cli.console import Console
-from agent.cli.text import print_json, say
+from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
 from agent.store import files
 from agent.store.reviews import ReviewLog, read_reviews

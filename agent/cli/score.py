@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.console import Console
-from agent.cli.text import one_line, say
+from agent.cli.text import Console, one_line, say
 from agent.evaluation.breakdown import Breakdown, Calibration, Group
 from agent.evaluation.estimates import RunEstimates, Words
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores

@@ -1,15 +1,19 @@
-"""From options and `-c key=value` to a `Config`, and from model options to `Models`."""
+"""From options and `-c key=value` to a `Config`, and which of them make no difference to what runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from agent.cli.options import RunOptions
+from agent.cli.text import Console, say
 from agent.config import Config
 from agent.errors import ConfigError
+from agent.graph import Variant, load_variant, readers, roles
+from agent.llm.models import Models, unreached
 
 
 class _Loader(yaml.SafeLoader):
@@ -70,3 +74,31 @@ def _told(problem: Any) -> str:
         return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
     given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
     return f"setting {key}: {problem['msg']}, not {given[:60]}"
+
+
+def note_without_effect(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:
+    """Say once of each option without effect why it has none; options with their default value are not spoken of."""
+    asked = [*variants, load_variant("single_llm")] if options.unsupported == "judge" else variants
+    for option, why in (*_settings(options, variants), *_models(options, asked, models)):
+        say(console, f"note: {option} has no effect: {why}")
+
+
+def _settings(options: RunOptions, variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    for setting, flag in options.setting_flags().items():
+        found = readers(setting)
+        if found is not None and not any(readers(setting, variant) for variant in variants):
+            yield flag, f"of the nodes that it is for ({', '.join(found)}) none is in {_named(variants)}"
+
+
+def _models(options: RunOptions, variants: Sequence[Variant], models: Models) -> Iterator[tuple[str, str]]:
+    for role in models.roles:
+        if not any(role in roles(variant) for variant in variants):
+            yield f"--model {role}=…", f"nothing asks in this role in {_named(variants)}"
+    if unreached(models.all()):
+        for flag in options.model_flags():
+            yield flag, f"{models.label()} is no language model, and takes no such option"
+
+
+def _named(variants: Sequence[Variant]) -> str:
+    names = ", ".join(variant.name for variant in variants)
+    return f"{'variant' if len(variants) == 1 else 'variants'} {names}"

@@ -10,10 +10,9 @@ from typing import Any
 from rich.syntax import Syntax
 from rich.text import Text
 
-from agent.cli.console import Console
 from agent.cli.shortening import shortened
 from agent.cli.summary import as_json, as_table
-from agent.cli.text import plain, print_json, say
+from agent.cli.text import Console, plain, print_json, say
 from agent.errors import UsageError
 from agent.evaluation.tally import Seen, Tally
 from agent.history import Exchange, History

@@ -1,18 +1,23 @@
-"""Makes text of models and datasets safe to print: no escape reaches the terminal."""
+"""Prints text of models and datasets safely: no escape reaches the terminal, and text is text."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import typer
+from rich.console import Console as RichConsole
 
 from agent.wording import hidden
 
-if TYPE_CHECKING:
-    from agent.cli.console import Console
-
 _KEPT = frozenset("\n\t")
+
+
+class Console(RichConsole):
+    """A console to which text is text: `[bold]`, `:x:` and numbers stay as they are. `options` are rich's."""
+
+    def __init__(self, *, stderr: bool = False, file: IO[str] | None = None, **options: Any) -> None:
+        super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, **options)
 
 
 def plain(text: str, *, limit: int | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from agent.cli import doctor
-from agent.cli.run_options import ModelOptions
+from agent.cli.options import ModelOptions
 from agent.sandbox.select import BACKENDS
 from tests.cli.commands import Commands, Ended, reply
 from tests.llm.server import Answer, ChatServer, Request, blank, fails, free_port, says, unauthorized

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
-from agent.cli.console import Console
 from agent.cli.progress import Display
+from agent.cli.text import Console
 from agent.events import Note, PairFinished, RunStarted
 from agent.types import Annotation, ErrorInfo, Usage
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 WAITS = """
 import asyncio, signal, threading, time
-from agent.cli.running import to_its_end
+from agent.cli.running import run_interruptible
 
 def interrupted_here():
     time.sleep(0.5)
@@ -20,7 +20,7 @@ async def waits():
 
 threading.Thread(target=interrupted_here, daemon=True).start()
 try:
-    to_its_end(waits())
+    run_interruptible(waits())
 except KeyboardInterrupt:
     print("ended")
 """

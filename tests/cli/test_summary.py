@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from agent.cli.console import Console
 from agent.cli.summary import as_json, as_table, money
+from agent.cli.text import Console
 from agent.evaluation.tally import Seen, Tally
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, ErrorInfo, Status, TestReport, Usage
 

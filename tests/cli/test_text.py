@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from agent.cli.console import Console
 from agent.cli.show import Page
-from agent.cli.text import one_line, plain, print_json, say
+from agent.cli.text import Console, one_line, plain, print_json, say
 
 SLICE = "xs[a:x:b]"
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
