@@ -191,7 +191,8 @@ class Annotator:
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
         earlier = {each for each in self._productions if not each.over}
-        production = Production(self._annotations(pairs, ordered, limit, earlier))
+        annotations = self._annotations(pairs, ordered, limit, earlier)
+        production = Production(annotations)
         self._productions = {*earlier, production}
         return Stream(production)
 
@@ -202,32 +203,49 @@ class Annotator:
             if production.left:  # it may still have the run's folder
                 await production.end()
         folder: RunFolder | None = None
-        rounds = self._config.runner.rounds
-        queue: Sequence[Turn] | AsyncGenerator[Turn, None] = _each_turn(pairs, rounds, limit)
+        turns: list[Turn] | None = None
         if isinstance(pairs, Sequence) or self._run_dir is not None:
-            everything = [pair async for pair in each(pairs)]
-            for pair in everything:
+            pairs = [pair async for pair in pairs] if isinstance(pairs, AsyncIterable) else list(pairs)
+            for pair in pairs:
                 self._check(pair)
             if self._run_dir is not None:
-                folder = self._open_folder(self._run_dir, everything)
-            queue = _turns(everything[:limit] if ordered else group_by_query(everything[:limit]), rounds)
+                folder = self._open_folder(self._run_dir, pairs)
+            wanted = pairs[:limit] if ordered else group_by_query(pairs[:limit])
+            turns = [turn for pair in wanted for turn in self._turns(pair)]
         with folder or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 for key in folder.unusable_keys():
                     self._open_cache.forget(key)
-            self._tell(self._started(queue, done))
-            if folder is not None and isinstance(queue, Sequence) and not ordered:
-                before = {turn.key for turn in queue} & done
+            before = set() if turns is None else {turn.key for turn in turns} & done
+            self._tell(self._started(None if turns is None else len(turns), len(before), done))
+            if folder is not None and turns is not None and not ordered:
                 for annotation in folder.annotations():
                     if (annotation.id, annotation.round) in before:
                         yield annotation
-                queue = [turn for turn in queue if turn.key not in done]
-            work = self._work(folder, done)
-            concurrency = self._config.runner.concurrency
-            async with aclosing(completed(queue, work, concurrency=concurrency, ordered=ordered)) as annotations:
+                turns = [turn for turn in turns if turn.key not in before]
+            work, at_once = self._work(folder, done), self._config.runner.concurrency
+            of = self._each_turn(pairs, limit) if turns is None else turns
+            async with aclosing(completed(of, work, concurrency=at_once, ordered=ordered)) as annotations:
                 async for annotation in annotations:
                     yield annotation
+
+    def _turns(self, pair: Pair) -> list[Turn]:
+        """Return a pair in each round, one after another.
+
+        So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
+        stops early are pairs with all of their rounds, rather than one round of all pairs.
+        """
+        return [Turn(pair, number) for number in range(self._config.runner.rounds)]
+
+    async def _each_turn(self, pairs: Pairs, limit: int | None) -> AsyncGenerator[Turn, None]:
+        """Yield the turns of pairs that come one by one; no more than `limit` of them are asked for."""
+        left = math.inf if limit is None else limit
+        async with aclosing(each(pairs)) as coming:
+            while left > 0 and (pair := await anext(coming, None)) is not None:
+                left -= 1
+                for turn in self._turns(pair):
+                    yield turn
 
     def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
         runner, breaker = self._runner(folder), CircuitBreaker()
@@ -312,17 +330,14 @@ class Annotator:
             **({"servers": servers} if servers else {}),
         }
 
-    def _started(self, queue: Sequence[Turn] | AsyncGenerator[Turn, None], done: Set[tuple[str, int]]) -> RunStarted:
+    def _started(self, total: int | None, finished: int, done: Set[tuple[str, int]]) -> RunStarted:
         rounds = self._config.runner.rounds
         if rounds > 1 and (doubt := independence(self._models.all())) is not None:
             self._note(doubt)
         if (there := 1 + max((number for _, number in done), default=0)) > rounds:
             self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
-        total, before = None, 0
-        if isinstance(queue, Sequence):
-            total, before = len(queue), sum(turn.key in done for turn in queue)
         sandbox = None if self._backend is None else self._backend.name
-        return RunStarted(total, before, self._pipeline.variant.name, sandbox, rounds)
+        return RunStarted(total, finished, self._pipeline.variant.name, sandbox, rounds)
 
     def _check(self, pair: Pair) -> None:
         if self._unsupported == "fail" and pair.language not in self._languages:
@@ -346,25 +361,6 @@ def _with(config: Config, changes: Mapping[str, Any]) -> Config:
         return Config.model_validate(tree)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _turns(pairs: Iterable[Pair], rounds: int) -> list[Turn]:
-    """Return each pair in each round, the rounds of a pair one after another.
-
-    So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
-    stops early are pairs with all of their rounds, rather than one round of all pairs.
-    """
-    return [Turn(pair, number) for pair in pairs for number in range(rounds)]
-
-
-async def _each_turn(pairs: Pairs, rounds: int, limit: int | None = None) -> AsyncGenerator[Turn, None]:
-    """Yield what `_turns` returns, for pairs that come one by one; no more than `limit` of them are asked for."""
-    left = math.inf if limit is None else limit
-    async with aclosing(each(pairs)) as source:
-        while left > 0 and (pair := await anext(source, None)) is not None:
-            left -= 1
-            for turn in _turns([pair], rounds):
-                yield turn
 
 
 def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:

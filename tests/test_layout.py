@@ -61,7 +61,7 @@ OWNERS = {
     "uvicorn": {"views/server.py"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "rich.console": {"cli/console.py"},
+    "rich.console": {"cli/text.py"},
 }
 NODES_KNOW = {
     "languages": {"base", "canonical"},
