@@ -47,14 +47,14 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
     note_without_effect(console, options, [chosen], models)
     with Display(console) as display:
         annotator = Annotator(
+            run_dir=out,
             model=models,
             variant=chosen,
             prompts=options.prompts,
             unsupported=options.unsupported,
-            run_dir=out,
-            cache=options.cache,
             retry_errors=options.retry_errors,
             config=config,
+            cache=options.cache,
             on_event=display,
         )
         try:

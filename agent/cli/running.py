@@ -39,11 +39,8 @@ def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
     for note in dataset.notes:
         say(console, f"note: {note}")
     if dataset.bad_lines:
-        first = dataset.bad_lines[0]
-        say(
-            console,
-            f"skipped {counted(len(dataset.bad_lines), 'bad line')}, the first: line {first.line}: {first.cause}",
-        )
+        skipped = counted(len(dataset.bad_lines), "bad line")
+        say(console, f"skipped {skipped}, the first: line {dataset.bad_lines[0].line}: {dataset.bad_lines[0].cause}")
     return dataset
 
 
@@ -63,20 +60,24 @@ def check_writable(out: Path, cache: Path | None) -> None:
     if cache is not None and cache.exists() and not cache.is_file():
         what = "a folder" if cache.is_dir() else "no file"
         raise UsageError(f"{cache}: is {what}; give a file that keeps replies (--cache), or the name of a new one")
-    for option, folder in (("-o", out), ("--cache", None if cache is None else cache.parent)):
-        try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise UsageError(f"{folder}: is a file; give a folder ({option})") from error
-        except OSError as error:
-            raise UsageError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error
+    _make("-o", out)
+    if cache is not None:
+        _make("--cache", cache.parent)
 
 
-def finished(folder: Path, rounds: int) -> str:
+def _make(option: str, out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise UsageError(f"{out}: is a file; give a folder ({option})") from error
+    except OSError as error:
+        raise UsageError(f"{option}: the folder {out} cannot be made: {error.strerror}") from error
+
+
+def finished(out: Path, rounds: int) -> str:
     """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
     try:
-        with load_run(folder) as view:
+        with load_run(out) as view:
             count = len(view.index.done())
     except RunFolderError:
         return ""
