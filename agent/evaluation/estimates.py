@@ -252,7 +252,7 @@ def _ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
     if not {review.id for review in reviews if review.source == "queue"}.intersection(order):
         return frozenset()
     # Those of another sample stand anywhere in this one's order.
-    passing = {review.id for review in reviews if review.source is None or review.sample == sample.fingerprint}
+    passing = {review.id for review in reviews if review.sample == sample.fingerprint}
     furthest = max((place for place, pair in enumerate(order) if pair in passing), default=-1)
     pending = [place for place in range(furthest + 1, len(order)) if order[place] not in seen]
     if not pending:

@@ -50,8 +50,8 @@ class Review(Frozen):
     `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`: the
     session that it was given in hides the run's label, its evidence and the reviews of others until then, and the
     reviewer had committed none of this pair before. What else the reviewer has seen is not known, a session that hides
-    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC. `source` None:
-    from before it was written down. `sample` is the fingerprint of the sample where that is the source.
+    nothing (`--no-blind`) in which the pair was looked at without a commit included. `at` is in UTC. `sample` is the
+    fingerprint of the sample where that is the source.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -64,7 +64,7 @@ class Review(Frozen):
     reviewer: str
     at: AwareDatetime
     blind: bool
-    source: Source | None = None
+    source: Source
     sample: str | None = None
 
 

@@ -51,7 +51,8 @@ def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: A
     """Add reviews to a run's folder, blind unless `more` says otherwise."""
     log = ReviewLog(run / "reviews.jsonl")
     for pair, label in labels.items():
-        fields = {"reviewer": reviewer, "at": datetime(2026, 1, 1, tzinfo=UTC), "blind": True, **more}
+        fields = {"reviewer": reviewer, "at": datetime(2026, 1, 1, tzinfo=UTC), "blind": True, "source": "sample"}
+        fields |= more
         log.append(Review(id=pair, label=label, **fields))
 
 

@@ -427,10 +427,3 @@ def test_a_larger_sample_begins_anew_where_a_queue_held_some_of_its_pairs(run: P
     assert (waiting.reviewed, waiting.ahead) == (0, len(set(first) | DISPUTED.intersection(larger)))
     in_sample(run, [pair for pair in larger if pair not in DISPUTED | set(first)][:10])
     assert estimated(run).accuracy.value is not None
-
-
-def test_reviews_from_before_the_source_was_kept_count_as_the_samples(run: Path) -> None:
-    order = drawn(run)
-    review(run, "ann", {pair: int(pair not in WRONG) for pair in order[:20]})
-    in_queue(run, {order[-1]})
-    assert (estimated(run).reviewed, estimated(run).ahead) == (20, 1)

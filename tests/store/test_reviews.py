@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def make_review(pair_id: str = "a", **fields: Any) -> Review:
-    given = {"label": 1, "reviewer": "ann", "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "blind": True, **fields}
+    given = {"label": 1, "reviewer": "ann", "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "blind": True}
+    given = {**given, "source": "sample", **fields}
     return Review(id=pair_id, **given)
 
 

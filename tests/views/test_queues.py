@@ -38,7 +38,7 @@ def annotation(pair_id: str, **fields: Any) -> Annotation:
 
 
 def review(pair_id: str, label: int | None, reviewer: str) -> Review:
-    return Review(id=pair_id, label=label, reviewer=reviewer, at=datetime.now(UTC), blind=True)  # type: ignore[arg-type]
+    return Review(id=pair_id, label=label, reviewer=reviewer, at=datetime.now(UTC), blind=True, source="queue")  # type: ignore[arg-type]
 
 
 def found(kind: str, *annotations: Annotation, reviews: tuple[Review, ...] = ()) -> dict[str, tuple[str, ...]]:
