@@ -15,7 +15,7 @@ from agent.datasets.sources import BadLine, Record, records
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
 
-_SHOWN_BAD_LINES = 5
+_LISTED_BAD_LINES = 5
 # Of 6,500 real snippets none longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
@@ -125,14 +125,14 @@ class _Reader:
     def _claim_id(self, identifier: str, line: int) -> None:
         if identifier in self._lines_of_ids:
             earlier = self._lines_of_ids[identifier]
-            raise ValueError(f"the id {_shown(identifier)} is that of line {earlier} too; ids must differ")
+            raise ValueError(f"the id {_quoted(identifier)} is that of line {earlier} too; ids must differ")
         self._lines_of_ids[identifier] = line
 
     def _complaint(self) -> str:
         first, *others = self.bad_lines
         lines = [first.cause]
-        lines += [f"  line {bad.line}: {bad.cause}" for bad in others[: _SHOWN_BAD_LINES - 1]]
-        hidden = len(self.bad_lines) - _SHOWN_BAD_LINES
+        lines += [f"  line {bad.line}: {bad.cause}" for bad in others[: _LISTED_BAD_LINES - 1]]
+        hidden = len(self.bad_lines) - _LISTED_BAD_LINES
         if hidden > 0:
             lines.append(f"  and {hidden} more bad lines")
         total = len(self.bad_lines) + len(self.pairs)
@@ -141,7 +141,7 @@ class _Reader:
         return "\n".join(lines)
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "…")
 
 

@@ -73,7 +73,7 @@ def records(path: Path, *, regular: bool = False) -> Iterator[Record | BadLine]:
 
 @contextmanager
 def _opened(path: Path, regular: bool) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes, and say in words what the system says in codes."""
+    """Open a file for reading bytes, and turn the system's error codes into words."""
     try:
         compressed = path.name.lower().endswith(".gz")
         with open_regular(path) if regular else path.open("rb") as raw:

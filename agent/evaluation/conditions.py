@@ -15,7 +15,7 @@ from agent.errors import NotReplayable
 from agent.evaluation.recorded import Key
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.registry import REGISTRY
-from agent.store.manifest import shown
+from agent.store.manifest import quoted
 from agent.wording import counted, what_is_wrong
 
 _GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
@@ -53,7 +53,9 @@ class Conditions:
             raise NotReplayable(f"segment {segment} of the run's manifest had no sandbox: it executed nothing")
         recorded = described.get("backend")
         if backend is None and recorded not in REGISTRY:
-            raise NotReplayable(f"the run's sandbox was {shown(recorded)}, which is none of ours: name one (--sandbox)")
+            raise NotReplayable(
+                f"the run's sandbox was {quoted(recorded)}, which is none of ours: name one (--sandbox)"
+            )
         identity = manifest["identity"]
         sandbox = {
             **_only(_GIVEN, identity.get("sandbox")),
@@ -85,12 +87,12 @@ class Conditions:
         sandbox = config.sandbox
         if self.image is not None and sandbox.image is None and _runs_images(sandbox.backend):
             raise NotReplayable(
-                f"the run's programs ran in the image {shown(self.image)}, which no folder can ask for: if you trust "
+                f"the run's programs ran in the image {quoted(self.image)}, which no folder can ask for: if you trust "
                 f"it, give it again (--image NAME), or run them elsewhere (--sandbox bwrap)"
             )
         if self.mounts and not sandbox.mount_ro:
             raise NotReplayable(
-                f"the run's programs were shown {shown(' '.join(self.mounts))}, which no folder can ask for: if they "
+                f"the run's programs were shown {quoted(' '.join(self.mounts))}, which no folder can ask for: if they "
                 f"may read this here, give it again (--mount-ro HOST:BOX)"
             )
 
@@ -107,7 +109,7 @@ class Conditions:
         other = then.get("backend") != now.get("backend")
         for name in dict.fromkeys((*then, *now)):
             if then.get(name) != now.get(name) and not (other and not (name in then and name in now)):
-                lines.append(f"{name}: {shown(then.get(name))} then, {shown(now.get(name))} now")
+                lines.append(f"{name}: {quoted(then.get(name))} then, {quoted(now.get(name))} now")
         return lines
 
     def same_interpreter(self, backend: SandboxBackend) -> bool:
@@ -184,4 +186,4 @@ def _labels(groups: Sequence[Group]) -> list[str]:
     """Return for each group which of its settings differ from those of others, as in `memory_mb 1024`."""
     settings = [group.conditions.config.sandbox.model_dump() for group in groups]
     names = [name for name in SandboxConfig.model_fields if len({repr(each[name]) for each in settings}) > 1]
-    return [", ".join(f"{name} {shown(each[name])}" for name in names) for each in settings]
+    return [", ".join(f"{name} {quoted(each[name])}" for name in names) for each in settings]

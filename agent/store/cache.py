@@ -11,7 +11,7 @@ from agent.llm.base import Reply
 from agent.store.database import Database, unpacked
 from agent.types import Usage
 
-# Whoever reads a reply says anew whether it was paid for, and what it saved.
+# Whether a reply was paid for, and what it saved, is another matter each time it is read.
 _STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved")]
 
 

@@ -168,7 +168,7 @@ class FolderLock:
     """Holds a folder's lock until it is released; the system releases it when the process dies.
 
     Raises:
-        RunFolderError: another process holds it (the message says which), the file system has no locks, or the lock
+        RunFolderError: another process holds it (the message names it), the file system has no locks, or the lock
             file is a link.
         StorageError: the lock file cannot be written.
     """

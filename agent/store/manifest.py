@@ -155,7 +155,7 @@ class Manifest:
 
     def _flag(self, name: str, before: Any, now: Any) -> None:
         self.document["changes"].append({"at": self._now(), "what": name, "before": before, "now": now})
-        self.notes.append(f"{name} changed since this run began: {shown(before)} before, {shown(now)} now")
+        self.notes.append(f"{name} changed since this run began: {quoted(before)} before, {quoted(now)} now")
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
@@ -216,11 +216,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for name in dict.fromkeys((*old, *new)):
         was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
         if was != is_now:
-            lines.append(f"{name}: {shown(was)} in the folder, {shown(is_now)} now")
+            lines.append(f"{name}: {quoted(was)} in the folder, {quoted(is_now)} now")
     return lines
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Return a value for a message: escaped, and short."""
     text = "not set" if value is _NOT_SET else repr(value)
     return text if len(text) <= 80 else text[:80] + "…"

@@ -1,4 +1,4 @@
-"""`reviews.jsonl`, what people say of a run's pairs, and `review_sample.json`, the pairs drawn at random for that.
+"""`reviews.jsonl`, what people find of a run's pairs, and `review_sample.json`, the pairs drawn at random for that.
 
 A line is a committed review; lines are only ever appended. The sample is a probability sample of the run's pairs.
 """
@@ -27,7 +27,7 @@ from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 _CHUNK = 1 << 16
 
 Source = Literal["sample", "queue"]
-"""What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run says."""
+"""What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run found."""
 Value = str | int | None
 
 FIELDS: Mapping[str, Callable[[Annotation], Value]] = {
@@ -45,7 +45,7 @@ _DECIDED = frozenset({"label", "decided_by", "error"})
 
 
 class Review(Frozen):
-    """What one reviewer says of one pair: one line of `reviews.jsonl`.
+    """What one reviewer finds of one pair: one line of `reviews.jsonl`.
 
     `label` None: the reviewer cannot decide. `round` is the round whose annotation the reviewer was given. `blind`: the
     session that it was given in hides the run's label, its evidence and the reviews of others until then, and the
@@ -114,15 +114,15 @@ class ReviewLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.written = 0
-        # Every damaged line is told before anybody begins to work.
+        # A damaged line is reported before anybody begins to work.
         read_reviews(path)
         with locked(path):
             pass
 
     def append(self, review: Review) -> Review:
-        """Write one line, whole or not at all, and return what it says; it is on the disk when this returns.
+        """Write one line, whole or not at all, and return what it holds; it is on the disk when this returns.
 
-        It says `blind` no more when the reviewer has committed a review of the pair before: evidence was shown then.
+        It is not `blind` when the reviewer has committed a review of the pair before, and has seen the evidence then.
 
         Raises:
             StorageError: it could not be written (disk full); the file is as before.
@@ -223,14 +223,14 @@ class ReviewSample(Frozen):
     def ids(self) -> list[str]:
         """Return the pairs drawn, in a random order that is the same each time.
 
-        The order says nothing of the strata; the pairs reviewed so far are themselves a random sample of each.
+        The order is that of no stratum; the pairs reviewed so far are themselves a random sample of each.
         """
         every = (pair_id for stratum in self.strata for pair_id in stratum.sampled)
         return sorted(every, key=lambda pair_id: _number(self.seed, "order", pair_id))
 
 
 def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int) -> ReviewSample:
-    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: as `keys_of` says).
+    """Draw `n` pairs, stratified by the fields `by` of their annotations (of several rounds: as in `keys_of`).
 
     Allocation: two pairs from each stratum, so that its variance can be estimated (one where the stratum or `n` is too
     small), and every further one where it lowers the variance of an estimated total most when strata vary equally:

@@ -143,7 +143,7 @@ class RunFolder:
     def commit(self, annotation: Annotation, evidence: History) -> None:
         """Keep a pair's evidence and then its annotation, or hold both; from then on the pair is done.
 
-        Evidence that does not say in which segment it was made was made in this one.
+        Evidence without a segment was made in this one.
 
         Raises:
             StorageError: the disk is full or fails; the pair is not done, everything before it is kept.

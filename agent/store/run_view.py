@@ -18,11 +18,11 @@ from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
 
 _NAMED = 20
-"""Runs that a message names; more would hide what it says."""
+"""Runs that a message names; more would hide the rest of it."""
 
 
 def criterion_of(manifest: Mapping[str, Any]) -> str:
-    """Return the criterion by which a run's pairs were labelled; older folders, which name none, are exact."""
+    """Return the criterion by which a run's pairs were labelled, `exact` where its manifest names none."""
     pipeline = manifest["identity"].get("pipeline")
     return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
