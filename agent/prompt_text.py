@@ -28,7 +28,7 @@ _UNSEEN = re.compile(
 )
 
 
-def sound(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text fit for UTF-8: halves of a surrogate pair are joined, lone ones become U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -43,13 +43,13 @@ def cut(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text fit to be shown: newlines as LF, lone surrogates as U+FFFD, and what has no shape as its escape.
+    """Return the text fit to be read: newlines as LF, lone surrogates as U+FFFD, and what has no shape as its escape.
 
     Control characters become `\\x1b`; those that steer the direction of writing, have no width or are tags become
     `\\u202e` or `\\U000e0041`. A reader, model or person, then sees all that is there, in the order in which it is run.
     A byte-order mark at the beginning is left out, as it is when code is run.
     """
-    text = sound(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    text = replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
 
 
@@ -68,14 +68,14 @@ def delimited(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
     An id depends on nothing but its own name and text, unless a text holds it: the beginnings of prompts stay equal.
     """
     taken = "\n".join([around, *(text for _, text in blocks)]).lower()
-    shown = []
+    tagged = []
     for name, text in blocks:
         counter = 0
         while (identity := _identity(name, text, counter)) in taken:
             counter += 1
         taken += f"\n{identity}"
-        shown.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
-    return shown
+        tagged.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
+    return tagged
 
 
 def _identity(name: str, text: str, counter: int) -> str:

@@ -57,7 +57,7 @@ class Role:
     blocks: tuple[Literal["system", "user"], ...] = ("system", "user")
 
     def __post_init__(self) -> None:
-        """Refuse what would tell a model the answer."""
+        """Refuse what would give a model the answer."""
         if leaked := self.variables.keys() & _OF_THE_INPUT:
             raise ValueError(f"role {self.name!r}: no prompt may show {', '.join(sorted(leaked))}")
 
@@ -107,8 +107,8 @@ class Prompts:
                 texts.append("".join(template.blocks[block](context)).strip("\n"))
             except _RENDER_ERRORS as error:
                 raise PromptError(f"{name}, block {block!r}, does not render: {error}") from error
-        shown = delimited(data, around="\n".join(texts))
-        filled = (_PLACE.sub(lambda place: shown[int(place[1])], text) for text in texts)
+        blocks = delimited(data, around="\n".join(texts))
+        filled = (_PLACE.sub(lambda place: blocks[int(place[1])], text) for text in texts)
         return tuple(Message(block, text) for block, text in zip(role.blocks, filled, strict=True))
 
     def hashes(self) -> dict[str, str]:
@@ -161,24 +161,24 @@ class Prompts:
             self.render(role, {**role.variables, "criterion": criterion})
 
 
-class _Shown(str):
+class _Plain(str):
     """A text that may stand in a prompt as it is."""
 
     __slots__ = ()
 
 
 @pass_context
-def _data(context: Context, value: Any, name: str) -> _Shown:
+def _data(context: Context, value: Any, name: str) -> _Plain:
     """Keep a text for its place: its delimiters are chosen when all texts of the prompt are known."""
     if not isinstance(value, str):
         raise TypeError(f"data({name!r}) takes a text, not {type(value).__name__}")
     data: list[tuple[str, str]] = context[_DATA]
     data.append((name, fitted(value, name)))
-    return _Shown(f"\0{len(data) - 1}\0")
+    return _Plain(f"\0{len(data) - 1}\0")
 
 
 def _finalize(value: Any) -> Any:
-    if isinstance(value, _Shown | int):
+    if isinstance(value, _Plain | int):
         return value
     raise TypeError(
         f"it shows {str(value)[:40]!r} as it is; put texts between delimiters: {{{{ value | data('name') }}}}"
@@ -187,10 +187,10 @@ def _finalize(value: Any) -> Any:
 
 def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Let templates show the names that steer them; a language's name may come from the data."""
-    shown = {name: _Shown(_word(str(variables[name]))) for name in ("language", "fence") if name in variables}
+    plain = {name: _Plain(_word(str(variables[name]))) for name in ("language", "fence") if name in variables}
     if "marker" in variables:
-        shown["marker"] = _Shown(variables["marker"])
-    return {**variables, **shown}
+        plain["marker"] = _Plain(variables["marker"])
+    return {**variables, **plain}
 
 
 def _word(name: str) -> str:

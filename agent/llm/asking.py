@@ -14,7 +14,7 @@ from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
 from agent.llm.parsing import Unparsable, blank, schema_of, without_thinking
-from agent.prompt_text import cut, printable, sound
+from agent.prompt_text import cut, printable, replace_surrogates
 from agent.prompts import Prompts, Role
 from agent.types import Usage
 
@@ -123,7 +123,7 @@ class Asker:
             cost = error.usage or Usage()
             self._keep(call, key, Reply("", usage=cost), attempt, f"{type(error).__name__}: {error}")
             raise
-        return replace(answer, text=sound(answer.text))
+        return replace(answer, text=replace_surrogates(answer.text))
 
     def _keep(self, call: Call, key: str, answer: Reply, attempt: int, problem: str | None = None) -> None:
         self.usage = self.usage + answer.usage

@@ -57,8 +57,8 @@ def endpoint(base_url: str | None) -> Endpoint:
     except ValueError:
         usable = False
     if not usable:
-        shown = text.rpartition("@")[2].partition("?")[0]
-        raise ConfigError(f"the base URL must be like http://localhost:11434/v1, without `?` and `#`, not {shown!r}")
+        place = text.rpartition("@")[2].partition("?")[0]
+        raise ConfigError(f"the base URL must be like http://localhost:11434/v1, without `?` and `#`, not {place!r}")
     return Endpoint(_plain(parts), _credentials(parts))
 
 

@@ -15,7 +15,7 @@ from agent.llm.base import Call, Reply
 from agent.llm.endpoints import without_credentials
 from agent.llm.failures import for_message, meaning_of
 from agent.llm.prices import Prices
-from agent.prompt_text import sound
+from agent.prompt_text import replace_surrogates
 from agent.types import Usage
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LangChainModel:
             ModelTimeout: no reply within the deadline, or the model's own.
             AccountError: the model's error carries a status that no call can mend (401, 402, 403, 404, no quota).
         """
-        messages = [(message.role, sound(message.content)) for message in call.messages]
+        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._deadline) as deadline:
                 message = await self._model.ainvoke(messages)
@@ -125,7 +125,7 @@ def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] =
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
     body = metadata.get("body")
     return Reply(
-        text=sound(str(message.text)),
+        text=replace_surrogates(str(message.text)),
         usage=Usage() if cached else prices.priced(_usage(message), name, served),
         model=served,
         fingerprint=str(fingerprint) if fingerprint else None,
@@ -143,7 +143,7 @@ def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
         ValueError: it is nested without end.
     """
     if isinstance(value, str):
-        return "***" if value in hidden else sound(value)
+        return "***" if value in hidden else replace_surrogates(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -153,7 +153,7 @@ def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise ValueError("it is nested too deeply")
     if isinstance(value, Mapping):
-        return {sound(str(key)): storable(item, hidden, depth + 1) for key, item in value.items()}
+        return {replace_surrogates(str(key)): storable(item, hidden, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [storable(item, hidden, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
@@ -190,7 +190,7 @@ def _from_cache(message: AIMessage) -> bool:
 def _reasoning(message: AIMessage) -> str | None:
     given = message.additional_kwargs.get("reasoning_content")
     if isinstance(given, str) and given:
-        return sound(given)
+        return replace_surrogates(given)
     blocks = message.content if isinstance(message.content, list) else []
     thoughts = [block.get("thinking") or block.get("reasoning") for block in blocks if isinstance(block, dict)]
-    return sound("\n".join(thought for thought in thoughts if isinstance(thought, str))) or None
+    return replace_surrogates("\n".join(thought for thought in thoughts if isinstance(thought, str))) or None

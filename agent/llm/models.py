@@ -244,7 +244,7 @@ def _check_key(config: ModelConfig, key: Any) -> None:
 def scripted(models: Iterable[LLM]) -> str | None:
     """Return a sentence on models that are no language models, None when all may be.
 
-    A server that answers from a script cannot be told from one that does not.
+    A server that answers from a script looks like any other.
     """
     found = [_name(each.identity()) for each in models if _is_scripted(each.identity())]
     if not found:

@@ -41,7 +41,7 @@ from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_bod
 from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
 from agent.llm.langchain import count, reply_from, storable
 from agent.llm.prices import Prices
-from agent.prompt_text import sound
+from agent.prompt_text import replace_surrogates
 from agent.types import Usage
 
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
@@ -81,7 +81,11 @@ class Chat(ChatOpenAI):
 
 def _body(response: Any) -> dict[str, Any]:
     if not isinstance(response, openai.BaseModel):
-        what = f"no JSON ({sound(response[:60])!r}...)" if isinstance(response, str) else "JSON that is no object"
+        what = (
+            f"no JSON ({replace_surrogates(response[:60])!r}...)"
+            if isinstance(response, str)
+            else "JSON that is no object"
+        )
         raise UnusableBody(what if response != "" else "an empty body")
     try:
         body: dict[str, Any] = storable(response.to_dict(warnings=False))
@@ -372,7 +376,7 @@ class OpenAIModel:
         Raises:
             Failure: no reply came.
         """
-        messages = [(message.role, sound(message.content)) for message in call.messages]
+        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._config.deadline) as deadline:
                 return await self._client().chat.ainvoke(messages, **self._parameters(call))

@@ -1,6 +1,6 @@
 """Reads replies of models: JSON objects, programs and commands in fenced blocks.
 
-Every function takes a reply's text and returns a value or raises `Unparsable`, whose message is told to the model. What
+Every function takes a reply's text and returns a value or raises `Unparsable`, whose message the model is given. What
 could be read in two ways is not read at all: a label is never guessed.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from markdown_it import MarkdownIt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from agent.prompt_text import sound
+from agent.prompt_text import replace_surrogates
 from agent.types import QuerySpec, Reading
 
 MAX_REPLY = 200_000
@@ -66,7 +66,7 @@ def _status(value: Any) -> Any:
 
 
 def _line(value: Any) -> Any:
-    return " ".join(sound(value).split()) if isinstance(value, str) else value
+    return " ".join(replace_surrogates(value).split()) if isinstance(value, str) else value
 
 
 _Reason = Annotated[str, BeforeValidator(_reason)]
@@ -182,7 +182,9 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
         Unparsable: it holds no verdict, or several that differ; or a match does not say of which reading.
     """
     values = json_object(text, "verdict")
-    return _met(_validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match")
+    return _with_reading(
+        _validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match"
+    )
 
 
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
@@ -195,7 +197,8 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
     """
     values = _numbered(json_object(text, "label"), readings)
     model = OpenLabelReply if may_abstain else LabelReply
-    return _met(_validated(model, values), readings, lambda reply: reply.label == 1)
+    reply = _validated(model, values)
+    return _with_reading(reply, readings, positive=reply.label == 1)
 
 
 def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
@@ -208,9 +211,9 @@ def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
     return {**values, "reading": given}
 
 
-def _met(reply: _Judged, readings: int, positive: Callable[[_Judged], bool]) -> _Judged:
-    """Return a reply whose reading is known wherever one is met: where there is but one, it is that."""
-    if not positive(reply) or not readings or reply.reading is not None:
+def _with_reading(reply: _Judged, readings: int, *, positive: bool) -> _Judged:
+    """Return a positive reply with the reading that the code meets: where there is but one, it is that."""
+    if not positive or not readings or reply.reading is not None:
         return reply
     if readings > 1:
         raise Unparsable('"reading": say which reading is met, by its number')
@@ -379,7 +382,7 @@ def fenced_blocks(text: str) -> list[Block]:
     Raises:
         Unparsable: the last block is not closed (the reply was cut off), or the reply has no readable text.
     """
-    blocks = _blocks(sound(without_thinking(text)))
+    blocks = _blocks(replace_surrogates(without_thinking(text)))
     if blocks and not blocks[-1].closed:
         raise Unparsable(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
     return blocks
@@ -430,7 +433,7 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
                 raise Unparsable("the reply holds too many braces that are no JSON; give one JSON object") from error
         else:
             if key in value:
-                found.append(_sound_values(value))
+                found.append(_with_surrogates_replaced(value))
         position = text.find("{", end)
     return found
 
@@ -444,7 +447,7 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values and values[key] != value:
-            raise ValueError(f'the key "{sound(key)[:80]}" appears twice with different values')
+            raise ValueError(f'the key "{replace_surrogates(key)[:80]}" appears twice with different values')
         values[key] = value
     return values
 
@@ -459,12 +462,12 @@ def _extent(text: str, start: int) -> int:
     return len(text)
 
 
-def _sound_values(value: dict[str, Any]) -> dict[str, Any]:
+def _with_surrogates_replaced(value: dict[str, Any]) -> dict[str, Any]:
     """Join or replace surrogates that came in as JSON escapes, in the values that replies are read for."""
 
     def cleaned(item: Any) -> Any:
         if isinstance(item, str):
-            return sound(item)
+            return replace_surrogates(item)
         return [cleaned(part) if isinstance(part, str) else part for part in item] if isinstance(item, list) else item
 
     return {key: cleaned(item) for key, item in value.items()}
