@@ -80,13 +80,10 @@ class Chat(ChatOpenAI):
 
 
 def _body(response: Any) -> dict[str, Any]:
+    if isinstance(response, str):
+        raise UnusableBody(f"no JSON ({replace_surrogates(response[:60])!r}...)" if response else "an empty body")
     if not isinstance(response, openai.BaseModel):
-        what = (
-            f"no JSON ({replace_surrogates(response[:60])!r}...)"
-            if isinstance(response, str)
-            else "JSON that is no object"
-        )
-        raise UnusableBody(what if response != "" else "an empty body")
+        raise UnusableBody("JSON that is no object")
     try:
         body: dict[str, Any] = storable(response.to_dict(warnings=False))
     except _BODY_ERRORS as error:

@@ -181,10 +181,8 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     Raises:
         Unparsable: it holds no verdict, or several that differ; or a match does not say of which reading.
     """
-    values = json_object(text, "verdict")
-    return _with_reading(
-        _validated(ScreenReply, _numbered(values, readings)), readings, lambda reply: reply.verdict == "match"
-    )
+    reply = _validated(ScreenReply, _numbered(json_object(text, "verdict"), readings))
+    return _with_reading(reply, readings, positive=reply.verdict == "match")
 
 
 def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> OpenLabelReply:
