@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -145,20 +144,19 @@ _Model = TypeVar("_Model", bound=_Reply)
 _Judged = TypeVar("_Judged", ScreenReply, OpenLabelReply)
 
 
-@cache
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    # made for each call, it would take longer than the prompt
-    return model.model_json_schema()
-
-
-def schema_of(model: type[BaseModel], variables: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of(model: type[BaseModel], variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the JSON Schema of a reply, for servers that hold replies to one.
 
     Where the prompt numbers no readings, it asks for none.
     """
-    schema = deepcopy(_schema(model))
+    return _schema(model, numbered=bool(variables.get("spec")))
+
+
+@cache
+def _schema(model: type[BaseModel], *, numbered: bool) -> Mapping[str, Any]:
+    schema = model.model_json_schema()
     schema.pop("description", None)  # it speaks to readers of this file
-    if not variables.get("spec"):
+    if not numbered:
         schema["properties"].pop("reading", None)
     return schema
 

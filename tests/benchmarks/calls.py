@@ -28,12 +28,14 @@ from rich.table import Table
 
 from agent import Annotator, Config, Pair, ScriptedSandbox
 from agent.config import RunnerConfig
+from agent.nodes.screen import SCREEN
+from agent.prompts import Prompts
 from tests.benchmarks.figures import show
 from tests.llm.server import says
 
 DELAY = 0.05
 CODE = 'def reverse(values):\n    """Return the values, the last one first."""\n    return values[::-1]\n'
-PROMPT = "You are the first of several annotators who decide whether a code snippet matches a search query. " * 60
+PROMPT = [(message.role, message.content) for message in Prompts().render(SCREEN, SCREEN.variables)]
 
 
 async def serve() -> None:
@@ -79,7 +81,7 @@ async def bare(url: str, number: int, in_flight: int) -> None:
 
         async def worker() -> None:
             for each in numbers:
-                await chat.ainvoke([("system", PROMPT), ("user", f"{each}\n{CODE}")])
+                await chat.ainvoke([*PROMPT, ("user", str(each))])
 
         await asyncio.gather(*(worker() for _ in range(in_flight)))
 
