@@ -78,10 +78,10 @@ class Record:
 class RunResult:
     """What the sandbox's trusted side saw of one run. Text is decoded with replacement and capped.
 
-    `exit_code` is None when a signal ended the process (`signal` then tells which). `limit` names a limit that was
+    `exit_code` is None when a signal ended the process (`signal` is its number). `limit` names a limit that was
     hit (`memory`, `output`, `report`). `hang` is the main thread's stack at the moment of a timeout, where it could be
-    had, and `hang_beside` are those of its other threads and of pending asyncio tasks. `shared`
-    tells that the same program was run before and this is what came of it then (`sandbox/executions.py`).
+    had, and `hang_beside` are those of its other threads and of pending asyncio tasks. `shared`:
+    the same program was run before, and this is what came of it then (`SharedExecutions`).
     """
 
     records: tuple[Record, ...] = ()

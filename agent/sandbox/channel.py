@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
-from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record, RunResult
+from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record, RunResult, Sandbox
+from agent.sandbox.inside import source
 
 MAX_FRAME = 1 << 20
 MAX_REQUEST = 64 << 20
@@ -231,6 +233,48 @@ class Channel:
             if self._why is None:
                 raise RunnerCrashed(f"the sandbox broke: {error}") from error
             raise await self._why() from error
+
+
+class ChannelSandbox(Sandbox):
+    """A sandbox that is asked over a channel, once it is opened. `alive` holds those not yet released."""
+
+    def __init__(self, alive: set[Self]) -> None:
+        self._channel: Channel | None = None
+        self._alive = alive
+        alive.add(self)
+
+    async def open(self, channel: Channel, timeout: float) -> None:
+        """Wait until the supervisor is ready, and has the harness that most programs need.
+
+        Raises:
+            SandboxError: it is not, within `timeout` seconds.
+        """
+        await channel.greet(timeout)
+        await channel.prepare(source("python_harness"))
+        self._channel = channel
+
+    async def run(self, job: Job) -> RunResult:
+        """Run a program, as `Sandbox` says."""
+        return await self._opened().run(job)
+
+    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
+        """Run a command, as `Sandbox` says."""
+        return await self._opened().command(argv, timeout)
+
+    async def release(self) -> None:
+        """Destroy it, once."""
+        if self in self._alive:
+            self._alive.remove(self)
+            await self._end()
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Destroy what the backend made."""
+
+    def _opened(self) -> Channel:
+        if self._channel is None or self not in self._alive:
+            raise SandboxError("the sandbox cannot be used any more: it was not opened, or was released")
+        return self._channel
 
 
 def _stacks(text: str) -> list[tuple[Frame, ...]]:

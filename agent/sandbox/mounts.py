@@ -42,8 +42,8 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
     return mounts
 
 
-def shown(mounts: Iterable[Mount]) -> Mapping[Path, str]:
-    """Return mounts as a mapping of host paths to where they are shown."""
+def read_only(mounts: Iterable[Mount]) -> Mapping[Path, str]:
+    """Return mounts as a mapping of host paths to where they are to be read."""
     return {mount.host: mount.box for mount in mounts}
 
 
@@ -83,11 +83,11 @@ def _host(text: str, host: str) -> Path:
         mode = path.stat().st_mode
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it leads in a circle"
-        raise UsageError(f"--mount-ro {text}: {host} cannot be shown: {why}") from error
+        raise UsageError(f"--mount-ro {text}: {host} cannot be mounted: {why}") from error
     if path == Path("/") or path.is_relative_to("/proc") or path.is_relative_to("/dev") or path.is_relative_to("/sys"):
         raise UsageError(f"--mount-ro {text}: {path} would show all of the host: name the folder that is needed")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise UsageError(f"--mount-ro {text}: {path} is no folder and no file; sockets and devices are never shown")
+        raise UsageError(f"--mount-ro {text}: {path} is no folder and no file; sockets and devices are never mounted")
     found = next(_doors(path), None)
     if found is not None:
         raise UsageError(

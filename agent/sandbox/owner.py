@@ -1,4 +1,4 @@
-"""Who started a container: enough to tell, later and from another process, whether its owner is dead."""
+"""Who started a container: enough to know, later and from another process, whether its owner is dead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIND = f"{PREFIX}.kind"
 
 @dataclass(frozen=True)
 class Owner:
-    """A process of a host: `host` and `boot` are opaque ids, `started` tells its pid's earlier users apart."""
+    """A process of a host: `host` and `boot` are opaque ids, `started` sets it apart from earlier users of its pid."""
 
     host: str
     boot: str

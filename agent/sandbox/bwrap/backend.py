@@ -19,18 +19,17 @@ from agent.sandbox.base import (
     Limits,
     Progress,
     RunResult,
-    Sandbox,
     SandboxBackend,
 )
 from agent.sandbox.bwrap.cgroups import ControlGroups, Group
 from agent.sandbox.bwrap.environments import BwrapShelf
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
-from agent.sandbox.channel import Channel
+from agent.sandbox.channel import Channel, ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
-from agent.sandbox.mounts import Mount, refuse_hiding, shown
+from agent.sandbox.mounts import Mount, read_only, refuse_hiding
 from agent.sandbox.places import shared_cache
 from agent.sandbox.pool import Pool
 from agent.sandbox.seccomp import kernel_filter
@@ -49,7 +48,7 @@ class BwrapBackend(SandboxBackend):
         store: the folder that keeps dependency environments from run to run.
         supply: which dependencies may be had, and how many are kept.
         python: the minor version of the interpreter that sandboxes run, as `3.9`; by default this process's own.
-        mounts: what of the host every sandbox is shown, to be read only.
+        mounts: what of the host every sandbox may read.
         pool: how many sandboxes wait, started, for the next pairs.
         starts: how many are starting at once.
     """
@@ -95,7 +94,7 @@ class BwrapBackend(SandboxBackend):
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
-            shown={store.envs: "/envs", store.inside: INSIDE, **shown(self._mounts)},
+            shown={store.envs: "/envs", store.inside: INSIDE, **read_only(self._mounts)},
             tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
             kept={},
         )
@@ -165,10 +164,9 @@ class BwrapBackend(SandboxBackend):
             process.reader, process.writer, self.limits,
             processes=_process_limit(self.limits), compiled=self._compiled, why=lambda: _crash(process),
         )  # fmt: skip
-        sandbox = BwrapSandbox(process, channel, self._alive)
+        sandbox = BwrapSandbox(process, self._alive)
         try:
-            await channel.greet(_START_SECONDS)
-            await channel.prepare(source("python_harness"))
+            await sandbox.open(channel, _START_SECONDS)
             await sandbox.confine(self._groups, self.limits)
         except BaseException:
             await sandbox.release()
@@ -195,15 +193,13 @@ class BwrapBackend(SandboxBackend):
         return self._found
 
 
-class BwrapSandbox(Sandbox):
-    """One set of namespaces and the channel to the supervisor in it. `alive` holds those not yet released."""
+class BwrapSandbox(ChannelSandbox):
+    """One set of namespaces."""
 
-    def __init__(self, process: BwrapProcess, channel: Channel, alive: set[BwrapSandbox]) -> None:
+    def __init__(self, process: BwrapProcess, alive: set[BwrapSandbox]) -> None:
+        super().__init__(alive)
         self._process = process
-        self._channel = channel
-        self._alive = alive
         self._group: Group | None = None
-        alive.add(self)
 
     async def confine(self, groups: ControlGroups, limits: Limits) -> None:
         """Put the supervisor, and so all that it will start, into a control group; before anything else runs.
@@ -221,10 +217,9 @@ class BwrapSandbox(Sandbox):
 
     async def run(self, job: Job) -> RunResult:
         """Run a program; what a failed or cancelled run leaves is killed at once."""
-        channel = self._usable()
         kills = 0 if self._group is None else self._group.kills()
         try:
-            result = await channel.run(job)
+            result = await super().run(job)
         except BaseException:
             self._process.kill()
             raise
@@ -232,29 +227,22 @@ class BwrapSandbox(Sandbox):
         return replace(result, limit="memory") if exceeded else result
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command, as `Sandbox` says."""
+        """Run a command; what a failed or cancelled one leaves is killed at once."""
         try:
-            return await self._usable().command(argv, timeout)
+            return await super().command(argv, timeout)
         except BaseException:
             self._process.kill()
             raise
 
-    async def release(self) -> None:
-        """End every process of the sandbox and wait until they are gone."""
-        if self in self._alive:
-            self._alive.remove(self)
-            self._process.kill()
-            await asyncio.shield(self._end())
-
     async def _end(self) -> None:
+        """End every process of the sandbox and wait until they are gone."""
+        self._process.kill()
+        await asyncio.shield(self._ended())
+
+    async def _ended(self) -> None:
         await self._process.end()
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
-
-    def _usable(self) -> Channel:
-        if self not in self._alive:
-            raise SandboxError("the sandbox cannot be used any more: it was released")
-        return self._channel
 
 
 def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:

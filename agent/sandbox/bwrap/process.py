@@ -41,7 +41,7 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 class Bubblewrap:
     """An installed bubblewrap and the interpreter to run in it.
 
-    `etc` is the folder shown as /etc; `filter` a program for seccomp, which holds for all that runs inside.
+    `etc` is the folder that is /etc inside; `filter` a program for seccomp, which holds for all that runs inside.
     """
 
     executable: str
@@ -199,7 +199,7 @@ async def finished(work: Awaitable[T], undo: Callable[[T], Awaitable[None]]) -> 
 
 
 async def _undone(task: asyncio.Future[T], undo: Callable[[T], Awaitable[None]]) -> None:
-    with suppress(SandboxError):  # nobody is left to be told
+    with suppress(SandboxError):  # nobody waits for it any more
         await undo(await task)
 
 

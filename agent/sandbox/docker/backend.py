@@ -6,28 +6,25 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from agent.config import data_folder
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
-    CommandResult,
     EnvironmentBuilder,
-    Job,
     Limits,
     Progress,
-    RunResult,
-    Sandbox,
     SandboxBackend,
 )
-from agent.sandbox.channel import Channel
+from agent.sandbox.channel import Channel, ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import WORK, ContainerCrew, Launched, Setting, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.environments import DockerShelf, Site
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
-from agent.sandbox.inside import source, supervisor_argv
+from agent.sandbox.inside import supervisor_argv
 from agent.sandbox.interpreter import UNPRIVILEGED
 from agent.sandbox.mounts import Mount
 from agent.sandbox.owner import PREFIX, Owner
@@ -90,7 +87,7 @@ class DockerBackend(SandboxBackend):
         python: the minor version that sandboxes run, as `3.9`: by an image of `images`, which maps such versions to
             names, or an official one that the engine has.
         supply: which dependencies may be had, and how many are kept.
-        mounts: what of the host every sandbox is shown, to be read only; not with a remote engine.
+        mounts: what of the host every sandbox may read; not with a remote engine.
         volume: the named volume that holds dependency environments, kept from run to run; an image that is not ours
             has one of its own, by its id, since what it calls `python3` may write there what it likes.
         pool: how many containers wait, started, for the next pairs.
@@ -247,7 +244,7 @@ class DockerBackend(SandboxBackend):
         config = sandbox_config(site.setting, command)
         sandbox = DockerSandbox(site, await site.crew.launch(config), self._alive)
         try:
-            await sandbox.open()
+            await sandbox.attach()
         except BaseException:
             await sandbox.release()
             raise
@@ -291,19 +288,17 @@ class DockerBackend(SandboxBackend):
         }
 
 
-class DockerSandbox(Sandbox):
-    """A container, `name`d to the engine, and the channel to the supervisor in it. `alive` holds the unreleased."""
+class DockerSandbox(ChannelSandbox):
+    """A container, `name`d to the engine."""
 
     def __init__(self, site: Site, launched: Launched, alive: set[DockerSandbox]) -> None:
+        super().__init__(alive)
         self.name = launched.name
         self._site = site
         self._launched = launched
-        self._alive = alive
         self._stream: AttachedStream | None = None
-        self._channel: Channel | None = None
-        alive.add(self)
 
-    async def open(self) -> None:
+    async def attach(self) -> None:
         """Wait for the supervisor.
 
         Raises:
@@ -311,46 +306,26 @@ class DockerSandbox(Sandbox):
         """
         stream = self._stream = await AttachedStream.open(self._launched.connection)
         channel = Channel(stream.reader, stream.writer, self._site.setting.limits, site=True, why=self._why)
-        await channel.greet(START_DEADLINE)
-        await channel.prepare(source("python_harness"))
-        self._channel = channel
+        await self.open(channel, START_DEADLINE)
 
     @property
     def usable(self) -> bool:
         """Whether it was opened, and its stream has not ended."""
         return self._channel is not None and self._stream is not None and not self._stream.ended
 
-    async def run(self, job: Job) -> RunResult:
-        """Run a program, as `Sandbox` says."""
-        return await self._open_channel().run(job)
-
-    async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:
-        """Run a command as the unprivileged user, as `Sandbox` says."""
-        return await self._open_channel().command(argv, timeout)
-
-    async def release(self) -> None:
+    async def _end(self) -> None:
         """Cut the connection and have the container removed; `DockerBackend.close` waits for that."""
-        if self not in self._alive:
-            return
-        self._alive.remove(self)
         if self._stream is None:
             self._launched.connection.close()
         else:
             self._stream.close()
         self._site.crew.discard(self.name)
 
-    def _open_channel(self) -> Channel:
-        if self._channel is None or self not in self._alive:
-            raise SandboxError("the sandbox cannot be used any more: it was not opened, or was released")
-        return self._channel
-
     async def _why(self) -> SandboxError:
         if self not in self._alive:
             return SandboxError("the sandbox cannot be used any more: it was released")
-        site = self._site
-        return await postmortem(
-            lambda: site.crew.call(site.engine.state, self.name), self.name, self._stream.stderr if self._stream else ""
-        )
+        look = partial(self._site.crew.call, self._site.engine.state, self.name)
+        return await postmortem(look, self.name, self._stream.stderr if self._stream else "")
 
 
 def _own_image() -> ImageSource:

@@ -125,10 +125,10 @@ def run_harness(job: Job, nonce: str) -> NoReturn:
     space = {"__name__": "harness", "__builtins__": dict(vars(builtins))}
     exec(HARNESS, space)
     main: Any = space["main"]
-    teller: Any = space.get("stack_writer")
-    if teller is not None:
-        signal.signal(signal.SIGUSR1, teller(STREAMS - 1))
-    faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=teller is not None)
+    writer: Any = space.get("stack_writer")
+    if writer is not None:
+        signal.signal(signal.SIGUSR1, writer(STREAMS - 1))
+    faulthandler.register(signal.SIGUSR1, file=STREAMS - 1, all_threads=False, chain=writer is not None)
     main(job, emit)
     for stream in (stdout, stderr):
         try:

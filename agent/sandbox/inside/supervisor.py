@@ -245,7 +245,7 @@ class Run:
 
 
 def inode(path: str) -> int:
-    """Return what tells a folder from another one at its place, 0 where there is none."""
+    """Return what distinguishes a folder from another one at its place, 0 where there is none."""
     try:
         return os.stat(path).st_ino
     except OSError:
