@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows the main job, `make test` runs every test this machine can run.
+# Two commands: `make demo` shows the main job, `make test` runs every test this machine can run, but for the long ones of .ci/run.
 AGENT := .venv/bin/agent
 DEMO_RUN := runs/demo
 
@@ -14,7 +14,7 @@ test: .venv/.ready-dev
 	.venv/bin/ruff check agent tests examples
 	.venv/bin/ruff format --check agent tests examples
 	.venv/bin/mypy
-	.venv/bin/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n auto --dist loadfile -m "not long" $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev
 	.venv/bin/ruff check --fix agent tests examples
