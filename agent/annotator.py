@@ -26,6 +26,7 @@ from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.dependencies.environments import AGAIN
 from agent.sandbox.dependencies.requirements import read_requirements
 from agent.sandbox.select import choose, limit_settings
 from agent.sandbox.session import SharedExecutions
@@ -167,7 +168,7 @@ class Annotator:
     async def _chosen(self) -> SandboxBackend:
         try:
             backend = await choose(self._config.sandbox, self._note)
-            backend.listen(lambda what: self._tell(Waiting(what)))
+            backend.listen(lambda what: self._tell(Waiting(what, AGAIN)))
             return backend
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error

@@ -104,7 +104,7 @@ class SandboxConfig(BaseModel):
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="environments kept, and wheels as much; those unused longest go first (0: all stay)",
+        description="environments kept, those unused longest go first; so many downloads are kept, too (0: all)",
     )
     network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
     index_rule: bool = Field(

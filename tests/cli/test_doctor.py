@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,12 +83,6 @@ def test_a_model_without_a_key_is_a_finding_beside_the_others(agent: Commands) -
     assert ended.code == 1
     assert "there is no key" in found(ended, "model")["detail"]
     assert found(ended, "python")["works"]
-
-
-def test_a_file_in_the_folder_is_not_taken_for_pip(agent: Commands) -> None:
-    planted = agent.write("pip.py", "import pathlib\npathlib.Path('taken').touch()\n")
-    agent("doctor", "--quick", **ALONE)
-    assert not (Path(planted).parent / "taken").exists()
 
 
 OBJECTS_ALONE = "'response_format.type' must be 'json_schema' or 'text'"

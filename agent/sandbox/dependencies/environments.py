@@ -38,6 +38,9 @@ ANSWER_LIFE = 7 * 24 * 3600.0
 SILENCE = 60.0
 """Seconds for which an index that did not answer is not asked again."""
 
+AGAIN = 15.0
+"""Seconds after which it is said again what is being installed."""
+
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 _AT_ONCE = 2
 _ATTEMPTS = 2
@@ -218,7 +221,7 @@ class WheelEnvironments(EnvironmentBuilder):
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.newest)
-            self._store.waits(_announcement(asked))
+            announcing = asyncio.ensure_future(self._announce(asked))
             await asyncio.to_thread(drop_stale, self._store.staging)
             try:
                 lock = await self._uv.install(
@@ -235,14 +238,17 @@ class WheelEnvironments(EnvironmentBuilder):
                     self._silent = (self._clock() + SILENCE, str(error))
                 raise
             finally:
+                announcing.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
             self._silent = None
             return key, lock
 
-
-def _announcement(asked: Sequence[str]) -> str:
-    more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
-    return f"Installing {', '.join(asked[:_NAMED])}{more}"
+    async def _announce(self, asked: Sequence[str]) -> None:
+        """Say what is being installed, again and again while it is."""
+        more = f" and {len(asked) - _NAMED} more" if len(asked) > _NAMED else ""
+        while True:
+            self._store.waits(f"Installing {', '.join(asked[:_NAMED])}{more}")
+            await asyncio.sleep(AGAIN)
 
 
 def _recall(record: Path) -> tuple[str, float] | None:
