@@ -386,7 +386,7 @@ def test_errors_of_the_run_reach_the_plain_iterator() -> None:
 
 
 async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
-    from agent.nodes.judge import Judge
+    from agent.nodes.opinions import Judge
     from agent.state import Step
 
     class Coin(Judge):
@@ -399,7 +399,7 @@ async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
 
 
 async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:
-    from agent.nodes.judge import Judge
+    from agent.nodes.opinions import Judge
 
     class Mine(Judge):
         version: int | None = None

@@ -10,13 +10,13 @@ from typing import Any
 from rich.syntax import Syntax
 from rich.text import Text
 
-from agent.cli.shortening import shortened
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import UsageError
 from agent.evaluation.tally import Seen, Tally
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
+from agent.llm.parsing import Unparsable, fenced_blocks
 from agent.store import files
 from agent.store.majority import Votes, ended
 from agent.store.run_view import RunView, load_run
@@ -24,6 +24,7 @@ from agent.types import Annotation, Pair
 from agent.views.story import Part, Step, ending, happenings, named, opening
 
 _NEAR = 3
+_LEAST_LINES = 10
 _MOST_COMPARED = 50_000
 # hostile text is made to take its time: colouring it would take hours
 _LONGEST = 50_000
@@ -234,3 +235,37 @@ def _coloured(text: str, language: str) -> Text:
     # some lexers add or take away blank lines: what is shown is the text, if need be without colours
     found.rstrip()
     return found if found.plain == text.rstrip() else Text(text)
+
+
+def shortened(reply: str, program: str, name: str, marker: str | None) -> str:
+    """Return a reply in which a line stands for each fenced block that is word for word in `program`, called `name`.
+
+    Of a block with `marker`, the line where the snippet goes, what is before and after it has to be there. A block with
+    a line that is not in the program, or not in its order, stays as it is.
+    """
+    try:
+        blocks = fenced_blocks(reply)
+    except Unparsable:
+        return reply
+    for block in blocks:
+        lines = block.content.split("\n")
+        if len(lines) < _LEAST_LINES or reply.count(block.content) != 1:
+            continue
+        if _stands_in(lines, program, marker):
+            reply = reply.replace(block.content, f"… {len(lines)} lines, word for word in {name} …")
+    return reply
+
+
+def _stands_in(lines: list[str], program: str, marker: str | None) -> bool:
+    places = [number for number, line in enumerate(lines) if line.strip() == marker]
+    if len(places) > 1:
+        return False
+    parts = [lines[: places[0]], lines[places[0] + 1 :]] if places else [lines]
+    texts = [text for part in parts if (text := "\n".join(part).strip("\n"))]
+    whole, position = f"\n{program}\n", 0
+    for text in texts:
+        found = whole.find(f"\n{text}\n", position)
+        if found < 0:
+            return False
+        position = found + len(text)
+    return bool(texts)

@@ -1,4 +1,4 @@
-"""The steps of the pipeline, one file each. A new node: a class here, its name in `BUILT_IN`, an edge in a graph."""
+"""The steps of the pipeline, by what they do. A new node: a class here, its name in `BUILT_IN`, an edge in a graph."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateBlind, GenerateTest
-from agent.nodes.judge import Judge
+from agent.nodes.opinions import Judge, Screen, Simulate, SpecifyQuery
 from agent.nodes.rate_confidence import RateConfidence
 from agent.nodes.repair import Repair, RepairProgram
-from agent.nodes.screen import Screen
-from agent.nodes.simulate import Simulate
-from agent.nodes.specify_query import SpecifyQuery
 from agent.state import Node
 
 BUILT_IN: dict[str, Node] = {

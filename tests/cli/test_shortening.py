@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.shortening import shortened
+from agent.cli.show import shortened
 
 MARKER = "# <candidate>"
 SNIPPET = "def first(items):\n    return items[0]"

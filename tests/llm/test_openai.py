@@ -27,7 +27,7 @@ from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
-from agent.nodes.judge import JUDGE
+from agent.nodes.opinions import JUDGE
 from agent.prompts import Prompts
 from agent.types import Message, Pair
 from tests.llm.server import (
