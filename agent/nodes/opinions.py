@@ -38,7 +38,7 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (paper, section IV-C a): ask whether the code clearly matches, clearly not, or needs a test."""
+    """Preliminary Screener (paper, section IV-C a): ask whether code clearly matches, clearly not, or needs a test."""
 
     name = "screen"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
