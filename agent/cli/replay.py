@@ -22,7 +22,7 @@ from agent.config import Config
 from agent.errors import UsageError
 from agent.evaluation.conditions import Conditions, all_notes, grouped
 from agent.evaluation.recorded import Key, executed_in, keys_with_tests, recorded, sampled
-from agent.evaluation.replay import NotRun, Outcomes, Replayed, Reproducibility, replaying
+from agent.evaluation.replay import NotRun, Outcomes, Replayed, replaying
 from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
 from agent.wording import counted
@@ -188,15 +188,14 @@ def _replay_all(request: Request, view: RunView) -> None:
     except KeyboardInterrupt:
         interrupted = True
         say(console, "Interrupted; this is what is known so far." if course.known else "Interrupted.")
-    summary = course.outcomes.summary()
     if request.as_json:
-        print_json(_all_as_json(course, summary, interrupted))
+        print_json(_all_as_json(course, interrupted))
     elif course.known:
         _print_notes(course.notes)
-        _print_all(course, summary)
+        _print_all(course)
     if interrupted:
         raise typer.Exit(STOPPED)
-    raise typer.Exit(SOME_ERRORS if summary.different or summary.not_run else DONE)
+    raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
 
 
 class _Bar:
@@ -255,43 +254,38 @@ def _outcome(report: TestReport) -> str:
     return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
 
 
-def _print_all(course: Course, summary: Reproducibility) -> None:
+def _print_all(course: Course) -> None:
     """Print what came of a run's executions, and list those that were otherwise."""
-    out = partial(say, Console())
-    done = summary.replayed + len(course.outcomes.not_run)
-    if course.executed is None:
-        pairs = counted(course.tested, "pair that was tested", "pairs that were tested")
-    else:
-        pairs = counted(course.executed, "pair that was executed", "pairs that were executed")
-    of, alike = f"{done:,} of {pairs}", f"{summary.same:,}"
-    rounds = course.drawn < len(course.chosen)
-    if rounds:
-        of = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}"
-        alike = f"{counted(summary.same, 'round')}; every round of {counted(summary.pairs_same, 'pair')}"
-    out(
-        f"replayed    {of}"
-        + ("" if course.request.sample is None else f" (a random sample, seed {course.request.seed})")
-    )
-    out(f"same        {alike}{_share(summary, ' over pairs' * rounds)}")
-    more = f" ({summary.flaky} flaky, {summary.only_messages} in messages alone)" if summary.different else ""
-    out(f"different   {summary.different}{more}")
-    if summary.not_run:
-        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in summary.not_run.items())
-        out(f"not run     {len(course.outcomes.not_run)}: {listed}")
+    out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.counts()
+    done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
+    number, which = (course.tested, "tested") if course.executed is None else (course.executed, "executed")
+    pairs = counted(number, f"pair that was {which}", f"pairs that were {which}")
+    of, alike, over = f"{done:,} of {pairs}", f"{outcomes.same:,}", ""
+    if course.drawn < len(course.chosen):
+        of, over = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
+        alike = f"{counted(outcomes.same, 'round')}; every round of {counted(counts['pairs_same'], 'pair')}"
+    drawn = "" if course.request.sample is None else f" (a random sample, seed {course.request.seed})"
+    out(f"replayed    {of}{drawn}")
+    out(f"same        {alike}{_share(counts, over)}")
+    more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages alone)" if outcomes.different else ""
+    out(f"different   {len(outcomes.different)}{more}")
+    if outcomes.not_run:
+        listed = " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts["not_run"].items())
+        out(f"not run     {len(outcomes.not_run)}: {listed}")
     out(f"time        {course.seconds:.1f} s")
-    lines = [*map(_line, course.outcomes.different), *map(_line, course.outcomes.not_run)]
+    lines = [*map(_line, outcomes.different), *map(_line, outcomes.not_run)]
     for line in lines[:_LISTED]:
         out(line)
     if len(lines) > _LISTED:
         out(f"and {len(lines) - _LISTED} more: --json lists them all")
 
 
-def _share(summary: Reproducibility, over: str) -> str:
-    if summary.share is None:
+def _share(counts: Mapping[str, Any], over: str) -> str:
+    if counts["share"] is None:
         return ""
-    if summary.low is None or summary.high is None:
-        return f" ({summary.share:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
-    return f" ({summary.share:.1%} of those that ran; 95% interval{over} {summary.low:.1%} to {summary.high:.1%})"
+    if counts["low"] is None:
+        return f" ({counts['share']:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
+    return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
 
 
 def _line(found: Replayed | NotRun) -> str:
@@ -320,7 +314,7 @@ def _as_json(found: Replayed) -> dict[str, Any]:
     }
 
 
-def _all_as_json(course: Course, summary: Reproducibility, interrupted: bool) -> dict[str, Any]:
+def _all_as_json(course: Course, interrupted: bool) -> dict[str, Any]:
     """Return what came of a run's executions; pairs whose outcome was the same are counted alone.
 
     `tested` and `chosen` are null where it was interrupted before that was known.
@@ -333,7 +327,7 @@ def _all_as_json(course: Course, summary: Reproducibility, interrupted: bool) ->
         "sample": course.request.sample,
         "seed": course.request.seed,
         "interrupted": interrupted,
-        **asdict(summary),
+        **course.outcomes.counts(),
         "level": 0.95,
         "pairs": [_as_json(each) for each in course.outcomes.different],
         "pairs_not_run": [asdict(each) | {"error": each.error.model_dump()} for each in course.outcomes.not_run],

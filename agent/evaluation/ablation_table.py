@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict
+
 from agent.evaluation.ablation import VariantRun
 from agent.evaluation.measures import Confusion, cell, measures, wilson_intervals
 from agent.evaluation.statistics import holm, least_discordant, mcnemar_exact
@@ -17,8 +19,6 @@ from agent.store.majority import Label
 from agent.store.run_view import load_run
 from agent.types import Frozen, Pair, Usage
 from agent.wording import counted
-
-SCHEMA = 1
 
 
 class Share(Frozen):
@@ -91,6 +91,8 @@ class AblationTable(Frozen):
     from before, and the calls that `separate` runs, each with a cache of its own, would have made. `executions`:
     `asked` runs of programs in all, `made` in a sandbox. `paid` is what was really paid.
     """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     pairs: int
     rounds: int

@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import read_regular
-from agent.errors import RunFolderError
+from agent.datasets.encoding import dumps
 from agent.evaluation.ablation import REFERENCE
-from agent.evaluation.ablation_table import SCHEMA, AblationTable, McNemar, Row
-from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, replacing
+from agent.evaluation.ablation_table import AblationTable, McNemar, Row
+from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
 from agent.store.manifest import flatten
-from agent.wording import counted, what_is_wrong
+from agent.types import SCHEMA_VERSION
+from agent.wording import counted
 
 REMARK = "remark"
 """The heading of the one column that holds sentences."""
@@ -178,7 +175,7 @@ def write_table(folder: Path, table: AblationTable) -> None:
 
 def as_document(table: AblationTable) -> dict[str, Any]:
     """Return the table as JSON keeps it, with what has to be said of it."""
-    return {"schema": SCHEMA, **table.model_dump(mode="json"), "remarks": remarks(table)}
+    return {"schema": SCHEMA_VERSION, **table.model_dump(mode="json"), "remarks": remarks(table)}
 
 
 def as_csv(table: AblationTable) -> str:
@@ -233,19 +230,7 @@ def read_ablation(path: Path) -> AblationTable:
 
     Raises:
         RunFolderError: it is damaged or of another version.
+        FileNotFoundError: there is none.
     """
-    try:
-        record = loads(read_regular(path))
-        if isinstance(record, dict) and record.get("schema") != SCHEMA:
-            raise RunFolderError(f"{path}: has schema {record.get('schema')}, this version reads {SCHEMA}")
-        return AblationTable.model_validate(_without(record, "schema", "remarks"))
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValidationError, ValueError) as error:
-        raise RunFolderError(
-            f"{path}: is damaged ({what_is_wrong(error)}); remove it and run `agent ablate` again"
-        ) from None
-
-
-def _without(record: Any, *names: str) -> Any:
-    return {name: value for name, value in record.items() if name not in names} if isinstance(record, dict) else record
+    remedy = "Remove it and run `agent ablate` again."
+    return read_document(path, AblationTable, what="the table of an ablation", remedy=remedy)

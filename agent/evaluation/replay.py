@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from agent.config import Config
 from agent.errors import (
@@ -238,39 +238,13 @@ def _otherwise(lock: Sequence[str], found: Sequence[str]) -> str:
     return f"its packages come out otherwise than recorded (lacking: {lacking}; more: {more})"
 
 
-@dataclass(frozen=True)
-class Reproducibility:
-    """What came of replaying executions: `same` and `different` count those that could be run.
-
-    `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that could
-    be run must have ended as it did. `low` and `high` are its Wilson 95% interval, None without the extra `stats`:
-    over pairs, since the rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
-    """
-
-    pairs_replayed: int
-    pairs_same: int
-    same: int
-    different: int
-    flaky: int
-    only_messages: int
-    not_run: dict[str, int]
-    share: float | None
-    low: float | None
-    high: float | None
-
-    @property
-    def replayed(self) -> int:
-        """How many could be run."""
-        return self.same + self.different
-
-
 @dataclass
 class Outcomes:
     """Counts what became of executions one by one; keeps those that did not end as they did."""
 
+    same: int = 0
     different: list[Replayed] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)
-    same: int = 0
     _pairs: dict[str, bool] = field(default_factory=dict)
 
     def add(self, found: Replayed | NotRun) -> None:
@@ -284,27 +258,28 @@ class Outcomes:
         else:
             self.different.append(found)
 
-    def summary(self) -> Reproducibility:
-        """Return the counts so far."""
+    def counts(self) -> dict[str, Any]:
+        """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
+
+        `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that
+        could be run must have ended as it did. `low` and `high` are its Wilson 95% interval, None without the extra
+        `stats`: over pairs, since the rounds of one are not independent. `flaky` and `only_messages` count among the
+        `different`.
+        """
         pairs, alike = len(self._pairs), sum(self._pairs.values())
-        low, high = _interval(alike, pairs)
-        return Reproducibility(
-            pairs_replayed=pairs,
-            pairs_same=alike,
-            same=self.same,
-            different=len(self.different),
-            flaky=sum(each.cause == "flaky" for each in self.different),
-            only_messages=sum({one.kind for one in each.differences} == {"message"} for each in self.different),
-            not_run=dict(Counter(each.error.type for each in self.not_run).most_common()),
-            share=alike / pairs if pairs else None,
-            low=low,
-            high=high,
-        )
-
-
-def _interval(same: int, total: int) -> tuple[float | None, float | None]:
-    try:
-        found = wilson(same, total) if total else None
-    except ExtraMissing:
-        found = None
-    return (None, None) if found is None else (found.low, found.high)
+        try:
+            interval = wilson(alike, pairs) if pairs else None
+        except ExtraMissing:
+            interval = None
+        return {
+            "pairs_replayed": pairs,
+            "pairs_same": alike,
+            "same": self.same,
+            "different": len(self.different),
+            "flaky": sum(each.cause == "flaky" for each in self.different),
+            "only_messages": sum({one.kind for one in each.differences} == {"message"} for each in self.different),
+            "not_run": dict(Counter(each.error.type for each in self.not_run).most_common()),
+            "share": alike / pairs if pairs else None,
+            "low": None if interval is None else interval.low,
+            "high": None if interval is None else interval.high,
+        }

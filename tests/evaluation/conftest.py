@@ -21,10 +21,10 @@ async def bwrap(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is the only source of wheels, empty."""
     from tests.sandbox.wheelhouse import use_folder
 
-    (folder := tmp_path / "index").mkdir()
+    (folder := open_folder / "index").mkdir()
     use_folder(monkeypatch, folder)
     return folder
