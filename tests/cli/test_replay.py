@@ -136,13 +136,12 @@ def test_each_program_has_the_limits_it_had_and_a_start_that_annotated_nothing_d
 
 
 def test_packages_that_cannot_be_had_are_an_error_and_no_other_outcome(
-    agent: Commands, tmp_path: Path, request: pytest.FixtureRequest
+    agent: Commands, tmp_path: Path, open_folder: Path, request: pytest.FixtureRequest
 ) -> None:
     # a version of the test's own: no other test's environment has its key
     version = f"1.{os.getpid()}.{abs(hash(request.node.nodeid))}"
-    (folder := tmp_path / "index").mkdir()
-    wheel = make_wheel(folder, "pyyaml", version, files={"yaml.py": f"VERSION = '1.0'  # {version}\n"})
-    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
+    wheel = make_wheel(open_folder, "pyyaml", version, files={"yaml.py": f"VERSION = '1.0'  # {version}\n"})
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(open_folder), "PIP_CONFIG_FILE": "/dev/null"}
     index |= {"PIP_EXTRA_INDEX_URL": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     annotate(agent, {"packaged": packaged("yaml"), "passes": PASSES}, **index)
     assert agent("replay", "run", "packaged", **index).code == 0
@@ -167,7 +166,7 @@ def _forget_environment(agent: Commands, index: Mapping[str, str]) -> None:
     root = shared_cache() if os.geteuid() == 0 else Path(index["XDG_CACHE_HOME"]) / "test-driven-annotator"
     [environment] = root.glob(f"**/envs/**/{key}")
     shutil.rmtree(environment)
-    shutil.rmtree(index["XDG_CACHE_HOME"])
+    shutil.rmtree(index["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def test_ctrl_c_tells_what_is_known_so_far(agent: Commands) -> None:
