@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from textwrap import dedent
+from types import CodeType
 
 import pytest
+from hypothesis import assume, given
 
 from agent.nodes.execute import Execute
 from agent.sandbox.base import SandboxBackend
+from agent.sandbox.inside.python_harness import plant
 from agent.types import CaseOutcome, Cause, Status
+from tests.languages.python.snippets import snippets
 from tests.nodes.running import executed, tools_in
-
-pytestmark = pytest.mark.bwrap
 
 MARKER = "# <candidate>\n"
 FUNCTION = "def double(x):\n    return x + x + 1\n"
@@ -171,6 +174,7 @@ def template(rest: str) -> str:
     return MARKER + "\n" + dedent(rest)
 
 
+@pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "rest"), [*CHEATS.values(), *PARTS.values()], ids=[*CHEATS, *PARTS])
 async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: str, bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
@@ -187,6 +191,7 @@ async def test_what_stands_in_for_the_snippet_is_no_evidence(code: str, rest: st
     assert "weakness" not in again.update
 
 
+@pytest.mark.bwrap
 @pytest.mark.parametrize("rest", METHOD_CHEATS.values(), ids=METHOD_CHEATS)
 async def test_so_it_is_with_methods_in_a_class_of_the_program(rest: str, bwrap: SandboxBackend) -> None:
     around = f"class Board:\n    {MARKER}{rest}\ndef test_a():\n    assert Board().count('ab') == 2\n"
@@ -308,6 +313,7 @@ HONEST = {
 }
 
 
+@pytest.mark.bwrap
 @pytest.mark.parametrize(("code", "rest"), HONEST.values(), ids=HONEST)
 async def test_honest_programs_pass(code: str, rest: str, bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
@@ -316,6 +322,7 @@ async def test_honest_programs_pass(code: str, rest: str, bwrap: SandboxBackend)
     assert {case.outcome for case in report.cases} == {CaseOutcome.PASSED}
 
 
+@pytest.mark.bwrap
 async def test_a_setter_of_a_property_in_a_class_of_the_program_is_the_snippets(bwrap: SandboxBackend) -> None:
     around = "class A:\n    @property\n    def size(self):\n        return self.n\n    # <candidate>\n\n"
     case = "def test_a():\n    a = A()\n    a.size = 3\n    assert a.n == 3\n"
@@ -326,6 +333,7 @@ async def test_a_setter_of_a_property_in_a_class_of_the_program_is_the_snippets(
     assert (replaced.status, "A.size" in replaced.message) == (Status.ERROR, True)
 
 
+@pytest.mark.bwrap
 async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: SandboxBackend) -> None:
     async with tools_in(bwrap) as tools:
         state = await executed(template(CASE + "def test_b():\n    assert callable(double)\n"), RIGHT, tools)
@@ -333,3 +341,30 @@ async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: Sandb
     assert [case.outcome for case in report.cases] == [CaseOutcome.PASSED, CaseOutcome.NOT_EXERCISED]
     assert (report.status, report.passed, report.says) == (Status.PASSED, 1, 1)
     assert "weakness" not in state
+
+
+def shape(code: CodeType) -> tuple[object, ...]:
+    """Return what callers and tracebacks see of code: names, signatures, kinds and lines."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    lines = frozenset(line for *_, line in code.co_lines())
+    inner = tuple(shape(const) for const in code.co_consts if isinstance(const, CodeType))
+    named = code.co_name, code.co_firstlineno, code.co_flags, code.co_posonlyargcount, code.co_varnames[:count]
+    return (*named, lines, inner)
+
+
+def docstrings(tree: ast.AST) -> list[str | None]:
+    return [ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+@given(snippets())
+def test_the_sentinel_changes_no_signature_docstring_or_line(code: str) -> None:
+    try:
+        plain, tree = compile(code, "program.py", "exec", dont_inherit=True), ast.parse(code)
+    except (SyntaxError, ValueError):
+        assume(False)
+    before = docstrings(tree)
+    plant(tree, range(1, code.count("\n") + 2))
+    assert shape(compile(tree, "program.py", "exec", dont_inherit=True)) == shape(plain)
+    assert docstrings(tree) == before
+    entered = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    assert ast.dump(tree).count("__sentinel__") == len(entered)
