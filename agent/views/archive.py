@@ -131,7 +131,7 @@ class Archive:
             else:
                 self.not_asked_for += 1
         self._put(self.rows, lambda: _row(seen, pair, place, whole))
-        steps = [*ending(seen.annotation, None), *opening(pair), *input_fields(pair)]
+        steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
         self._put(self.stories, lambda: as_json(steps))
 
     def _put(self, shelf: Shelf, record: Callable[[], Any]) -> tuple[int, int]:

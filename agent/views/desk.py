@@ -240,7 +240,7 @@ class Desk:
         for each in annotations.values():
             votes.add(each)
         (label,) = votes.labels()
-        steps = [*ending(annotations[entry.round], history), *input_fields(pair)]
+        steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
         others = (review for review in read_reviews(self._log.path) if review.reviewer != self._reviewer)
         return {
             "id": entry.id,

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import RunFolderError
-from agent.evaluation.ablation_table import AblationTable
-from agent.evaluation.ablation_text import read_ablation
 from agent.evaluation.statistics import BINS, bin_name
 from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
@@ -21,10 +19,12 @@ from agent.store.manifest import flatten
 from agent.store.run_view import RunView
 from agent.views.archive import COLUMNS, STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Block, block, table
-from agent.views.comparison import ablation_blocks
 from agent.views.figures import Figures
 from agent.views.pages import head, tail
 from agent.wording import counted
+
+if TYPE_CHECKING:
+    from agent.evaluation.ablation_table import AblationTable
 
 MEGABYTE = 1_000_000
 Progress = Callable[[int, int], None]
@@ -55,6 +55,9 @@ def find_run(folder: Path) -> Place:
     found = next((place for place in (folder, folder.resolve().parent) if (place / files.ABLATION).is_file()), None)
     if found is None:
         return Place(folder, own)
+    # brings all that makes ablations along, which takes a second
+    from agent.evaluation.ablation_text import read_ablation
+
     ablation = read_ablation(found / files.ABLATION)
     if found != folder:
         return Place(folder, f"{found.name}/{own}", ablation)
@@ -140,12 +143,10 @@ class Report:
 
     def _sections(self, figures: Figures) -> list[dict[str, Any]]:
         """Return the page's sections; those without a figure are left out."""
-        variant = self.run.manifest["identity"].get("variant")
-        own = variant.get("name") if isinstance(variant, Mapping) else None
         parts: dict[str, tuple[str, Sequence[Block]]] = {
             "labels": ("Labels", figures.labels),
             "gold": ("Against people's labels", self.against_gold),
-            "ablation": ("Ablation", [] if self.ablation is None else ablation_blocks(self.ablation, own)),
+            "ablation": ("Ablation", self._ablation()),
             "tests": ("Tests", figures.tests),
             "repairs": ("Repairs and stand-ins", figures.repairs),
             "confidence": ("Confidence", figures.confidence),
@@ -153,6 +154,14 @@ class Report:
             "run": ("How the run was made", _made(self.run.manifest)),
         }
         return [{"id": name, "title": title, "blocks": inside} for name, (title, inside) in parts.items() if inside]
+
+    def _ablation(self) -> list[Block]:
+        if self.ablation is None:
+            return []
+        from agent.views.comparison import ablation_blocks
+
+        variant = self.run.manifest["identity"].get("variant")
+        return ablation_blocks(self.ablation, variant.get("name") if isinstance(variant, Mapping) else None)
 
     def _write(self, path: Path, document: dict[str, Any], archive: Archive) -> Written:
         shelves = archive.shelves
