@@ -48,13 +48,18 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         page.keyboard.type("readings")
         press(page, "Enter")
         saved(page, "All 3 are reviewed: end with Ctrl-C")
+        press(page, "u", "u")
+        expect(position).to_have_text("2 of 3 · 3 reviewed")
+        press(page, "?", "Enter")
+        saved(page, "Saved: cannot decide.")
     reviews = list(iter_reviews(run / "reviews.jsonl"))
     assert [(each.label, each.reason, each.reviewer, each.blind) for each in reviews] == [
         (1, "it reverses; 0 and j are only text here", "ann", True),
         (0, "", "ann", True),
         (None, "two\nreadings", "ann", True),
+        (None, "", "ann", False),
     ]
-    assert {each.id for each in reviews} == {"p0", "p1", "p2"}
+    assert {each.id for each in reviews[:3]} == {"p0", "p1", "p2"}
     assert (run / "annotations.jsonl").read_bytes() == before
 
 
@@ -96,48 +101,24 @@ def test_a_blind_reviewer_sees_the_evidence_after_the_commit(tmp_path: Path, ope
         assert SECRET not in page.content()
 
 
-def test_a_reviewer_is_told_the_majority_of_several_rounds(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 0}, {"label": 1}, {"label": 1}]}})
-    with reviewing(run) as served:
-        page = open_page(served)
-        press(page, "1", "Enter")
-        evidence = page.locator("#evidence")
-        expect(evidence).to_contain_text("The run: 1 (match), by the majority of 3 rounds. You agree.")
-        expect(evidence).to_contain_text("round 0")
-
-
 def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     broken = {"label": None, "error": ErrorInfo(type="ModelError", message="no reply"), "test": None, "reason": ""}
-    run = make_run(tmp_path / "run", {"broken": broken})
-    with reviewing(run, "--no-blind") as served:
+    rounds = {"rounds": [{"label": 0}, {"label": 1}, {"label": 1}]}
+    run = make_run(tmp_path / "run", {"broken": broken, "rounds": rounds})
+    with reviewing(run, "--no-blind", "--sample", "2", "--stratify", "") as served:
         page = open_page(served)
+        order = [served.json(f"/api/pairs/{number}")["evidence"]["id"] for number in range(2)]
+        for _ in range(order.index("rounds")):
+            press(page, "j")
+        evidence = page.locator("#evidence")
+        expect(evidence).to_contain_text("The run: 1 (match), by the majority of 3 rounds")
+        expect(evidence).to_contain_text("0, 1, 1")
+        press(page, "k" if order.index("rounds") else "j")
         expect(page.locator("#evidence")).to_contain_text("The run: no label, an error")
         expect(page.locator("#evidence")).to_contain_text("ModelError: no reply")
         press(page, "0", "Enter")
         saved(page, "Saved")
     assert [each.blind for each in read_reviews(run / "reviews.jsonl")] == [False]
-
-
-def test_undo_goes_back_to_the_last_commit_and_a_new_line_takes_its_place(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        press(page, "1", "r")
-        page.keyboard.type("hasty")
-        press(page, "Enter")
-        saved(page, "Saved")
-        press(page, "Enter")
-        expect(page.locator("#position")).to_contain_text("2 of 3")
-        press(page, "u")
-        expect(page.locator("#position")).to_contain_text("1 of 3")
-        expect(page.locator("#reason")).to_have_value("hasty")
-        press(page, "0", "Enter")
-        saved(page, "Saved: no match.")
-    lines = list(iter_reviews(run / "reviews.jsonl"))
-    assert [(each.label, each.blind) for each in lines] == [(1, True), (0, False)]
-    assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
 def test_a_label_is_asked_for_and_help_lists_the_keys(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -215,21 +196,6 @@ def test_keys_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, op
         press(page, "Enter")
         saved(page, "Saved: no match.")
     assert [(each.label, each.reason) for each in read_reviews(run / "reviews.jsonl")] == [(1, ""), (0, "how? just so")]
-
-
-def test_clicks_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run, waiting = some_run(tmp_path), list[Route]()
-    with reviewing(run) as served:
-        page = open_page(served)
-        page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
-        with page.expect_request("**/api/pairs/1"):
-            page.get_by_role("button", name="Next pair").click()
-        page.locator("[data-label='1']").dispatch_event("click")
-        page.locator("#form").dispatch_event("submit")
-        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
-        waiting[0].continue_()
-        saved(page, "Saved: match.")
-        expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
 
 
 def test_a_double_click_commits_once_and_does_not_go_past_the_evidence(
@@ -332,3 +298,171 @@ def contrast(page: Page, place: str) -> float:
     ratio = page.evaluate(CONTRAST, place)
     assert isinstance(ratio, float | int), json.dumps(ratio)
     return ratio
+
+
+NO_STORAGE = "() => { Storage.prototype.setItem = () => { throw new Error('full'); }; }"
+
+
+def take_name(page: Page, name: str) -> None:
+    """Change who reviews, by keyboard."""
+    press(page, "n")
+    expect(page.get_by_role("dialog", name="Who reviews")).to_be_visible()
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    page.keyboard.type(name)
+    press(page, "Enter")
+    expect(page.locator("#reviewer")).to_have_text(name)
+    expect(page.locator("#status")).to_contain_text(f"You review as {name}.")
+
+
+def reviews_of(run: Path) -> list[tuple[str, int | None, str, bool]]:
+    return [(each.reviewer, each.label, each.reason, each.blind) for each in read_reviews(run / "reviews.jsonl")]
+
+
+def test_another_reviewer_takes_over_by_keyboard_and_begins_blind(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    run = some_run(tmp_path)
+    with reviewing(run) as served:
+        page = open_page(served)
+        expect(page.locator("#reviewer")).to_have_text("ann")
+        press(page, "1", "Enter")
+        saved(page, "Saved: match.")
+        expect(page.locator("#evidence")).to_contain_text(SECRET)
+        take_name(page, "bob")
+        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+        expect(page.locator("#evidence")).to_be_hidden()
+        assert SECRET not in page.content()
+        press(page, "u")
+        expect(page.locator("#status")).to_have_text("There is nothing to undo.")
+        press(page, "0", "Enter")
+        saved(page, "Saved: no match.")
+        take_name(page, "ann")
+        expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
+    assert reviews_of(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
+
+
+def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    with reviewing(some_run(tmp_path)) as served:
+        page = open_page(served, quiet=False)
+        dialog = page.get_by_role("dialog")
+        press(page, "n")
+        page.keyboard.type("bob")
+        press(page, "Escape", "Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
+        expect(page.locator("#reviewer")).to_have_text("ann")
+        page.get_by_role("button", name="Reviewer: ann").click()
+        page.get_by_label("Name", exact=True).fill("x" * 101)
+        press(page, "Enter")
+        expect(dialog.get_by_role("alert")).to_have_text("a name is one line of at most 100 visible characters")
+        expect(dialog).to_be_visible()
+        page.get_by_role("button", name="Leave it").click()
+        expect(dialog).to_be_hidden()
+        assert served.json("/api/session")["reviewer"] == "ann"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_was_half_written_stays_with_who_wrote_it(
+    tmp_path: Path, open_page: Callable[..., Page], stored: bool
+) -> None:
+    run = some_run(tmp_path)
+    with reviewing(run) as served:
+        page = open_page(served)
+        if not stored:
+            page.evaluate(NO_STORAGE)
+        press(page, "0", "r")
+        page.keyboard.type("half a thou")
+        press(page, "Escape", "n")
+        expect(page.get_by_text("What you wrote of this pair and did not commit is kept for ann.")).to_be_visible()
+        press(page, "Escape")
+        expect(page.locator("#reason")).to_have_value("half a thou")
+        take_name(page, "bob")
+        expect(page.locator("#reason")).to_have_value("")
+        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+        press(page, "1", "r")
+        page.keyboard.type("bob's")
+        press(page, "Escape")
+        take_name(page, "ann")
+        expect(page.locator("#reason")).to_have_value("half a thou")
+        expect(page.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
+        press(page, "Enter")
+        saved(page, "Saved: no match.")
+        take_name(page, "bob")
+        expect(page.locator("#reason")).to_have_value("bob's")
+    assert reviews_of(run) == [("ann", 0, "half a thou", True)]
+
+
+def test_a_page_whose_reviewer_was_changed_elsewhere_saves_and_shows_nothing(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    run = some_run(tmp_path)
+    with reviewing(run) as served:
+        page = open_page(served, quiet=False)
+        served.json("/api/reviewer", {"reviewer": "bob"})
+        press(page, "1", "r")
+        page.keyboard.type("ann's own words")
+        press(page, "Enter")
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("Not saved. This page reviews as ann, and the session as bob by now")
+        expect(page.locator("#reason")).to_have_value("ann's own words")
+        press(page, "Escape", "j")
+        expect(alert).to_contain_text("Another tab has changed the reviewer to bob")
+        expect(page.locator("#position")).to_contain_text("1 of 3")
+        page.reload()
+        expect(page.locator("#reviewer")).to_have_text("bob")
+        expect(page.locator("#reason")).to_have_value("")
+        take_name(page, "ann")
+        expect(page.locator("#reason")).to_have_value("ann's own words")
+    assert reviews_of(run) == []
+
+
+def test_when_the_first_pair_does_not_come_it_is_told_and_nothing_of_the_other_is_left(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    with reviewing(some_run(tmp_path)) as served:
+        page = open_page(served, quiet=False)
+        press(page, "1", "Enter")
+        saved(page, "Saved")
+        page.route("**/api/pairs/*", lambda route: route.abort())
+        press(page, "n")
+        page.keyboard.type("bob")
+        press(page, "Enter")
+        expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+        assert SECRET not in page.content()
+        press(page, "1", "Enter")
+        page.unroute("**/api/pairs/*")
+        press(page, "j")
+        expect(page.locator("#position")).to_have_text("2 of 3 · 0 reviewed")
+        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+        press(page, "k")
+        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_hostile_name_stays_text_and_a_long_one_fits(
+    tmp_path: Path, open_page: Callable[..., Page], width: int
+) -> None:
+    long = HOSTILE + "x" * (100 - len(HOSTILE))
+    run = some_run(tmp_path)
+    with reviewing(run) as served:
+        page = open_page(served, viewport={"width": width, "height": 800})
+        press(page, "r")
+        page.keyboard.type("mine")
+        press(page, "Escape")
+        take_name(page, long)
+        press(page, "1", "r")
+        page.keyboard.type("theirs")
+        press(page, "Escape", "n")
+        expect(page.get_by_text(f"kept for {long}.")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert (
+            page.evaluate("document.querySelectorAll('header script, header img, dialog script, dialog img').length")
+            == 0
+        )
+        assert page.evaluate("window.hacked") is None
+        press(page, "Escape", "Enter")
+        saved(page, "Saved: match.")
+    assert [reviewer for reviewer, *_ in reviews_of(run)] == [long]
