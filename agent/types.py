@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, computed_field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    computed_field,
+    model_validator,
+)
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
@@ -32,6 +40,12 @@ def added(values: Iterable[float | None]) -> float | None:
             return None
         total += value
     return total
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("neither 0 nor 1 nor null")
+    return value
 
 
 class Frozen(BaseModel):
@@ -258,7 +272,7 @@ class Annotation(Frozen):
     id: str
     input_sha256: str
     round: Round = 0
-    label: Literal[0, 1] | None = None
+    label: Annotated[Literal[0, 1] | None, BeforeValidator(_no_bool)] = None
     decided_by: str | None = None
     reason: str = ""
     screen_verdict: Verdict | None = None

@@ -151,15 +151,17 @@ def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, la
     first, *others = file.read_text().splitlines(keepends=True)
     file.write_text("".join((json.dumps({**json.loads(first), "label": label}) + "\n", *others)))
     (agent.folder / "run/labels.jsonl").unlink()
+    agent.write("gold.jsonl", [{"id": row["id"], "label": 1} for row in pairs(2)])
     for command in (
         (*annotate, "-o", "run"),
         ("show", "run"),
         ("report", "run"),
-        ("score", "run", "--gold", "p.jsonl"),
+        ("score", "run", "--gold", "gold.jsonl"),
     ):
         ended = agent(*command)
         assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
-        assert "annotations.jsonl:1: is not an annotation (label: Input should be 0 or 1)" in ended.err
+        assert "run/annotations.jsonl" in ended.err
+            assert "is not an annotation (label: " in ended.err
 
 
 def test_a_damaged_line_is_named(agent: Commands) -> None:
