@@ -161,7 +161,7 @@ def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, la
         ended = agent(*command)
         assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
         assert "run/annotations.jsonl" in ended.err
-            assert "is not an annotation (label: " in ended.err
+        assert "is not an annotation (label: " in ended.err
 
 
 def test_a_damaged_line_is_named(agent: Commands) -> None:
