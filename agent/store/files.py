@@ -164,44 +164,33 @@ def _refused(path: Path, error: OSError) -> Exception:
     return RunFolderError(f"{path}: {_REFUSED}") if error.errno in _NOT_OURS else error
 
 
-class FolderLock:
-    """Holds a folder's lock until it is released; the system releases it when the process dies.
+def lock_folder(folder: Path) -> int:
+    """Take a folder's lock, and return the descriptor that holds it until it is closed, or the process dies.
 
     Raises:
         RunFolderError: another process holds it (the message names it), the file system has no locks, or the lock
             file is a link.
         StorageError: the lock file cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
-        self._descriptor: int | None = open_own(self.path)
-        try:
-            self._take(folder, self._descriptor)
-        except BaseException:
-            self.release()
-            raise
-
-    def release(self) -> None:
-        """Give the folder free; releasing twice does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _take(self, folder: Path, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(os.pread(descriptor, 4096, 0))
-            message = f"{folder}: is in use by {holder}; wait for it or choose another folder (-o)"
-            raise RunFolderError(message) from None
-        except OSError as error:
-            message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
-            raise RunFolderError(message) from error
+    path = folder / LOCK
+    descriptor = open_own(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        with writing(self.path):
+        with writing(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}), 0)
+    except BaseException as error:
+        holder = _holder(os.pread(descriptor, 4096, 0)) if isinstance(error, BlockingIOError) else ""
+        os.close(descriptor)
+        if holder:
+            message = f"{folder}: is in use by {holder}; wait for it or choose another folder (-o)"
+            raise RunFolderError(message) from None
+        if isinstance(error, OSError):
+            message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
+            raise RunFolderError(message) from error
+        raise
+    return descriptor
 
 
 def _holder(content: bytes) -> str:

@@ -61,27 +61,23 @@ class Manifest:
     `document` is what the file holds. `notes` are the changes of environment since the run began, for the user.
     """
 
-    def __init__(self, path: Path, document: dict[str, Any], clock: Clock = utc_now) -> None:
-        self.path = path
-        self.document = document
-        self.notes: list[str] = []
-        self._clock = clock
-        self._saved = clock()
-
-    @classmethod
-    def new(cls, path: Path, identity: Mapping[str, Any], clock: Clock = utc_now) -> Manifest:
-        """Return a manifest without segments, not yet written."""
-        document = {"schema": SCHEMA_VERSION, "identity": as_json(identity), "segments": [], "changes": []}
-        return cls(path, document, clock)
-
-    @classmethod
-    def load(cls, path: Path, clock: Clock = utc_now) -> Manifest:
-        """Read a manifest.
+    def __init__(self, path: Path, identity: Mapping[str, Any] | None = None, clock: Clock = utc_now) -> None:
+        """Read a manifest, or with an `identity` begin one, which is not written yet.
 
         Raises:
             RunFolderError: it is damaged or of a newer version.
         """
-        return cls(path, read_manifest(path), clock)
+        self.path = path
+        begun: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
+            "identity": as_json(identity or {}),
+            "segments": [],
+            "changes": [],
+        }
+        self.document = read_manifest(path) if identity is None else begun
+        self.notes: list[str] = []
+        self._clock = clock
+        self._saved = clock()
 
     def other_identity(self, identity: Mapping[str, Any]) -> str:
         """Return what differs from what the run was begun with and decides labels, for the user; empty when nothing."""

@@ -24,8 +24,6 @@ from agent.store.files import append_line, decode_record, open_own, read_documen
 from agent.store.majority import Ended, ended, standing_for
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
-_CHUNK = 1 << 16
-
 Source = Literal["sample", "queue"]
 """What a review was given in: a session over a run's sample, or over pairs that were chosen by what the run found."""
 Value = str | int | None
@@ -92,11 +90,19 @@ def iter_reviews(path: Path) -> Iterator[Review]:
     Raises:
         RunFolderError: as `read_reviews`.
     """
+    return (review for _, review in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Review]]:
+    """Yield every review with the place where its line ends."""
+    end = 0
     try:
         with open_regular(path) as file:
             for number, line in enumerate(file, start=1):
+                end += len(line)
                 if line.endswith(b"\n"):
-                    yield _decode(line, f"{path}:{number}")
+                    place = f"{path}:{number}"
+                    yield end, decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
     except FileNotFoundError:
         return
     except OSError as error:
@@ -129,11 +135,12 @@ class ReviewLog:
             RunFolderError: what is there cannot be read as reviews any more.
         """
         with locked(self.path) as descriptor, writing(self.path):
+            end = 0
             # Under the lock: it may have been another session of the same reviewer.
-            if review.blind and _has_reviewed(self.path, review.reviewer, review.id):
-                review = review.model_copy(update={"blind": False})
+            for end, each in _lines(self.path):  # noqa: B007
+                if (each.reviewer, each.id) == (review.reviewer, review.id):
+                    review = review.model_copy(update={"blind": False})
             line = dumps(review.model_dump(mode="json", by_alias=True)) + b"\n"
-            end = _end(descriptor)
             # Under the lock a torn line can only be a dead writer's.
             os.ftruncate(descriptor, end)
             append_line(descriptor, end, line, sync=True)
@@ -161,26 +168,6 @@ def locked(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _has_reviewed(path: Path, reviewer: str, pair_id: str) -> bool:
-    return any((each.reviewer, each.id) == (reviewer, pair_id) for each in iter_reviews(path))
-
-
-def _decode(line: bytes, place: str) -> Review:
-    return decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
-
-
-def _end(descriptor: int) -> int:
-    """Return where the last whole line ends."""
-    position = os.fstat(descriptor).st_size
-    while position:
-        start = max(0, position - _CHUNK)
-        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        position = start
-    return 0
 
 
 class Stratum(Frozen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog
 from agent.store.evidence import EvidenceStore, Price, unusable_keys
-from agent.store.files import FolderLock, remove_drafts, replacing, writing
+from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
 from agent.types import Annotation, Pair, Usage
@@ -66,7 +67,7 @@ class RunFolder:
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.callback(FolderLock(path).release)
+            stack.callback(os.close, lock_folder(path))
             try:
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
@@ -210,7 +211,7 @@ class RunFolder:
 def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], clock: Clock) -> Manifest:
     file = path / files.MANIFEST
     if file.exists():
-        found = Manifest.load(file, clock)
+        found = Manifest(file, clock=clock)
         differences = found.other_identity({**identity, "input_sha256": normalised_sha256(pairs)})
         if not differences:
             return found
@@ -224,7 +225,7 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
     with replacing(path / files.INPUT) as draft:
         digest = write_normalised(draft, pairs)
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
-    return Manifest.new(file, {**identity, "input_sha256": digest}, clock)
+    return Manifest(file, {**identity, "input_sha256": digest}, clock)
 
 
 def _has_annotations(path: Path) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from agent.store.files import FolderLock
+from agent.store.files import lock_folder
 from tests.cli.commands import Commands, annotations, pairs, reply
 from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, unauthorized
 from tests.scripts import label, screen
@@ -379,11 +380,11 @@ def test_what_does_not_decide_labels_may_differ_between_starts(agent: Commands) 
 def test_a_folder_in_use_is_refused(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(1))
     agent("annotate", file, *OFFLINE, "-o", "run")
-    lock = FolderLock(agent.folder / "run")
+    lock = lock_folder(agent.folder / "run")
     try:
         second = agent("annotate", file, *OFFLINE, "-o", "run")
     finally:
-        lock.release()
+        os.close(lock)
     assert (second.code, second.out) == (2, "")
     assert "in use" in second.err
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0

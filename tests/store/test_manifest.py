@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 def begin(path: Path, clock: Clock, **environment: object) -> Manifest:
-    manifest = Manifest.load(path, clock) if path.exists() else Manifest.new(path, {"model": "m"}, clock)
+    manifest = Manifest(path, None if path.exists() else {"model": "m"}, clock)
     manifest.open_segment(environment)
     return manifest
 
@@ -100,12 +100,12 @@ def test_different_models_of_different_roles_are_no_change(path: Path, clock: Cl
 
 
 def test_equal_identities_pass_whatever_their_python_types(path: Path, clock: Clock) -> None:
-    manifest = Manifest.new(path, {"roles": ("a", "b"), 1: 2.0}, clock)  # type: ignore[dict-item]
+    manifest = Manifest(path, {"roles": ("a", "b"), 1: 2.0}, clock)  # type: ignore[dict-item]
     assert manifest.other_identity({"1": 2.0, "roles": ["a", "b"]}) == ""
 
 
 def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Clock) -> None:
-    manifest = Manifest.new(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
+    manifest = Manifest(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
     now = {"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "input_sha256": "y", "same": [1]}
     lines = manifest.other_identity(now).splitlines()
     assert lines[0] == "  input: the pairs are others, or in another order"
@@ -127,7 +127,7 @@ def test_replies_from_servers_that_the_last_start_does_not_ask_are_counted(path:
 def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(RunFolderError, match="is not the manifest of a run"):
-        Manifest.load(path)
+        Manifest(path)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_damaged_manifest_is_refused_with_the_place(path: Path, part: dict[str
     document = {"schema": 1, "identity": {}, "segments": [], "changes": [], **part}
     path.write_text(json.dumps(document))
     with pytest.raises(RunFolderError, match=place):
-        Manifest.load(path)
+        Manifest(path)
 
 
 def test_a_missing_manifest_is_reported(path: Path) -> None:

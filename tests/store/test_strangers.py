@@ -16,7 +16,7 @@ from agent.errors import InputError, RunFolderError
 from agent.store import files, load_run
 from agent.store.annotations import AnnotationIndex, AnnotationLog
 from agent.store.evidence import EvidenceStore
-from agent.store.files import FolderLock, replacing
+from agent.store.files import lock_folder, replacing
 from agent.store.manifest import read_manifest
 from agent.store.reviews import ReviewLog, read_reviews, read_sample
 from tests.store.samples import commit, make_evidence, open_folder
@@ -103,7 +103,7 @@ def writers(folder: Path) -> dict[str, Callable[[], object]]:
     return {
         files.REVIEWS: lambda: ReviewLog(folder / files.REVIEWS).append(make_review()),
         files.ANNOTATIONS: lambda: AnnotationLog(folder / files.ANNOTATIONS),
-        files.LOCK: lambda: FolderLock(folder),
+        files.LOCK: lambda: lock_folder(folder),
         files.EVIDENCE: lambda: EvidenceStore(folder / files.EVIDENCE).put(make_evidence()),
         f"{files.EVIDENCE}-wal": lambda: EvidenceStore(folder / files.EVIDENCE),
         f"{files.EVIDENCE}-shm": lambda: EvidenceStore(folder / files.EVIDENCE, read_only=True),
