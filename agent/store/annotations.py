@@ -31,7 +31,7 @@ class AnnotationIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read()
+        self.read()
 
     def add(self, key: Key, *, error: bool, size: int) -> None:
         """Note a line of `size` bytes at the end."""
@@ -73,7 +73,8 @@ class AnnotationIndex:
                     yield number, line
                 position += len(line)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Go through the file, again where it was replaced."""
         self.end = self.superseded = 0
         self._offsets: dict[Key, int] = {}
         self._errors: set[Key] = set()
@@ -94,7 +95,7 @@ class AnnotationIndex:
         if found.st_ino == self._inode and found.st_size >= self.end:
             return file
         file.close()
-        self._read()
+        self.read()
         return open_regular(self.path)
 
 
@@ -142,7 +143,7 @@ class AnnotationLog:
         if self.index.superseded:
             with replacing(self.path) as draft, draft.open("wb") as file:
                 file.writelines(line for _, line in self.index.lines())
-            self.index = AnnotationIndex(self.path)
+            self.index.read()
 
     def close(self) -> None:
         """Bring the file to the disk and close it; closing twice does nothing.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
@@ -15,10 +15,11 @@ from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog
-from agent.store.evidence import EvidenceStore, Price, unusable_keys
+from agent.store.evidence import EvidenceStore, unusable_keys
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
+from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
 
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
@@ -26,7 +27,7 @@ _MOST_HELD = 100
 _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
 
-class RunFolder:
+class RunFolder(RunView):
     """The folder of a run that this process writes to; closed by `close` or `with`.
 
     Made where there is none. Where there is one, the run in it goes on when its identity and pairs are equal; one
@@ -56,7 +57,7 @@ class RunFolder:
         environment: Mapping[str, Any],
         clock: Clock = utc_now,
     ) -> None:
-        self.path = path = Path(path)
+        path = Path(path)
         self._order = [pair.id for pair in pairs]
         self._room = True  # until the disk is full
         self._closed = False
@@ -73,16 +74,18 @@ class RunFolder:
                 _check_folder(path)
                 remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
                 self._manifest = _manifest(path, identity, pairs, clock)
+                super().__init__(path, self._manifest.document)
             except BaseException:
                 if is_new:
                     _remove_if_bare(path)
                 raise
-            self._evidence = EvidenceStore(path / files.EVIDENCE)
-            stack.callback(self._evidence.close)
+            self._store = EvidenceStore(path / files.EVIDENCE)
+            stack.callback(self._store.close)
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
-            if self.done() and not self._evidence.kept:
-                self._evidence.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
+            self.index = self._log.index
+            if self.done() and not self._store.kept:
+                self._store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
             self._manifest.open_segment(environment)
             stack.callback(self._manifest.close)
             self._stack = stack.pop_all()
@@ -92,42 +95,18 @@ class RunFolder:
         """What changed in the environment since the run began, for the user."""
         return tuple(self._manifest.notes)
 
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        """The content of `manifest.json`."""
-        return self._manifest.document
-
-    def spent_usd(self, price: Price | None = None) -> float | None:
-        """Return what was paid for the run so far, in dollars; None when that is not known.
-
-        `price` gives the cost of tokens for which no price was known when they were paid.
-        """
-        return self._evidence.spent_usd(price)
-
     def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
         """Return the id and round of each pair that need not be annotated again.
 
         With `retry_errors`, pairs whose last annotation is an error are not among them.
         """
-        return self._log.index.done(retry_errors=retry_errors)
+        return self.index.done(retry_errors=retry_errors)
 
     def unusable_keys(self) -> Iterator[str]:
         """Yield the cache keys of the replies that pairs which ended in errors could make nothing of."""
         for key in self.done() - self.done(retry_errors=True):
-            evidence = self._evidence.get(*key)
+            evidence = self._store.get(*key)
             yield from () if evidence is None else unusable_keys(evidence)
-
-    def annotations(self) -> Iterator[Annotation]:
-        """Yield the last annotation of each pair and round."""
-        return iter(self._log.index)
-
-    def annotation(self, pair_id: str, round: int = 0) -> Annotation | None:
-        """Return the last annotation of a pair and round, None when there is none."""
-        return self._log.index.get((pair_id, round))
-
-    def evidence(self, pair_id: str, round: int = 0) -> History | None:
-        """Return what happened to a pair in a round, None when nothing is kept."""
-        return self._evidence.get(pair_id, round)
 
     def answer(self, key: str) -> Reply | None:
         """Return what finished pairs were answered to a question that the run's pairs share, None when there is none.
@@ -135,7 +114,7 @@ class RunFolder:
         Raises:
             RunFolderError: the evidence file is damaged.
         """
-        return self._evidence.answer(key)
+        return self._store.answer(key)
 
     def replied(self, role: str, reply: Reply) -> None:
         """Record where a role's reply came from, and by which model it was served."""
@@ -174,7 +153,7 @@ class RunFolder:
                 self._write(*self._held.pop(0))
             if self._abandoned:
                 exchanges, self._abandoned = self._abandoned, []
-                self._evidence.pay(exchanges)
+                self._store.pay(exchanges)
             if self._room and not self._closed:
                 self._closed = True
                 self._log.compact()
@@ -184,7 +163,7 @@ class RunFolder:
         if evidence.segment is None:
             evidence = evidence.model_copy(update={"segment": self._manifest.segment})
         try:
-            self._evidence.put(evidence, annotation.round)
+            self._store.put(evidence, annotation.round)
             self._log.append(annotation)
         except BaseException:
             self._room = False
@@ -192,12 +171,9 @@ class RunFolder:
 
     def _write_labels(self) -> None:
         votes = Votes()
-        for found in self._log.index.labels():
+        for found in self.index.labels():
             votes.add(found)
         write_labels(self.path / files.LABELS, votes.labels(self._order))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
