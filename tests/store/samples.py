@@ -30,8 +30,8 @@ def make_annotation(pair_id: str = "a", **fields: Any) -> Annotation:
     return Annotation(id=pair_id, input_sha256="0" * 64, **fields)
 
 
-def make_error(pair_id: str = "a") -> Annotation:
-    return make_annotation(pair_id, error=ErrorInfo(type="ModelError", message="no reply"))
+def make_error(pair_id: str = "a", **fields: Any) -> Annotation:
+    return make_annotation(pair_id, error=ErrorInfo(type="ModelError", message="no reply"), **fields)
 
 
 def full_annotation() -> Annotation:

@@ -11,7 +11,6 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.store.files import replacing
 from agent.store.manifest import Manifest, read_manifest, replies_elsewhere
 
 
@@ -150,27 +149,9 @@ def test_a_damaged_manifest_is_refused_with_the_place(path: Path, part: dict[str
         Manifest(path)
 
 
-def test_a_missing_manifest_is_reported(path: Path) -> None:
-    with pytest.raises(RunFolderError, match="no such file"):
-        read_manifest(path)
-
-
 @pytest.mark.parametrize("servers", [5, None, [[]]])
 def test_hostile_addresses_are_no_addresses(path: Path, servers: object) -> None:
     segment = {**SEGMENT, "environment": {"servers": servers}, "replies": {"a": 1}}
     path.write_text(json.dumps({"schema": 1, "identity": {}, "segments": [segment], "changes": []}))
     assert replies_elsewhere(read_manifest(path)) == {"a": 1}
     assert replies_elsewhere({"segments": []}) == {}
-
-
-def test_a_replacement_that_fails_leaves_the_old_file(path: Path) -> None:
-    path.write_text(json.dumps({"old": True}))
-
-    def interrupted() -> None:
-        with replacing(path) as draft:
-            draft.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert json.loads(path.read_text()) == {"old": True}

@@ -94,8 +94,7 @@ def test_the_order_of_review_mixes_the_strata_so_that_it_gives_no_label_away() -
 
 
 def test_a_larger_sample_holds_the_smaller_one() -> None:
-    annotations = run_of(40, 60)
-    small, large = (set(draw(annotations, ("label",), n, 3).ids()) for n in (10, 30))
+    small, large = (set(draw(run_of(40, 60), ("label",), n, 3).ids()) for n in (10, 30))
     assert small < large
 
 

@@ -53,6 +53,19 @@ class TestReplacing:
         put(tmp_path / "report.html", b"new")
         assert (victim.read_bytes(), (tmp_path / "report.html").is_symlink()) == (SECRET, False)
 
+    def test_one_that_fails_leaves_the_old_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "report.html"
+        put(path, b"old")
+
+        def interrupted() -> None:
+            with replacing(path) as draft:
+                draft.write_bytes(b"half")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("report.html", b"old")]
+
     def test_two_writers_at_once_have_a_draft_each(self, tmp_path: Path) -> None:
         path = tmp_path / "report.html"
         with replacing(path) as one, replacing(path) as other:
