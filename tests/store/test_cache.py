@@ -48,12 +48,6 @@ def test_the_first_reply_of_a_key_stays_until_it_is_forgotten(tmp_path: Path) ->
         assert cache.get("k") == later
 
 
-def test_another_open_cache_sees_a_reply_at_once(tmp_path: Path) -> None:
-    with SqliteReplyCache(tmp_path / "c") as one, SqliteReplyCache(tmp_path / "c") as two:
-        one.put("k", REPLY)
-        assert two.get("k") == REPLY
-
-
 WRITERS = """
 import os, sys
 from pathlib import Path

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from agent.llm.base import Reply
-from agent.store import RunFolder, SqliteReplyCache, load_run
+from agent.store import RunFolder, load_run
 from tests.disks import remount, tiny_disk
 from tests.store.samples import commit, make_annotation, make_evidence, noted, open_folder
 
@@ -59,17 +58,6 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reaso
         assert again.done() == {(str(number), 0) for number in range(failed)}
         commit(again, str(failed))
         assert all(again.evidence(str(number)) is not None for number in range(failed + 1))
-
-
-def test_a_full_disk_under_the_cache_is_told_and_what_it_held_is_kept(tiny: Path) -> None:
-    def fill_cache(cache: SqliteReplyCache) -> None:
-        for number in range(1_000):
-            cache.put(str(number), Reply(text=noise.randbytes(2_000).hex()))
-
-    with SqliteReplyCache(tiny / "cache.sqlite") as cache:
-        with pytest.raises(StorageError, match=r"cache\.sqlite.*the disk is full"):
-            fill_cache(cache)
-        assert cache.get("0") is not None
 
 
 def test_a_run_on_a_read_only_disk_can_be_looked_at(tiny: Path) -> None:

@@ -17,7 +17,6 @@ import pytest
 from agent.datasets import iter_normalised
 from agent.errors import InputError, Outage, RunFolderError, StorageError
 from agent.history import Exchange, History
-from agent.llm.base import Reply
 from agent.store import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
@@ -141,16 +140,6 @@ class TestResuming:
             assert folder.spent_usd() == 0.5
         with load_run(path) as view:
             assert [pair.id for pair in view.pairs()] == ["z"]
-
-    def test_changes_of_environment_and_of_served_models_are_noted_and_the_run_goes_on(self, path: Path) -> None:
-        with open_folder(path) as folder:
-            folder.replied("screen", Reply("", model="m-1"))
-        with open_folder(path, environment={"versions": {"agent": "0.2"}}) as folder:
-            folder.replied("screen", Reply("", model="m-2"))
-            assert folder.notes == (
-                "versions.agent changed since this run began: '0.1' before, '0.2' now",
-                "served model of screen changed since this run began: 'm-1' before, 'm-2' now",
-            )
 
 
 class TestRefusing:
