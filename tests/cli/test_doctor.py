@@ -24,30 +24,23 @@ def found(ended: Ended, part: str, name: str | None = None) -> dict[str, Any]:
     return next(f for f in ended.json if f["part"] == part and name in (None, f["name"]))
 
 
-def test_a_model_that_answers_is_told_and_shown(agent: Commands) -> None:
+def ask(agent: Commands, url: str, *options: str, **more: str) -> Ended:
+    return agent("doctor", "--quick", "--model", "m", "--base-url", url, *options, **ALONE, **more)
+
+
+def test_a_model_that_answers_works(agent: Commands) -> None:
     with ChatServer(reply(screen("match"))) as server:
-        ended = agent("doctor", "--quick", "--model", "m", "--base-url", server.url, "--json", **ALONE)
-    model = found(ended, "model")
+        model = found(ask(agent, server.url, "--json"), "model")
     assert (model["name"], model["works"]) == ("m", True)
     assert "as served-model" in model["detail"]
     assert len(server.requests) == 1
 
 
-def test_a_model_that_does_not_answer_makes_it_fail_with_the_reason(agent: Commands) -> None:
-    with ChatServer(unauthorized("Wrong key")) as server:
-        ended = agent(
-            "doctor",
-            "--quick",
-            "--model",
-            "m",
-            "--base-url",
-            server.url,
-            "--json",
-            OPENAI_API_KEY="sk-x-secret",
-            **ALONE,
-        )
-    assert (ended.code, found(ended, "model")["works"]) == (1, False)
-    assert "Wrong key" in found(ended, "model")["detail"]
+def test_a_model_that_does_not_answer_makes_it_fail_with_the_server_s_own_words(agent: Commands) -> None:
+    with ChatServer(unauthorized("Wrong key [a:x:b]")) as server:
+        ended = ask(agent, server.url, OPENAI_API_KEY="sk-x-secret")
+    assert ended.code == 1
+    assert "Wrong key [a:x:b]" in ended.out
     assert "sk-x-secret" not in ended.out
 
 
@@ -63,19 +56,11 @@ def test_a_model_that_does_not_answer_makes_it_fail_with_the_reason(agent: Comma
 )
 def test_a_model_whose_reply_cannot_be_used_does_not_work(agent: Commands, answer: Answer, words: str) -> None:
     with ChatServer([answer]) as server:
-        ended = agent("doctor", "--quick", "--model", "m", "--base-url", server.url, "--json", **ALONE)
+        ended = ask(agent, server.url, "--json")
     model = found(ended, "model")
     assert (ended.code, model["works"]) == (1, False)
     assert words in model["detail"]
     assert "--reply-format" in model["remedy"]
-
-
-def test_what_a_server_says_is_shown_as_it_is(agent: Commands) -> None:
-    with ChatServer(unauthorized("Wrong key [a:x:b]")) as server:
-        ended = agent(
-            "doctor", "--quick", "--model", "m", "--base-url", server.url, OPENAI_API_KEY="sk-x-secret", **ALONE
-        )
-    assert "Wrong key [a:x:b]" in ended.out
 
 
 def test_a_model_without_a_key_is_a_finding_beside_the_others(agent: Commands) -> None:
@@ -94,14 +79,13 @@ def takes_text_alone(request: Request) -> Answer:
 
 def test_a_server_that_refuses_a_way_to_ask_is_asked_in_another(agent: Commands) -> None:
     with ChatServer(takes_text_alone) as server:
-        asked = ("doctor", "--quick", "--sandbox", "bwrap", "--model", "m", "--base-url", server.url, "--json")
-        refused = agent(*asked, **ALONE)
+        refused = ask(agent, server.url, "--sandbox", "bwrap", "--json")
         assert (refused.code, found(refused, "model")["works"]) == (1, False)
         assert "--reply-format text" in found(refused, "model")["detail"]
         assert "the key" not in found(refused, "model")["remedy"]
         more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
-        told = agent(*asked, "--reply-format", "text", "--deadline", "30", *more, **ALONE)
-    assert found(told, "model")["works"]
+        taken = ask(agent, server.url, "--json", "--reply-format", "text", "--deadline", "30", *more)
+    assert found(taken, "model")["works"]
     body = server.requests[-1].body
     assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {
         "temperature": 0.5,
@@ -112,22 +96,19 @@ def test_a_server_that_refuses_a_way_to_ask_is_asked_in_another(agent: Commands)
 
 def test_a_server_that_holds_replies_to_a_schema_is_given_one(agent: Commands) -> None:
     with ChatServer(reply(screen("match"))) as server:
-        asked = ("doctor", "--quick", "--model", "m", "--base-url", server.url, "--reply-format", "json_schema")
-        agent(*asked, **ALONE)
+        ask(agent, server.url, "--reply-format", "json_schema")
     sent = server.requests[0].body["response_format"]
     assert sent["type"] == "json_schema"
     assert "verdict" in sent["json_schema"]["schema"]["properties"]
 
 
 def test_an_option_that_cannot_be_read_is_a_finding_of_the_model(agent: Commands) -> None:
-    ended = agent(
-        "doctor", "--quick", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--extra-body", "{", **ALONE
-    )
+    ended = ask(agent, "http://127.0.0.1:9/v1", "--extra-body", "{")
     assert ended.code == 1
     assert "the extra body is no JSON" in ended.out
 
 
-def test_without_a_model_the_ways_to_name_one_are_told(agent: Commands) -> None:
+def test_without_a_model_the_ways_to_name_one_are_listed(agent: Commands) -> None:
     ended = agent("doctor", "--quick", **ALONE)
     assert "OPENAI_API_KEY is not set" in ended.out
     assert "--model heuristic" in ended.out
@@ -181,20 +162,20 @@ def test_asked_for_auto_no_sandbox_after_the_one_it_takes_is_looked_at(
         monkeypatch.setitem(BACKENDS, name, lambda _config, backend=backend: backend)  # type: ignore[arg-type]
     with pytest.raises(typer.Exit):
         doctor.run(ModelOptions(model=["heuristic"]), sandbox="auto", as_json=True, quick=True)
-    told = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "sandbox"]
-    assert [f["name"] for f in told] == ["first", "auto"]
-    assert told[-1]["detail"] == "--sandbox auto takes first"
+    listed = [f for f in json.loads(capsys.readouterr().out) if f["part"] == "sandbox"]
+    assert [f["name"] for f in listed] == ["first", "auto"]
+    assert listed[-1]["detail"] == "--sandbox auto takes first"
 
 
 @pytest.mark.long
 @pytest.mark.bwrap
-def test_the_sandbox_is_attacked_and_what_cannot_be_enforced_is_told(agent: Commands) -> None:
+def test_the_sandbox_is_attacked_and_what_cannot_be_enforced_is_listed(agent: Commands) -> None:
     ended = agent.start("doctor", "--model", "heuristic", "--json", **ALONE).wait(300)
     check = found(ended, "check", "bwrap")
     assert check["works"], check
     assert "attacks and tricks came to nothing" in check["detail"]
-    told = [f["detail"].partition(":")[0] for f in ended.json if f["part"] == "limit"]
-    assert "inodes" in told
+    limits = [f["detail"].partition(":")[0] for f in ended.json if f["part"] == "limit"]
+    assert "inodes" in limits
 
 
 def test_a_sandbox_that_breaks_a_check_makes_it_fail(
@@ -212,8 +193,6 @@ def test_a_sandbox_that_breaks_a_check_makes_it_fail(
 
 
 def test_unreachable_models_are_findings_too(agent: Commands) -> None:
-    ended = agent(
-        "doctor", "--quick", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1", "--json", **ALONE
-    )
+    ended = ask(agent, f"http://127.0.0.1:{free_port()}/v1", "--json")
     assert (ended.code, found(ended, "model")["works"]) == (1, False)
     assert "cannot be reached" in found(ended, "model")["detail"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -65,7 +64,6 @@ def test_a_signal_leaves_nothing(agent: Commands, backend: str, how: signal.Sign
     endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
     process = agent.start("exec", endless, "--sandbox", backend, "--timeout", "60")
     until(lambda: len(descendants(process.pid)) > 1 or bool(containers(process.pid)), "a sandbox")
-    time.sleep(0.5)
     left = descendants(process.pid)
     os.kill(process.pid, how)
     ended = process.wait()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
 from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
-from agent.sandbox.channel import MAX_FRAME, Channel, MalformedFrame, frame, pack, read_report, unpack
+from agent.sandbox.channel import MAX_FRAME, Channel, frame, pack, read_report, unpack
 
 JOB = Job("harness", "program", timeout=5.0)
 HELLO = frame(b"h", b"")
@@ -240,12 +240,6 @@ def record(*fields: str, nonce: str = NONCE) -> bytes:
 def test_fields_come_back_as_they_were(fields: list[str]) -> None:
     sent = [field.encode("utf-8", "surrogatepass") for field in fields]
     assert unpack(pack(fields)) == [data.decode("utf-8", "replace") for data in sent]
-
-
-@given(st.binary())
-def test_any_bytes_are_fields_or_malformed(data: bytes) -> None:
-    with suppress(MalformedFrame):
-        assert all(isinstance(field, str) for field in unpack(data))
 
 
 def test_a_signed_record_is_read() -> None:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from agent.sandbox.base import Sandbox, SandboxBackend
+from agent.sandbox.base import Sandbox
 from agent.sandbox.inside import supervisor_argv
-from tests.sandbox.conftest import LIMITS, job, outcomes, passes, statements
+from tests.sandbox.conftest import LIMITS, job, passes, statements
 
 CHILD = {
     "no rights": "status = open('/proc/self/status').read()\n"
@@ -46,17 +46,10 @@ PRELUDE = (
 )
 
 
+@pytest.mark.parametrize("seed", ["0", "7"])
 @pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
-async def test_a_program_has(reused: Sandbox, body: str) -> None:
-    given = statements(body)
-    result = await reused.run(job(PRELUDE + given.program))
-    assert passes(result, "test_a"), (result.records, result.stderr)
-
-
-@pytest.mark.parametrize("body", CHILD.values(), ids=CHILD)
-async def test_a_program_that_hashes_with_another_seed_has(reused: Sandbox, body: str) -> None:
-    given = statements(body)
-    result = await reused.run(job(PRELUDE + given.program, hash_seed="7"))
+async def test_a_program_has(reused: Sandbox, body: str, seed: str) -> None:
+    result = await reused.run(job(PRELUDE + statements(body).program, hash_seed=seed))
     assert passes(result, "test_a"), (result.records, result.stderr)
 
 
@@ -72,55 +65,14 @@ async def test_another_seed_hashes_otherwise_and_equally_each_time(reused: Sandb
     assert len(set(printed.values())) == 3
 
 
-async def test_a_hang_under_another_seed_is_ended_and_shows_where(reused: Sandbox) -> None:
-    given = statements("import time\nwhile True: time.sleep(0.01)")
-    result = await reused.run(job(given.program, timeout=0.5, hash_seed="7"))
+async def test_a_run_under_another_seed_ends_at_its_time_limit_and_signs_its_report(reused: Sandbox) -> None:
+    hanging = statements("import time\nwhile True: time.sleep(0.01)").program
+    result = await reused.run(job(hanging, timeout=0.5, hash_seed="7"))
     assert result.timed_out
     assert [(frame.line, frame.function) for frame in result.hang if frame.file == "program.py"] == [(3, "test_a")]
-
-
-async def test_a_report_under_another_seed_is_signed(reused: Sandbox) -> None:
-    body = "import os\nos.write(3, b'\\0\\0\\0\\x04abcd')"
-    result = await reused.run(job(statements(body).program, hash_seed="7"))
-    assert [record.kind for record in result.records if record.kind == "tamper"] == ["tamper"]
-
-
-async def test_it_survives_signals_of_its_children(sandbox: Sandbox) -> None:
-    body = "import os\nfor n in range(1, 65):\n    try: os.kill(1, n)\n    except OSError: pass"
-    for _ in range(2):
-        assert passes(await sandbox.run(statements(body)), "test_a")
-
-
-async def test_it_cannot_be_traced_or_read(reused: Sandbox) -> None:
-    body = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-for request in (16, 0x4206):  # PTRACE_ATTACH, PTRACE_SEIZE
-    assert libc.ptrace(request, 1, 0, 0) == -1
-for name in ("mem", "environ", "maps", "fd/0", "fd/1", "fd/2", "cwd", "root", "exe"):
-    try: os.open("/proc/1/" + name, os.O_RDONLY)
-    except OSError: continue
-    raise AssertionError(name)
-assert os.listdir("/proc/1/task") == ["1"]
-"""
-    result = await reused.run(statements(body))
-    assert passes(result, "test_a"), result.records
-
-
-async def test_a_flood_of_zombies_is_collected(reused: Sandbox) -> None:
-    body = """
-import os, time
-for _ in range(300):
-    if os.fork() == 0:
-        if os.fork(): os._exit(0)
-        os._exit(0)
-    os.wait()
-time.sleep(0.1)
-zombies = [n for n in os.listdir("/proc") if n.isdigit() and ") Z" in open(f"/proc/{n}/stat").read()]
-assert zombies == []
-"""
-    result = await reused.run(statements(body))
-    assert passes(result, "test_a"), result.records
+    forging = statements("import os\nos.write(3, b'\\0\\0\\0\\x04abcd')").program
+    kinds = [record.kind for record in (await reused.run(job(forging, hash_seed="7"))).records]
+    assert kinds.count("tamper") == 1
 
 
 async def test_a_stopped_program_is_ended(reused: Sandbox) -> None:
@@ -211,17 +163,6 @@ async def test_what_a_command_leaves_running_is_ended(reused: Sandbox) -> None:
     await reused.command(["sh", "-c", "sleep 600 & sleep 600 & exit 0"], 10)
     look = "import os\nassert sorted(int(n) for n in os.listdir('/proc') if n.isdigit()) == [1, os.getpid()]"
     assert passes(await reused.run(statements(look)), "test_a")
-
-
-async def test_no_file_of_a_program_outlives_its_sandbox(backend: SandboxBackend) -> None:
-    first = await backend.acquire()
-    write = "for place in ('/tmp', '/work', '/dev/shm'): open(place + '/left', 'w').close()"
-    assert passes(await first.run(statements(write)), "test_a")
-    await first.release()
-    second = await backend.acquire()
-    look = "import os\nassert [os.listdir(p) for p in ('/tmp', '/work', '/dev/shm')] == [[], [], []]"
-    assert outcomes(await second.run(statements(look))) == {"test_a": "passed"}
-    await second.release()
 
 
 def test_it_refuses_to_be_anything_but_a_first_process() -> None:
