@@ -16,6 +16,7 @@ from pathlib import Path
 
 from agent.sandbox.owner import KIND, PREFIX, Owner
 from tests import disks
+from tests.cli.processes import descendants
 
 
 def descriptors() -> int:
@@ -63,23 +64,6 @@ def control_groups() -> set[str]:
     return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if own.search(folder)}
 
 
-def descendants() -> set[str]:
-    """Return the live processes below this one."""
-    below, found = {str(os.getpid())}, set[str]()
-    parents = {path.name: _parent(path) for path in Path("/proc").iterdir() if path.name.isdecimal()}
-    while below := {process for process, parent in parents.items() if parent in below}:
-        found |= below
-    return found
-
-
-def _parent(process: Path) -> str:
-    try:
-        state, parent = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
-    except OSError:
-        return ""
-    return "" if state == "Z" else parent
-
-
 @contextmanager
 def orphans_kept() -> Iterator[None]:
     """Have orphans below this process become its own children, so that none escapes being counted."""
@@ -115,7 +99,7 @@ def held() -> Mapping[str, object]:
     gc.collect()
     return {
         "descriptors": descriptors(),
-        "processes": descendants(),
+        "processes": descendants(os.getpid()),
         "threads": threads(),
         "mounts": mounts(),
         "control groups": control_groups(),

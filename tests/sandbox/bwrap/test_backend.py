@@ -18,7 +18,9 @@ from agent.errors import SandboxError
 from agent.sandbox.bwrap import backend as bwrap
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.interpreter import find_interpreter
+from tests.cli.processes import Process, alive, descendants
 from tests.sandbox.conftest import LIMITS, passes, start, statements
+from tests.sandbox.leftovers import children
 
 needs_bwrap = pytest.mark.bwrap
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -34,37 +36,7 @@ async def backend() -> AsyncIterator[BwrapBackend]:
     await started.close()
 
 
-def descendants(root: int = 0) -> set[tuple[int, str]]:
-    """Return the processes below one, by default this one, each with its start time."""
-    parents: dict[int, tuple[int, str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(path.parent.name)] = (int(fields[1]), fields[19])
-    found: set[tuple[int, str]] = set()
-    level = {root or os.getpid()}
-    while level:
-        level = {pid for pid, (parent, _) in parents.items() if parent in level}
-        found |= {(pid, parents[pid][1]) for pid in level}
-    return found
-
-
-def alive(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return those of some processes that still are there; zombies too, unless they are for another to collect."""
-    found = set()
-    for pid, started in processes:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[19] == started and (fields[0] != "Z" or int(fields[1]) == os.getpid()):
-            found.add((pid, started))
-    return found
-
-
-async def left(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
+async def left(processes: set[Process]) -> set[Process]:
     """Return those that the kernel does not end soon."""
     for _ in range(500):
         if not alive(processes):
@@ -76,23 +48,25 @@ async def left(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
 BUSY = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
 
 
-async def busy(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[tuple[int, str]]]:
+async def busy(backend: BwrapBackend) -> tuple[bwrap.BwrapSandbox, asyncio.Task[object], set[Process]]:
     """Start a run with many processes; return it with the processes of its sandbox."""
-    before = descendants()
+    before = descendants(os.getpid())
     sandbox = await backend.acquire()
     running: asyncio.Task[object] = asyncio.ensure_future(sandbox.run(statements(BUSY, timeout=60)))
     for _ in range(500):
-        if len(descendants() - before) > 30:
+        if len(descendants(os.getpid()) - before) > 30:
             break
         await asyncio.sleep(0.02)
-    return sandbox, running, descendants() - before
+    return sandbox, running, descendants(os.getpid()) - before
 
 
 @needs_bwrap
 async def test_release_leaves_no_process_and_no_zombie(backend: BwrapBackend) -> None:
+    before = children()
     sandbox, running, inside = await busy(backend)
     await sandbox.release()
     assert alive(inside) == set()
+    assert children() == before
     with pytest.raises(SandboxError):
         await running
     with pytest.raises(SandboxError, match="released"):
@@ -114,7 +88,7 @@ async def test_a_cancelled_run_leaves_no_process(backend: BwrapBackend) -> None:
 
 @needs_bwrap
 async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
-    before = descendants()
+    before = descendants(os.getpid())
     for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02):
         other = BwrapBackend(LIMITS, store=store)
         await other.start(lambda _line: None)
@@ -126,7 +100,7 @@ async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
             with suppress(asyncio.CancelledError):
                 await (await each).release()
         await other.close()
-        assert descendants() - before == set()
+        assert descendants(os.getpid()) - before == set()
 
 
 @needs_bwrap
@@ -170,10 +144,10 @@ async def test_what_a_killed_sandbox_did_not_read_is_not_complained_about(backen
 async def test_closing_the_backend_releases_all() -> None:
     other = BwrapBackend(LIMITS)
     await other.start(lambda _line: None)
-    before = descendants()
+    before = descendants(os.getpid())
     for _ in range(3):
         await other.acquire()
-    inside = descendants() - before
+    inside = descendants(os.getpid()) - before
     assert len(inside) >= 6
     await other.close()
     assert alive(inside) == set()
@@ -208,7 +182,7 @@ async def test_a_sandbox_ends_when_its_client_is_killed(store: Path) -> None:
     )
     assert client.stdout is not None
     assert await client.stdout.readline() == b"running\n"
-    inside: set[tuple[int, str]] = set()
+    inside: set[Process] = set()
     for _ in range(500):
         inside = descendants(client.pid)
         if len(inside) == 3:
@@ -239,10 +213,10 @@ async def test_a_plain_user_needs_no_rights(store: Path) -> None:
 @needs_bwrap
 @needs_root
 async def test_root_becomes_nobody_on_the_host_too(backend: BwrapBackend) -> None:
-    before = descendants()
+    before = descendants(os.getpid())
     sandbox = await backend.acquire()
     users = set()
-    for pid, _ in descendants() - before:
+    for pid, _ in descendants(os.getpid()) - before:
         status = await asyncio.to_thread(Path(f"/proc/{pid}/status").read_text, encoding="utf-8")
         users.add(next(line for line in status.split("\n") if line.startswith("Uid:")))
         assert next(line for line in status.split("\n") if line.startswith("Groups:")).split()[1:] in ([], ["65534"])
