@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import math
 import os
 import time
 from abc import ABC, abstractmethod
@@ -230,22 +231,13 @@ async def shrink(store: Store, limit: int, *, pretend: bool = False) -> list[Sto
         SandboxError: the store cannot be read or written.
     """
     stored = await store.stored()
-    excess = sum(each.size for each in stored) - limit
-
-    def enough(removed: Sequence[Stored]) -> bool:
-        return sum(each.size for each in removed) >= excess
-
-    return await discard(store, stored, enough, pretend=pretend)
+    return await discard(store, stored, excess=sum(each.size for each in stored) - limit, pretend=pretend)
 
 
 async def discard(
-    store: Store,
-    unwanted: Sequence[Stored],
-    enough: Callable[[Sequence[Stored]], bool] = lambda _removed: False,
-    *,
-    pretend: bool = False,
+    store: Store, unwanted: Sequence[Stored], *, excess: float = math.inf, pretend: bool = False
 ) -> list[Stored]:
-    """Remove those of the unwanted environments that nobody uses, until it is enough; return them.
+    """Remove those of the unwanted environments that nobody uses, until `excess` bytes are freed; return them.
 
     Raises:
         SandboxError: the store cannot be written.
@@ -253,9 +245,7 @@ async def discard(
     removed: list[Stored] = []
     with store.leases.claims() as claim:
         for each in sorted(unwanted, key=lambda stored: stored.used):
-            if enough(removed):
-                break
-            if claim(each.key):
+            if excess > sum(one.size for one in removed) and claim(each.key):
                 removed.append(each)
         if removed and not pretend:
             await store.remove([each.key for each in removed])

@@ -48,20 +48,12 @@ def claimed(leases: Leases, key: str = "k") -> bool:
         return claim(key)
 
 
-def test_an_environment_that_nobody_uses_may_be_removed(leases: Leases) -> None:
-    assert claimed(leases)
-
-
-async def test_an_environment_in_use_is_never_removed(leases: Leases) -> None:
-    await leases.take("k")
-    assert not claimed(leases)
-    assert claimed(leases, "other")
-
-
 async def test_it_is_in_use_until_all_have_given_it_back(leases: Leases) -> None:
+    assert claimed(leases)
     await asyncio.gather(leases.take("k"), leases.take("k"))
     leases.give_back("k")
     assert not claimed(leases)
+    assert claimed(leases, "other")
     leases.give_back("k")
     assert claimed(leases)
 
