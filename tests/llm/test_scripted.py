@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.errors import AccountError, ModelError
@@ -13,60 +15,41 @@ def call(role: str = "screen", pair: str = "p1") -> Call:
     return Call(role=role, messages=(Message("user", "?"),), pair_id=pair)
 
 
-async def test_answers_come_in_the_order_of_the_calls() -> None:
-    model = ScriptedLLM(["first", "second"])
-    assert [(await model.reply(call())).text, (await model.reply(call())).text] == ["first", "second"]
+async def answer(asked: Call) -> Reply:
+    return Reply(f"{asked.role} {asked.pair_id}", model="mine")
 
 
-async def test_answers_by_role_do_not_mix() -> None:
-    model = ScriptedLLM({"screen": ["s"], "judge": ["j"]})
-    assert (await model.reply(call("judge"))).text == "j"
-    assert (await model.reply(call("screen"))).text == "s"
+@pytest.mark.parametrize(
+    ("script", "calls", "texts"),
+    [
+        (["first", "second"], [call(), call()], ["first", "second"]),
+        ({"screen": ["s"], "judge": ["j"]}, [call("judge"), call()], ["j", "s"]),
+        (lambda asked: f"for {asked.pair_id}", [call(pair="x")], ["for x"]),
+        (answer, [call("judge", "7")], ["judge 7"]),
+    ],
+)
+async def test_answers_come_from_a_list_by_role_or_from_a_function(script: Any, calls: Any, texts: list[str]) -> None:
+    model = ScriptedLLM(script)
+    replies = [await model.reply(each) for each in calls]
+    assert ([reply.text for reply in replies], model.calls) == (texts, calls)
 
 
-async def test_a_function_answers_from_the_call() -> None:
-    model = ScriptedLLM(lambda asked: f"for {asked.pair_id}")
-    assert (await model.reply(call(pair="x"))).text == "for x"
-
-
-async def test_an_async_function_is_awaited() -> None:
-    async def answer(asked: Call) -> Reply:
-        return Reply(asked.role, model="mine")
-
-    assert (await ScriptedLLM(answer).reply(call())).model == "mine"
-
-
-async def test_an_exception_in_the_script_is_raised() -> None:
-    model = ScriptedLLM([AccountError("no credit"), "after"])
+async def test_an_exception_in_the_script_is_raised_and_texts_count_as_calls() -> None:
+    answers = [AccountError("no credit"), "after"]
+    model = ScriptedLLM(answers)
     with pytest.raises(AccountError, match="no credit"):
         await model.reply(call())
-    assert (await model.reply(call())).text == "after"
+    assert ((await model.reply(call())).usage.calls, len(answers)) == (1, 2)
 
 
 @pytest.mark.parametrize("script", [[], {}, {"judge": ["j"]}, {"screen": []}])
-async def test_an_exhausted_script_raises_and_names_the_call(script: object) -> None:
+async def test_an_exhausted_script_raises_and_names_the_call(script: Any) -> None:
     with pytest.raises(ModelError, match="'screen', pair 'p1', turn 0"):
-        await ScriptedLLM(script).reply(call())  # type: ignore[arg-type]
+        await ScriptedLLM(script).reply(call())
 
 
-async def test_every_call_is_kept_and_counted() -> None:
-    model = ScriptedLLM(["a", "b"])
-    replies = [await model.reply(call(pair=pair)) for pair in ("1", "2")]
-    assert [asked.pair_id for asked in model.calls] == ["1", "2"]
-    assert [reply.usage.calls for reply in replies] == [1, 1]
-
-
-async def test_the_given_list_is_left_alone() -> None:
-    answers = ["a"]
-    await ScriptedLLM(answers).reply(call())
-    assert answers == ["a"]
-
-
-def test_a_single_text_is_no_script() -> None:
-    with pytest.raises(TypeError, match="list of texts"):
-        ScriptedLLM("yes")
-
-
-def test_it_is_a_language_model_with_an_identity() -> None:
+def test_it_is_a_language_model_with_an_identity_and_no_single_text_is_its_script() -> None:
     assert isinstance(ScriptedLLM([]), LLM)
     assert ScriptedLLM([], name="a").identity() != ScriptedLLM([], name="b").identity()
+    with pytest.raises(TypeError, match="list of texts"):
+        ScriptedLLM("yes")
