@@ -100,26 +100,19 @@ def stage() -> Iterator[Stage]:
 
 
 class TestReplies:
-    async def test_a_reply_carries_text_usage_cost_and_what_served_it(self, stage: Stage) -> None:
-        model = stage(says("yes", prompt_tokens=100, completion_tokens=20, cached_tokens=64, reasoning_tokens=12))
+    async def test_a_reply_carries_text_reasoning_usage_cost_and_the_body_as_it_came(self, stage: Stage) -> None:
+        counts = {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 64, "reasoning_tokens": 12}
+        answer = says("yes", reasoning="because", x_unknown={"a": [1, None]}, **counts)
+        model = stage(answer)
         reply = await model.reply(call())
-        assert (reply.text, reply.model, reply.fingerprint, reply.finish_reason) == (
-            "yes",
-            "served-model",
-            "fp_1",
-            "stop",
-        )
-        usage = reply.usage
-        assert (usage.calls, usage.input_tokens, usage.cached_input_tokens) == (1, 100, 64)
-        assert (usage.output_tokens, usage.reasoning_tokens) == (20, 12)
-        assert usage.cost_usd == pytest.approx((100 * 1.0 + 20 * 10.0) / 1_000_000)
+        assert (reply.text, reply.reasoning, reply.raw) == ("yes", "because", json.loads(answer.body))
+        assert (reply.model, reply.fingerprint, reply.finish_reason) == ("served-model", "fp_1", "stop")
+        cost = pytest.approx((100 * 1.0 + 20 * 10.0) / 1_000_000)
+        assert reply.usage.model_dump(exclude={"cost_usd"}) == {
+            "calls": 1, "input_tokens": 100, "cached_input_tokens": 64, "output_tokens": 20, "reasoning_tokens": 12,
+        }  # fmt: skip
+        assert reply.usage.cost_usd == cost
         assert isinstance(model, LLM)
-
-    async def test_the_body_is_kept_as_it_came_reasoning_included(self, stage: Stage) -> None:
-        answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
-        reply = await stage(answer).reply(call())
-        assert reply.reasoning == "because"
-        assert reply.raw == json.loads(answer.body)
 
     async def test_probabilities_of_tokens_are_kept_where_a_server_sends_them(self, stage: Stage) -> None:
         choices = json.loads(says("1").body)["choices"]
@@ -132,14 +125,6 @@ class TestReplies:
         assert stage.requests[0].body["logprobs"] is True
         assert asker.recorder.history.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
 
-    @pytest.mark.parametrize("reply", ["text", "json"])
-    async def test_a_usage_that_is_odd_makes_no_noise(self, stage: Stage, reply: Any) -> None:
-        usage = {"prompt_tokens": "12", "completion_tokens": -5, "total_tokens": None}
-        answer = Answer(says("x", usage=usage).body, headers={"Content-Type": "application/json"})
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            assert (await stage(answer).reply(call(reply=reply))).text == "x"
-
     async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
         assert (await model.reply(call())).usage.cached_input_tokens == 8
@@ -148,31 +133,28 @@ class TestReplies:
         "usage", [None, [], "many", {"prompt_tokens": "7", "completion_tokens": -1}, {"prompt_tokens": 1e300}]
     )
     async def test_a_usage_that_cannot_be_read_counts_as_a_call_without_tokens(self, stage: Stage, usage: Any) -> None:
-        reply = await stage(says("yes", usage=usage)).reply(call())
-        assert reply.text == "yes"
-        assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (1, 0, 0)
+        answer = Answer(says("yes", usage=usage).body, headers={"Content-Type": "application/json"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            for kind in ("text", "json"):
+                reply = await stage(answer).reply(call(reply=kind))
+                assert reply.text == "yes"
+                assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (1, 0, 0)
 
     async def test_a_blank_reply_is_a_reply_and_billed(self, stage: Stage) -> None:
         reply = await stage(blank()).reply(call(reply="json"))
-        assert reply.text.strip() == ""
-        assert reply.usage.output_tokens == 3
-        assert stage.waits == []
+        assert (reply.text.strip(), reply.usage.output_tokens, stage.waits) == ("", 3, [])
 
-    async def test_no_content_at_all_is_an_empty_text(self, stage: Stage) -> None:
-        assert (await stage(says(None)).reply(call())).text == ""
+    @pytest.mark.parametrize(("content", "text"), [(None, ""), ([{"type": "text", "text": "a"}, {"text": "b"}], "ab")])
+    async def test_content_may_be_missing_or_in_parts(self, stage: Stage, content: Any, text: str) -> None:
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}}
+        assert (await stage(says(None, choices=[choice])).reply(call())).text == text
 
     @pytest.mark.parametrize("kind", ["json", "text"])
     async def test_a_reply_cut_off_at_its_limit_is_handed_out_as_it_is(self, stage: Stage, kind: Any) -> None:
         reply = await stage(half_content()).reply(call(reply=kind))
         assert (reply.text, reply.finish_reason) == ('{"reason": "it sor', "length")
         assert (reply.usage.calls, reply.usage.output_tokens) == (1, 7)
-
-    async def test_content_in_parts_is_joined(self, stage: Stage) -> None:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
-        }
-        assert (await stage(says(None, choices=[choice])).reply(call())).text == "ab"
 
     async def test_lone_surrogates_survive_neither_the_prompt_nor_the_reply(self, stage: Stage) -> None:
         reply = await stage(says("a\ud800b")).reply(call("x\udfffy"))
@@ -287,21 +269,17 @@ class TestKeys:
         await stage(says("x"), api_key=None).reply(call())
         assert stage.requests[-1].headers["authorization"] == "Bearer none"
 
-    async def test_a_function_is_asked_at_every_attempt(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_a_function_which_may_be_async_is_asked_at_every_attempt(self, stage: Stage, waits: bool) -> None:
         keys = iter(["first-key", "second-key"])
-        await stage([rate_limited(), says("x")], api_key=lambda: next(keys)).reply(call())
-        assert [request.headers["authorization"] for request in stage.requests] == [
-            "Bearer first-key",
-            "Bearer second-key",
-        ]
 
-    async def test_the_function_may_be_async(self, stage: Stage) -> None:
-        async def key() -> str:
+        async def later() -> str:
             await asyncio.sleep(0)
-            return "async-key"
+            return next(keys)
 
-        await stage(says("x"), api_key=key).reply(call())
-        assert stage.requests[-1].headers["authorization"] == "Bearer async-key"
+        await stage([rate_limited(), says("x")], api_key=later if waits else lambda: next(keys)).reply(call())
+        sent = [request.headers["authorization"] for request in stage.requests]
+        assert sent == ["Bearer first-key", "Bearer second-key"]
 
     @pytest.mark.parametrize("answer", [RuntimeError("vault sealed: hunter2"), None, ""])
     async def test_a_function_that_gives_no_key_stops_the_run(self, stage: Stage, answer: Any) -> None:
@@ -404,12 +382,6 @@ class TestRetries:
         assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0][0])
         assert re.fullmatch(f"the model server at {url} answered HTTP 500.*; attempt 3 of 9", waits[1][0])
 
-    async def test_after_the_last_attempt_nothing_is_waited_for(self, stage: Stage) -> None:
-        waits: list[Any] = []
-        with pytest.raises(ModelError, match="given up after 1 attempts"):
-            await stage(rate_limited("300"), attempts=1).reply(replace(call(), on_wait=lambda *_: waits.append(1)))
-        assert waits == []
-
     @pytest.mark.parametrize("header", ["soon", "-3", "nan", ""])
     async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:
         await stage([rate_limited(header), says("x")]).reply(call())
@@ -425,25 +397,25 @@ class TestRetries:
         with pytest.raises(OptionRefused, match="--reply-format text"):
             await stage(fails(400, "'response_format.type' must be text")).reply(call(reply="json"))
 
-    async def test_a_format_that_was_taken_before_is_no_reason_to_stop(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("kinds", [("json", "json"), ("text", "text")])
+    async def test_a_format_that_was_taken_before_or_not_asked_for_is_no_reason_to_stop(
+        self, stage: Stage, kinds: Any
+    ) -> None:
         model = stage([says("{}"), fails(400, "'response_format' stands in your text, which is too long")])
-        await model.reply(call(reply="json"))
+        await model.reply(call(reply=kinds[0]))
         with pytest.raises(ModelError, match="too long"):
-            await model.reply(call(reply="json"))
-
-    async def test_nor_is_one_that_was_not_asked_for(self, stage: Stage) -> None:
-        with pytest.raises(ModelError, match="too long"):
-            await stage(fails(400, "'response_format' stands in your text, which is too long")).reply(call())
+            await model.reply(call(reply=kinds[1]))
 
     @pytest.mark.parametrize("answer", [broken(), broken(503), rate_limited(), garbage(), half_body()])
     async def test_what_is_given_up_says_nothing_of_the_pair(self, stage: Stage, answer: Answer) -> None:
         with pytest.raises(ModelUnavailable, match="given up after 2 attempts"):
             await stage(answer, attempts=2).reply(call())
 
-    async def test_only_our_own_retries_happen(self, stage: Stage) -> None:
-        with pytest.raises(ModelError):
-            await stage(broken(), attempts=1).reply(call())
-        assert len(stage.requests) == 1
+    async def test_after_the_last_attempt_of_ours_nothing_is_asked_or_waited_for(self, stage: Stage) -> None:
+        waits: list[Any] = []
+        with pytest.raises(ModelError, match="given up after 1 attempts"):
+            await stage(rate_limited("300"), attempts=1).reply(replace(call(), on_wait=lambda *_: waits.append(1)))
+        assert (len(stage.requests), stage.waits, waits) == (1, [], [])
 
     async def test_messages_of_a_server_are_shown_short_and_harmless(self, stage: Stage) -> None:
         with pytest.raises(ModelError) as caught:
@@ -460,18 +432,16 @@ class TestUsageOfFailures:
         assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (4, 150, 15)
         assert reply.usage.cost_usd == pytest.approx((150 * 1.0 + 15 * 10.0) / 1_000_000)
 
-    async def test_billed_attempts_count_into_the_error(self, stage: Stage) -> None:
+    @pytest.mark.parametrize(("answers", "calls", "tokens"), [(2, 2, 100), (0, 0, 0)])
+    async def test_billed_attempts_count_into_the_error_and_refused_ones_cost_nothing(
+        self, stage: Stage, answers: int, calls: int, tokens: int
+    ) -> None:
         wasted = says("x", choices=[], prompt_tokens=50, completion_tokens=5)
         with pytest.raises(ModelError) as caught:
-            await stage([wasted, wasted, fails(400)]).reply(call())
+            await stage([*[wasted] * answers, broken(), fails(400)]).reply(call())
         assert caught.value.usage is not None
-        assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (2, 100)
-
-    async def test_refused_attempts_cost_nothing(self, stage: Stage) -> None:
-        with pytest.raises(ModelError) as caught:
-            await stage(broken(), attempts=2).reply(call())
-        assert caught.value.usage is not None
-        assert (caught.value.usage.calls, caught.value.usage.cost_usd) == (0, 0.0)
+        assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (calls, tokens)
+        assert caught.value.usage.cost_usd == pytest.approx(calls * (50 * 1.0 + 5 * 10.0) / 1_000_000)
 
     async def test_without_a_price_the_cost_is_unknown(self, stage: Stage) -> None:
         assert (await stage(says("x"), name="unheard-of").reply(call())).usage.cost_usd is None
