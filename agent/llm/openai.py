@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any
@@ -228,12 +228,6 @@ class KeyRing:
         return str(key)
 
 
-@dataclass(frozen=True)
-class _Client:
-    chat: Chat
-    http: Any
-
-
 class OpenAIModel:
     """A model behind an OpenAI-compatible server.
 
@@ -275,7 +269,7 @@ class OpenAIModel:
         }
         self._reached = False
         self._formats = False
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._chats: WeakKeyDictionary[asyncio.AbstractEventLoop, Chat] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
@@ -330,9 +324,9 @@ class OpenAIModel:
 
     async def aclose(self) -> None:
         """Close the connections made in this event loop; a later call makes new ones."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and client.http is not self._http_client:
-            await client.http.aclose()
+        chat = self._chats.pop(asyncio.get_running_loop(), None)
+        if chat is not None and chat.http_async_client is not self._http_client:
+            await chat.http_async_client.aclose()
 
     def _attempts(self, call: Call) -> AsyncRetrying:
         """Try again after failures that may pass; wait as long as the server asks, else longer each time.
@@ -376,7 +370,7 @@ class OpenAIModel:
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._config.deadline) as deadline:
-                return await self._client().chat.ainvoke(messages, **self._parameters(call))
+                return await self._chat().ainvoke(messages, **self._parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -451,21 +445,21 @@ class OpenAIModel:
             body |= thinking_body(config.thinking, config.name, self._server)
         return merged(body, config.extra_body)
 
-    def _client(self) -> _Client:
+    def _chat(self) -> Chat:
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._connect()
-        return self._clients[loop]
+        if loop not in self._chats:
+            self._chats[loop] = self._connect()
+        return self._chats[loop]
 
-    def _connect(self) -> _Client:
-        http = self._http_client or _Pools()  # langchain-openai's own client is shared by all event loops of a process
-        chat = Chat(
+    def _connect(self) -> Chat:
+        return Chat(
             model=self._config.name,
             base_url=self._server.url,
             api_key=self._keys.key,
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.deadline, connect=min(_CONNECT_TIMEOUT, self._config.deadline)),
-            http_async_client=http,
+            # langchain-openai's own client is shared by all event loops of a process
+            http_async_client=self._http_client or _Pools(),
             max_retries=0,
             cache=False,
             use_responses_api=False,
@@ -474,7 +468,6 @@ class OpenAIModel:
             openai_proxy=None,
             http_socket_options=(),
         )
-        return _Client(chat, http)
 
 
 def _response_format(call: Call, reply_format: str) -> dict[str, Any]:

@@ -98,43 +98,35 @@ def fails(
 
 
 def rate_limited(retry_after: str | None = None) -> Answer:
-    """429, to be tried again."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     return fails(429, "Rate limit reached", code="rate_limit_exceeded", headers=headers)
 
 
 def broken(status: int = 500) -> Answer:
-    """An error of the server."""
     return fails(status, "The server had an error", type="server_error")
 
 
 def unauthorized(message: str = "Incorrect API key provided") -> Answer:
-    """401."""
     return fails(401, message, code="invalid_api_key", type="invalid_request_error")
 
 
 def no_credit() -> Answer:
-    """402, as DeepSeek puts it."""
     return fails(402, "Insufficient Balance", code="invalid_request_error")
 
 
 def no_quota() -> Answer:
-    """429 that no waiting mends."""
     return fails(429, "You exceeded your current quota", code="insufficient_quota", type="insufficient_quota")
 
 
 def unknown_model() -> Answer:
-    """404."""
     return fails(404, "The model `x` does not exist", code="model_not_found", type="invalid_request_error")
 
 
 def garbage() -> Answer:
-    """200 with a page in place of a completion."""
     return Answer(b"<html><body>Bad gateway</body></html>", headers={"Content-Type": "text/html"})
 
 
 def blank() -> Answer:
-    """A completion without text, billed."""
     return says("   \n", completion_tokens=3)
 
 
@@ -155,7 +147,6 @@ def keep_alives() -> Answer:
 
 
 def slow(seconds: float, answer: Answer | None = None) -> Answer:
-    """An answer after a while."""
     given = answer or says("late")
     return Answer(given.body, given.status, given.headers, seconds, given.ending)
 

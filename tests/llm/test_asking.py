@@ -100,32 +100,23 @@ async def test_a_question_was_asked_again_where_it_was_and_not_by_another_vote(
     assert list(asked.recorder.history.asked_again()) == again
 
 
-async def test_the_usage_of_every_reply_counts() -> None:
+async def test_the_usage_of_every_reply_and_of_failed_calls_counts() -> None:
     replies = [Reply(text, usage=Usage(calls=1, input_tokens=100, output_tokens=5)) for text in ("a", GOOD)]
-    asked = asker(ScriptedLLM(replies))
+    asked = asker(ScriptedLLM([*replies, ModelError("broken", usage=Usage(calls=4))]))
     await judge(asked)
     assert asked.usage == Usage(calls=2, input_tokens=200, output_tokens=10)
-
-
-async def test_the_usage_of_a_failed_call_counts() -> None:
-    asked = asker(ScriptedLLM([ModelError("broken", usage=Usage(calls=4))]))
     with pytest.raises(ModelError):
         await judge(asked)
-    assert asked.usage.calls == 4
+    assert asked.usage.calls == 6
 
 
-async def test_turns_count_the_calls_of_a_role() -> None:
+async def test_turns_count_the_calls_of_a_role_and_calls_carry_their_schema() -> None:
     model = ScriptedLLM(["a", GOOD, GOOD])
     asked = asker(model)
     await judge(asked)
     await judge(asked)
     assert [call.turn for call in model.calls] == [0, 1, 2]
     assert {call.pair_id for call in model.calls} == {"7"}
-
-
-async def test_a_call_carries_the_schema_of_its_reply() -> None:
-    model = ScriptedLLM([GOOD])
-    await judge(asker(model))
     assert model.calls[0].schema == parsing.schema_of(parsing.LabelReply, model.calls[0].variables)
 
 

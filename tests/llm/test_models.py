@@ -42,21 +42,16 @@ class TestNames:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
 
-    def test_a_replay_is_read_from_its_file(self, replies: Path) -> None:
+    def test_a_replay_is_read_from_its_file_which_has_to_be_there(self, replies: Path) -> None:
         assert isinstance(parse_model(f"replay:{replies}"), ReplayModel)
-
-    def test_a_replay_without_a_file_or_with_a_missing_one_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="needs a file"):
             parse_model("replay:")
         with pytest.raises(InputError, match="nowhere"):
             parse_model("replay:nowhere.jsonl")
 
-    def test_any_other_name_is_a_model_of_a_server(self) -> None:
+    def test_any_other_name_is_a_model_of_a_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = parse_model("llama3:8b", base_url=LOCAL)
-        assert isinstance(model, OpenAIModel)
-        assert (model.identity()["model"], model.address) == ("llama3:8b", LOCAL)
-
-    def test_the_server_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert (type(model), model.identity()["model"], address_of(model)) == (OpenAIModel, "llama3:8b", LOCAL)
         monkeypatch.setenv("OPENAI_BASE_URL", LOCAL)
         assert address_of(parse_model("m")) == LOCAL
 
@@ -143,11 +138,9 @@ class TestOptions:
             parse_model("m", **{"base_url": LOCAL, option: value})
         assert "secret-key" not in str(caught.value)
 
-    def test_none_means_not_given(self) -> None:
+    def test_none_means_not_given_and_the_extra_body_may_be_json_text(self) -> None:
         plain = parse_model("m", base_url=LOCAL)
         assert parse_model("m", base_url=LOCAL, temperature=None, thinking=None).identity() == plain.identity()
-
-    def test_the_extra_body_may_be_json_text(self) -> None:
         assert parse_model("m", base_url=LOCAL, extra_body='{"seed": 1}').identity()["extra_body"] == {"seed": 1}
 
     async def test_prices_reach_the_replies(self) -> None:
@@ -190,9 +183,8 @@ class TestRoles:
             Models.from_options(choices, base_url=LOCAL)
 
     def test_a_role_without_a_model_says_what_to_add(self) -> None:
-        models = Models.from_options(["screen=small"], base_url=LOCAL)
         with pytest.raises(ConfigError, match="--model judge=NAME"):
-            models.for_role("judge")
+            Models.from_options(["screen=small"], base_url=LOCAL).for_role("judge")
 
     def test_a_mapping_gives_objects_to_roles(self) -> None:
         screen, rest = ScriptedLLM([], name="screen"), ScriptedLLM([], name="rest")
@@ -211,6 +203,5 @@ class TestRoles:
             return Models.from_options(choices, base_url=LOCAL).identity()
 
         assert identity("a", "screen=a") == identity("a")
-        assert (
-            len({json.dumps(identity(*c)) for c in (("a",), ("a", "screen=b"), ("a", "judge=b"), ("screen=a",))}) == 4
-        )
+        choices = (("a",), ("a", "screen=b"), ("a", "judge=b"), ("screen=a",))
+        assert len({json.dumps(identity(*each)) for each in choices}) == 4

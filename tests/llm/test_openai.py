@@ -561,9 +561,9 @@ class TestClients:
     async def test_connections_are_reused_and_closed(self, stage: Stage) -> None:
         model = stage(says("x"))
         await model.reply(call())
-        client = model._client().http
+        client = model._chat().http_async_client
         await model.reply(call())
-        assert model._client().http is client
+        assert model._chat().http_async_client is client
         await model.aclose()
         assert client.is_closed
         assert (await model.reply(call())).text == "x"
