@@ -253,7 +253,7 @@ async def test_the_budget_stops_the_run() -> None:
 
 async def test_a_role_that_always_fails_stops_the_run_soon() -> None:
     model, pairs = ScriptedLLM(lambda _: "I cannot say."), (PAIR.model_copy(update={"id": f"{n}"}) for n in range(200))
-    with pytest.raises(Outage, match="no usable reply to 'screen'.*ended 20 of the last 20 pairs"):
+    with pytest.raises(Outage, match=r"no usable reply to 'screen'.*ended 20 of the last 20 pairs"):
         await collect(Annotator(model=model, sandbox=ScriptedSandbox()), pairs)
     assert len(model.calls) < 3 * 50
 

@@ -325,8 +325,9 @@ class OpenAIModel:
     async def aclose(self) -> None:
         """Close the connections made in this event loop; a later call makes new ones."""
         chat = self._chats.pop(asyncio.get_running_loop(), None)
-        if chat is not None and chat.http_async_client is not self._http_client:
-            await chat.http_async_client.aclose()
+        http = None if chat is None else chat.http_async_client
+        if http is not None and http is not self._http_client:
+            await http.aclose()
 
     def _attempts(self, call: Call) -> AsyncRetrying:
         """Try again after failures that may pass; wait as long as the server asks, else longer each time.
