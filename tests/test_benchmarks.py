@@ -35,3 +35,10 @@ def test_a_small_report_is_written_and_opened() -> None:
     assert done.returncode == 0, done.stderr
     assert "30 pairs: written in" in done.stdout
     assert re.search(r"first chart\D+2\D+[1-9]\d*\D+[1-9]", done.stdout)
+
+
+def test_a_small_benchmark_of_calls_says_what_a_pair_adds_to_a_bare_call() -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.calls", "--calls", "20", "--in-flight", "4", "--times", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"a screened-out pair takes [+-]\d+\.\d\d ms beside a bare call", done.stdout)
