@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Set
+from itertools import islice
 from pathlib import Path
 
 import typer
@@ -58,12 +59,13 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
             on_event=display,
         )
         try:
-            tally, listed = run_interruptible(_annotate(annotator, dataset.all_pairs, options.limit))
+            run_interruptible(_annotate(annotator, dataset.all_pairs, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             what = finished(out, config.runner.rounds)
             kept = f"{what} {'is' if what.startswith('1 ') else 'are'} finished and kept in {out}." if what else ""
             explain_stop(console, error, kept)
     with load_run(out) as view:
+        tally, listed = _counted(view, options.limit, config.runner.rounds)
         if options.as_json:
             more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
             print_json(as_json(tally, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
@@ -74,11 +76,18 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
     raise typer.Exit(SOME_ERRORS if tally.errors else DONE)
 
 
-async def _annotate(annotator: Annotator, pairs: list[Pair], limit: int | None) -> tuple[Tally, set[tuple[str, int]]]:
-    """Return what it amounts to, and the pairs and rounds that are in it as long as they are few."""
-    tally, listed = Tally(), set[tuple[str, int]]()
+async def _annotate(annotator: Annotator, pairs: list[Pair], limit: int | None) -> None:
     async with annotator:
-        async for annotation in annotator.annotate(pairs, limit=limit):
+        async for _annotation in annotator.annotate(pairs, limit=limit):
+            pass  # it is in the folder, and the display has counted it
+
+
+def _counted(view: RunView, limit: int | None, rounds: int) -> tuple[Tally, set[tuple[str, int]]]:
+    """Return what the run's first pairs amount to, and which pairs and rounds they are as long as they are few."""
+    ids = None if limit is None else {pair.id for pair in islice(view.pairs(), limit)}
+    tally, listed = Tally(), set[tuple[str, int]]()
+    for annotation in view.annotations():
+        if annotation.round < rounds and (ids is None or annotation.id in ids):
             tally.add(Seen(annotation))
             if len(listed) <= stories.MOST_PAIRS:
                 listed.add((annotation.id, annotation.round))
