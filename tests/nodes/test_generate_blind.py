@@ -17,7 +17,6 @@ from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.languages.python import PythonLanguage
 from agent.llm.base import Call, Reply
 from agent.llm.heuristic import HeuristicModel
-from agent.llm.parsing import parse_program
 from agent.nodes.generate_test import BLIND
 from agent.prompts import Prompts
 from agent.state import Node, State, Step, Tools
@@ -277,21 +276,3 @@ async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> No
         allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
         prompt = "\n".join(message.content for message in call.messages)
         assert leaked(prompt, code, allowed) == set(), pair.id
-
-
-@pytest.mark.real_data
-@pytest.mark.filterwarnings("ignore:invalid escape sequence")
-async def test_the_surroundings_of_real_snippets_hold_no_statement_of_theirs(real_data: Path) -> None:
-    rows = [json.loads(line) for line in real_data.joinpath("cosqa_dev.jsonl").read_text("utf-8").splitlines()]
-    model, seen = HeuristicModel(), 0
-    for row in rows[:80]:
-        snippet = LANGUAGE.inspect(row["code"])
-        if snippet.problem is not None:
-            continue
-        variables = {"query": row["doc"], "code": snippet.code, "marker": LANGUAGE.marker, "language": "python"}
-        reply = await model.reply(Call("scaffold", (), variables={**variables, "fence": "python"}))
-        shown = LANGUAGE.surroundings(parse_program(reply.text, "python").template, snippet)
-        own = {line.strip() for line in snippet.code.split("\n") if len(line.strip()) > 25}
-        assert not own & {line.strip() for line in shown.split("\n")}
-        seen += 1
-    assert seen > 70

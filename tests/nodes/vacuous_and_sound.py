@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+MARKER = "# <candidate>\n"
 SLUG = """def slug(title):
     words = [word.lower() for word in title.split() if word.isalnum()]
     if len(words) > 3:
@@ -77,95 +78,85 @@ def sample_distinct(items, count):
     return pool[:count]
 """
 
-VACUOUS: Mapping[str, tuple[str, str]] = {
-    "swallows every failure": (
-        SLUG,
-        """# <candidate>
+
+def completed(cases: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
+    """Put a marker in front of what has none."""
+    return {name: (code, text if MARKER in text else f"{MARKER}\n{text}") for name, (code, text) in cases.items()}
 
 
-def test_it():
+VACUOUS = completed(
+    {
+        "swallows every failure": (
+            SLUG,
+            """def test_it():
     try:
         assert slug("Hello World") == "hello-world"
     except Exception:
         pass
 """,
-    ),
-    "asserts on its own stand-in": (
-        LARGEST,
-        """class Board:
+        ),
+        "asserts on its own stand-in": (
+            LARGEST,
+            """class Board:
     def __init__(self, items):
         self.items = items
 
     # <candidate>
-
 
 def test_items():
     board = Board([3, 1, 2])
     board.largest(2)
     assert board.items == [3, 1, 2]
 
-
 def test_sorted_items():
     assert sorted(Board([3, 1, 2]).items, reverse=True)[:2] == [3, 2]
 """,
-    ),
-    "accepts none or anything": (
-        MEDIAN,
-        """# <candidate>
-
-
-def test_it():
+        ),
+        "accepts none or anything": (
+            MEDIAN,
+            """def test_it():
     result = median([3, 1, 2])
     assert result is None or isinstance(result, object)
     assert type(result) in (type(None), type(result))
 """,
-    ),
-    "compares the result with itself": (
-        MEDIAN,
-        """# <candidate>
-
-
-def test_it():
+        ),
+        "compares the result with itself": (
+            MEDIAN,
+            """def test_it():
     result = median([3, 1, 2])
     assert result == result
     assert median([4, 4]) == median([4, 4])
 """,
-    ),
-    "calls the code and looks at nothing": (SLUG, "# <candidate>\n\n\ndef test_a():\n    slug('A b')\n"),
-}
+        ),
+        "calls the code and looks at nothing": (SLUG, "def test_a():\n    slug('A b')\n"),
+    }
+)
 
-SOUND: Mapping[str, tuple[str, str]] = {
-    "a returned value": (
-        MEDIAN,
-        """# <candidate>
-
-
-def test_odd():
+SOUND = completed(
+    {
+        "a returned value": (
+            MEDIAN,
+            """def test_odd():
     assert median([5, 1, 3]) == 3
-
 
 def test_even():
     assert median([4, 1, 3, 2]) == 2.5
 """,
-    ),
-    "an effect on the argument": (
-        COUNTED,
-        """# <candidate>
-
-
-def test_counts():
+        ),
+        "an effect on the argument": (
+            COUNTED,
+            """def test_counts():
     counts = {"a": 1}
     count_into(counts, ["a", "b", "a"])
     assert counts == {"a": 3, "b": 1}
 """,
-    ),
-    "what is printed": (
-        TABLE,
-        """import contextlib
+        ),
+        "what is printed": (
+            TABLE,
+            """import contextlib
 import io
 
 # <candidate>
-
 
 def test_prints_numbered_rows():
     out = io.StringIO()
@@ -173,48 +164,38 @@ def test_prints_numbered_rows():
         show_table(["ab", "c"], 3)
     assert out.getvalue() == "1. ab |\\n2. c  |\\n"
 """,
-    ),
-    "an error that is asked for": (
-        PORT,
-        """# <candidate>
-
-
-def refused(text):
+        ),
+        "an error that is asked for": (
+            PORT,
+            """def refused(text):
     try:
         read_port(text)
     except ValueError:
         return True
     return False
 
-
 def test_refuses():
     assert refused("0") and refused("65536") and refused("x")
-
 
 def test_takes_the_ends():
     assert not refused("1") and not refused("65535")
 """,
-    ),
-    "a generator": (
-        CHUNKS,
-        """# <candidate>
-
-
-def test_chunks():
+        ),
+        "a generator": (
+            CHUNKS,
+            """def test_chunks():
     assert list(chunks([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
 """,
-    ),
-    "a method, by unittest": (
-        LARGEST,
-        """import unittest
-
+        ),
+        "a method, by unittest": (
+            LARGEST,
+            """import unittest
 
 class Board:
     def __init__(self, items):
         self.items = items
 
     # <candidate>
-
 
 class TestLargest(unittest.TestCase):
     def test_one(self):
@@ -223,31 +204,23 @@ class TestLargest(unittest.TestCase):
     def test_two(self):
         self.assertEqual(Board([2, 9, 4]).largest(2), [9, 4])
 """,
-    ),
-    "a coroutine": (
-        GATHER,
-        """# <candidate>
-
-
-async def numbers():
+        ),
+        "a coroutine": (
+            GATHER,
+            """async def numbers():
     for number in (1, 2, 4, 7, 8):
         yield number
-
 
 async def test_keeps_the_even_ones():
     assert await gather_even(numbers()) == [2, 4, 8]
 """,
-    ),
-    "a class": (
-        STACK,
-        """# <candidate>
-
-
-def test_last_in_first_out():
+        ),
+        "a class": (
+            STACK,
+            """def test_last_in_first_out():
     stack = Stack().push(1).push(2)
     assert len(stack) == 2
     assert (stack.pop(), stack.pop()) == (2, 1)
-
 
 def test_an_empty_one_refuses():
     try:
@@ -256,14 +229,13 @@ def test_an_empty_one_refuses():
         return
     raise AssertionError("nothing was raised")
 """,
-    ),
-    "a file": (
-        COPY_LINES,
-        """import pathlib
+        ),
+        "a file": (
+            COPY_LINES,
+            """import pathlib
 import tempfile
 
 # <candidate>
-
 
 def test_copies_what_matches():
     with tempfile.TemporaryDirectory() as folder:
@@ -272,21 +244,18 @@ def test_copies_what_matches():
         copy_matching(source, target, "fish")
         assert target.read_text() == "one fish\\nred fish\\n"
 """,
-    ),
-    "properties of what chance gives": (
-        SAMPLE,
-        """# <candidate>
-
-
-def test_distinct_and_from_the_items():
+        ),
+        "properties of what chance gives": (
+            SAMPLE,
+            """def test_distinct_and_from_the_items():
     drawn = sample_distinct([1, 2, 2, 3, 3, 3, 4], 3)
     assert len(drawn) == 3
     assert len(set(drawn)) == 3
     assert set(drawn) <= {1, 2, 3, 4}
 
-
 def test_not_always_the_same():
     assert len({tuple(sample_distinct(range(50), 10)) for _ in range(5)}) > 1
 """,
-    ),
-}
+        ),
+    }
+)

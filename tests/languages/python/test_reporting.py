@@ -101,14 +101,12 @@ class TestCasesOfRealRuns:
     def test_what_the_programs_lines_raise_is_its_own_error(self, report: Report, after: str) -> None:
         assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, [(ERROR, PROGRAM)])
 
-    def test_a_program_error_outweighs_failures_and_snippet_errors(self, report: Report) -> None:
-        after = "def test_a():\n    assert add(1, 1) == 3\ndef test_b():\n    add('', 1)\ndef test_c():\n    oops\n"
-        outcomes = [(FAILED, SNIPPET), (ERROR, SNIPPET), (ERROR, PROGRAM)]
-        assert told(report(ADD, after)) == (Status.ERROR, PROGRAM, outcomes)
-
-    def test_a_failure_outweighs_a_snippet_error(self, report: Report) -> None:
-        after = "def test_a():\n    add('', 1)\ndef test_b():\n    assert add(1, 1) == 3\n"
-        assert told(report(ADD, after))[:2] == (Status.FAILED, SNIPPET)
+    def test_a_program_error_outweighs_a_failure_and_that_a_snippet_error(self, report: Report) -> None:
+        after = "def test_a():\n    assert add(1, 1) == 3\ndef test_b():\n    add('', 1)\n"
+        outcomes = [(FAILED, SNIPPET), (ERROR, SNIPPET)]
+        assert told(report(ADD, after)) == (Status.FAILED, SNIPPET, outcomes)
+        broken = after + "def test_c():\n    oops\n"
+        assert told(report(ADD, broken)) == (Status.ERROR, PROGRAM, [*outcomes, (ERROR, PROGRAM)])
 
     def test_a_skipped_case_proves_nothing(self, report: Report) -> None:
         after = (
