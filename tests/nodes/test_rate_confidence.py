@@ -49,22 +49,6 @@ async def test_the_arbiter_is_asked_the_same_question_three_times_in_all() -> No
     assert len({call.sample for call in model.calls}) == 3
 
 
-async def test_the_majority_decides_and_gives_its_reason() -> None:
-    state, _ = await rated([1, 0, 0])
-    assert (state["label"], state["reason"], state["decided_by"]) == (0, "vote 1", "arbitrate")
-
-
-async def test_a_label_that_the_votes_confirm_stays_with_its_reason() -> None:
-    state, _ = await rated([1, 0, 1])
-    assert (state["label"], state["reason"]) == (1, "vote 0")
-
-
-async def test_votes_that_are_divided_leave_it_undecided() -> None:
-    state, _ = await rated([1, 0], votes=2)
-    assert (state["label"], state["abstained"], state["confidence"]) == (None, True, None)
-    assert state["reason"] == "the votes are divided (1, 0). vote 0"
-
-
 @pytest.mark.parametrize(("abstain", "kept"), [("keep", None), ("negative", 0)])
 @pytest.mark.parametrize("labels", [[1, None, None], [None, None, 1], [0, 1, None]])
 async def test_votes_that_do_not_decide_leave_the_label_that_the_setting_asks_for(
@@ -75,21 +59,24 @@ async def test_votes_that_do_not_decide_leave_the_label_that_the_setting_asks_fo
     assert state["votes"] == tuple(labels)
 
 
-async def test_an_arbiter_who_abstained_alone_is_outvoted() -> None:
-    state, _ = await rated([None, 0, 0], arbiter=ArbitrateOrAbstain, abstain="negative")
-    assert (state["label"], state["abstained"], state["reason"]) == (0, False, "vote 1")
-    assert state["confidence"] == confidence(0, [None, 0, 0], 0)
-
-
-async def test_a_majority_that_abstains_gives_its_reason() -> None:
-    state, _ = await rated([1, None, None], arbiter=ArbitrateOrAbstain)
-    assert (state["label"], state["abstained"], state["reason"]) == (None, True, "vote 1")
-
-
-async def test_who_abstained_first_among_votes_that_are_divided_is_told_of_the_others() -> None:
-    state, _ = await rated([None, 0, 1], arbiter=ArbitrateOrAbstain)
-    assert (state["label"], state["abstained"]) == (None, True)
-    assert state["reason"] == "the votes are divided (undecided, 0, 1). vote 0"
+@pytest.mark.parametrize(
+    ("labels", "label", "reason"),
+    [
+        ([1, 0, 0], 0, "vote 1"),
+        ([1, 0, 1], 1, "vote 0"),
+        ([None, 0, 0], 0, "vote 1"),
+        ([1, None, None], None, "vote 1"),
+        ([1, 0], None, "the votes are divided (1, 0). vote 0"),
+        ([None, 0, 1], None, "the votes are divided (undecided, 0, 1). vote 0"),
+    ],
+)
+async def test_the_majority_decides_and_gives_its_reason(
+    labels: list[int | None], label: int | None, reason: str
+) -> None:
+    state, _ = await rated(labels, votes=len(labels), arbiter=ArbitrateOrAbstain)
+    assert (state["label"], state["reason"], state["decided_by"]) == (label, reason, "arbitrate")
+    assert state["abstained"] is (label is None)
+    assert state["confidence"] == (None if label is None else confidence(label, labels, 0))  # type: ignore[arg-type]
 
 
 TESTED, ONE, TWO = "what was tested", "reading one", "reading two"

@@ -9,13 +9,16 @@ from types import CodeType
 import pytest
 from hypothesis import assume, given
 
+from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.nodes.execute import Execute
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.inside.python_harness import plant
 from agent.types import CaseOutcome, Cause, Status
 from tests.languages.python.snippets import snippets
 from tests.nodes.running import executed, tools_in
+from tests.scripts import PAIR, PROGRAM, failed, passed, program, screen
 
+OTHER = PROGRAM.replace("test_small", "test_other")
 MARKER = "# <candidate>\n"
 FUNCTION = "def double(x):\n    return x + x + 1\n"
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -341,6 +344,20 @@ async def test_a_case_that_ran_nothing_is_no_evidence_beside_others(bwrap: Sandb
     assert [case.outcome for case in report.cases] == [CaseOutcome.PASSED, CaseOutcome.NOT_EXERCISED]
     assert (report.status, report.passed, report.says) == (Status.PASSED, 1, 1)
     assert "weakness" not in state
+
+
+@pytest.mark.parametrize(("second", "status"), [(PROGRAM, Status.ERROR), (OTHER, Status.PASSED)])
+async def test_a_program_that_never_ran_the_snippet_is_written_again_once(second: str, status: Status) -> None:
+    model = ScriptedLLM({"screen": [screen()], "generate_test": [program(), program(second)], "repair": []})
+    sandbox = ScriptedSandbox(passed, sentinels=lambda job: (failed if "test_other" in job.cases else passed)(job))
+    async with Annotator(model=model, sandbox=sandbox, variant="rule_arbiter") as annotator:
+        found = await anext(annotator.annotate([PAIR]))
+    first, again = (call.messages[-1].content for call in model.calls if call.role == "generate_test")
+    assert "Call the code itself" not in first
+    assert "Call the code itself" in again
+    assert found.error is None
+    assert found.test is not None
+    assert (found.test.status, found.label) == (status, 1 if status is Status.PASSED else None)
 
 
 def shape(code: CodeType) -> tuple[object, ...]:
