@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,17 +158,25 @@ def notes_of(
 ) -> Iterator[str]:
     """Yield warnings: what was left out, what flatters, and how little there is to go by."""
     for run in sources.runs:
-        yield from _errors(run)
+        if errors := run.tally.errors:
+            listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
+            pairs = counted(errors.total(), "pair")
+            yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
         if run.criterion != "exact":
             criterion = run.criterion[:20]
             yield f"{run.name}: labels by the criterion {criterion!r}; gold and labels beside them should be by it, too"
-    for annotator in annotators:
-        if annotator.scores is not None and annotator.kind != "round":
-            yield from _left_out(annotator)
+    scored = {each.name: each.scores for each in annotators if each.scores is not None and each.kind != "round"}
+    for name, scores in scored.items():
+        if scores.gold_only:
+            yield f"{name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
+        if scores.predicted_only:
+            yield f"{name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
     if gold is not None and any(path.resolve() == gold.resolve() for path in sources.paths):
         yield f"{gold} is both labels and gold: where gold was made from these labels, scores flatter them"
-    yield from _few_pairs(annotators, agreement)
-    yield from _queries(annotators, agreement)
+    # names are no two alike; a run stands for its rounds
+    scored = {name: scores for name, scores in scored.items() if scores.pairs}
+    yield from _few_pairs(scored, agreement)
+    yield from _queries(scored, agreement)
     if sources.differing:
         pairs = counted(len(sources.differing), "pair")
         yield f"the query of {pairs} differs between files: are these ids of one dataset?"
@@ -178,25 +186,7 @@ def notes_of(
         yield from _ahead(each)
 
 
-def _errors(run: RunSource) -> Iterator[str]:
-    errors = run.tally.errors
-    if errors:
-        listed = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        pairs = counted(errors.total(), "pair")
-        yield f"{run.name}: {pairs} ended in errors ({listed}), and counted as without a label"
-
-
-def _left_out(annotator: AnnotatorReport) -> Iterator[str]:
-    scores = annotator.scores
-    assert scores is not None
-    if scores.gold_only:
-        yield f"{annotator.name}: left out, as the labels lack them: {counted(scores.gold_only, 'pair')} of gold"
-    if scores.predicted_only:
-        yield f"{annotator.name}: left out, as gold lacks them: {counted(scores.predicted_only, 'pair')}"
-
-
-def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
-    scored = _scored(annotators)
+def _few_pairs(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
     counts = {name: scores.pairs for name, scores in scored.items()} or {
         f"agreement, {each.of}": each.comparable for each in agreement
     }
@@ -214,8 +204,7 @@ def _few_pairs(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreem
     yield f"{name}: {pairs} too few for a claim{example}{others}"
 
 
-def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement]) -> Iterator[str]:
-    scored = _scored(annotators)
+def _queries(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
     queries = {name: scores.queries for name, scores in scored.items()}
     queries |= {f"agreement, {each.of}": each.queries for each in agreement}
     name = min(queries, key=lambda each: queries[each])
@@ -228,12 +217,6 @@ def _queries(annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreemen
     most = max(unknown, key=lambda each: unknown[each], default=None)
     if most is not None and unknown[most]:
         yield f"{most}: the query of {counted(unknown[most], 'pair')} is not known: each counts as a query of its own"
-
-
-def _scored(annotators: Sequence[AnnotatorReport]) -> dict[str, Scores]:
-    """Return the scores of those who have any, by their names, which are no two alike; a run stands for its rounds."""
-    others = (each for each in annotators if each.kind != "round")
-    return {each.name: each.scores for each in others if each.scores is not None and each.scores.pairs}
 
 
 def _reviews(run: RunSource) -> Iterator[str]:

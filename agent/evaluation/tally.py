@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -93,20 +93,6 @@ def annotated_pairs(
             yield pair, found
 
 
-def mean_agreement(pairs: Iterable[PairLabel]) -> float | None:
-    """Return the mean agreement between rounds over all pairs that have one, None where none has."""
-    found = [pair.agreement for pair in pairs if pair.agreement is not None]
-    return sum(found) / len(found) if found else None
-
-
-def rounds_alpha(pairs: Iterable[PairLabel]) -> float | None:
-    """Return Krippendorff's alpha between rounds, the measure of CoSQA+ (version 1, section 4.2), None where undefined.
-
-    A round without a label has none to compare.
-    """
-    return krippendorff_alpha(pair.votes for pair in pairs)
-
-
 @dataclass
 class RoleCost:
     """What a role took: `usage` paid, replies from the cache, questions asked again for a usable reply."""
@@ -126,8 +112,7 @@ class NodeTime:
 
     @property
     def rest(self) -> float:
-        """The seconds for everything else."""
-        # sums of rounded times may differ by a little
+        """The seconds for everything else; sums of rounded times may differ by a little."""
         return max(0.0, sum(self.visits) - self.model - self.programs)
 
 
@@ -245,12 +230,13 @@ class Tally:
     @property
     def agreement(self) -> float | None:
         """The mean share of two rounds of a pair that ended alike; None where no pair has two."""
-        return mean_agreement(self.pairs())
+        found = [pair.agreement for pair in self.pairs() if pair.agreement is not None]
+        return sum(found) / len(found) if found else None
 
     @property
     def rounds_alpha(self) -> float | None:
-        """Krippendorff's alpha between rounds, None where undefined."""
-        return rounds_alpha(self.pairs())
+        """Krippendorff's alpha between the labels of rounds, as in CoSQA+ (version 1, section 4.2); None: undefined."""
+        return krippendorff_alpha(pair.votes for pair in self.pairs())
 
     @property
     def statuses(self) -> Counter[str]:

@@ -127,14 +127,6 @@ def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(
     assert "3 reviews were given with the run's label in view, and count: that flatters" in last.out
 
 
-def test_reviews_that_are_all_left_out_are_told_of_where_nothing_else_is_to_compare(agent: Commands) -> None:
-    run = write_run(agent.folder / "run", [annotated("p1", 1), annotated("p2", 0)])
-    review(run, "ann", {"p1": 1, "p2": 1}, blind=False)
-    ended = agent("score", "run")
-    assert (ended.code, "2 reviews are not blind, and left out (--reviews last counts them)" in ended.err) == (2, True)
-    assert agent("score", "run", "--reviews", "last").code == 0
-
-
 def test_names_of_annotators_stay_whole_on_a_narrow_terminal(agent: Commands) -> None:
     names = ("Annemarie Wissenschaftlerin", "bob.the.reviewer@example.org", "gold_40-full_plus-deepseek-flash")
     rows = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.store import RunFolder
-from agent.store.reviews import Review, ReviewLog, draw, write_sample
+from agent.store.reviews import Review, ReviewLog, draw, read_sample, write_sample
 from agent.types import Annotation, Cause, Pair, Status, TestReport
 from tests.store.samples import make_annotation, make_error, make_evidence
 
@@ -49,7 +49,9 @@ def write_run(
 
 def review(run: Path, reviewer: str, labels: Mapping[str, int | None], **more: Any) -> None:
     """Add reviews to a run's folder, blind unless `more` says otherwise."""
-    log = ReviewLog(run / "reviews.jsonl")
+    log, sample = ReviewLog(run / "reviews.jsonl"), read_sample(run / "review_sample.json")
+    if sample is not None and more.get("source", "sample") == "sample":
+        more = {"sample": sample.fingerprint, **more}
     for pair, label in labels.items():
         fields = {"reviewer": reviewer, "at": datetime(2026, 1, 1, tzinfo=UTC), "blind": True, "source": "sample"}
         fields |= more

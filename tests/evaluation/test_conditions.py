@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent import Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
 from agent.evaluation.conditions import Conditions, Group, all_notes, grouped
-from agent.evaluation.replay import replaying
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.select import limits
-from agent.store import load_run
-from tests.evaluation.replays import ADD
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -87,20 +83,6 @@ def test_files_of_this_machine_are_never_shown_at_the_word_of_a_folder() -> None
     assert found.notes(other, Here(DESCRIBED))[-1] == (
         "mount_ro: ('/root/.ssh:/data',) then, ('/srv/words:/data',) now"
     )
-
-
-@pytest.mark.bwrap
-async def test_replaying_needs_what_a_run_had_of_its_machine(tmp_path: Path) -> None:
-    async with Annotator(
-        model="heuristic", sandbox="bwrap", run_dir=tmp_path / "run", variant="rule_arbiter"
-    ) as annotator:
-        async for _ in annotator.annotate([Pair(id="1", query="add two numbers", code=ADD)]):
-            pass
-    with load_run(tmp_path / "run") as view:
-        view.manifest["identity"]["sandbox"] = {"mount_ro": ["/srv:/data"]}
-        with pytest.raises(NotReplayable, match="--mount-ro"):
-            async with replaying(view, Conditions.of(view.manifest, 1)):
-                pass
 
 
 def test_another_backend_may_take_the_place_of_the_recorded_one() -> None:

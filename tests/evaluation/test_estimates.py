@@ -23,7 +23,6 @@ from agent.evaluation.estimates import (
 from agent.evaluation.labels import Labels, majority_of
 from agent.evaluation.sources import read_run
 from agent.evaluation.statistics import Interval, Settings
-from agent.store.reviews import read_sample
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
 
@@ -331,10 +330,7 @@ def in_queue(run: Path, pairs: set[str], reviewer: str = "ann") -> None:
 
 
 def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) -> None:
-    sample = read_sample(run / "review_sample.json")
-    assert sample is not None
-    labels = {pair: int(pair not in WRONG) for pair in pairs}
-    review(run, reviewer, labels, source="sample", sample=sample.fingerprint, **more)
+    review(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
 
 
 def estimated(run: Path, words: Words = "blind") -> RunEstimates:

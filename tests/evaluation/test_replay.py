@@ -16,19 +16,16 @@ from agent.evaluation.replay import NotRun, Outcomes, Replayed, Replayer
 from agent.history import Command, Execution, Program
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.mounts import read_mounts
 from agent.store import load_run
 from agent.types import CaseOutcome, Cause, ErrorInfo, Status, TestReport
 from tests.evaluation.replays import (
     ADD,
-    CHANCE,
     ENDLESS,
     FAILS,
     PASSES,
     changed,
     make_run,
     packaged,
-    reads,
     replayer,
     rewrite,
 )
@@ -85,40 +82,6 @@ async def test_failures_and_time_outs_are_outcomes_like_others(tmp_path: Path, b
 
 
 @pytest.mark.bwrap
-async def test_a_program_that_ends_by_chance_is_reported_as_different_and_flaky(
-    tmp_path: Path, bwrap: BwrapBackend
-) -> None:
-    await make_run(tmp_path / "run", bwrap, {"chance": CHANCE})
-    async with replayer(tmp_path / "run", bwrap) as again:
-        found = await again.replay("chance")
-    assert not found.same
-    assert found.cause == "flaky"
-    assert {each.kind for each in found.differences} >= {"outcome", "message"}
-
-
-@pytest.mark.bwrap
-async def test_a_program_that_always_ends_otherwise_by_now_has_changed(
-    tmp_path: Path, store: Path, open_folder: Path
-) -> None:
-    (file := open_folder / "file.txt").write_text("as it was")
-    backend = BwrapBackend(store=store, pool=0, mounts=read_mounts([f"{file}:/data/file.txt"]))
-    await backend.start(lambda _line: None)
-    try:
-        await make_run(tmp_path / "run", backend, {"reads": reads("/data/file.txt")})
-        file.write_text("something else")
-        async with replayer(tmp_path / "run", backend) as again:
-            found = await again.replay("reads")
-    finally:
-        await backend.close()
-    assert (found.same, found.cause) == (False, "changed")
-    assert [(each.what, each.then, each.now) for each in found.differences][:3] == [
-        ("status", "passed", "failed"),
-        ("cause", "none", "snippet"),
-        ("test_file", "passed", "failed"),
-    ]
-
-
-@pytest.mark.bwrap
 async def test_a_program_has_the_versions_it_had_and_not_newer_ones(
     tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
 ) -> None:
@@ -159,25 +122,6 @@ async def test_packages_of_equal_versions_and_other_files_are_told(
     async with replayer(tmp_path / "run", bwrap) as again:
         found = await again.replay("packaged")
     assert (found.same, found.notes) == (True, ("the packages are of the recorded versions, and other files",))
-
-
-@pytest.mark.bwrap
-async def test_a_lock_that_cannot_be_had_is_no_outcome(
-    tmp_path: Path, bwrap: BwrapBackend, store: Path, index: Path
-) -> None:
-    wheel = make_wheel(index, "pyyaml", "1.0", files={"yaml.py": "VERSION = '1.0'\n"})
-    await make_run(tmp_path / "run", bwrap, {"packaged": packaged("yaml"), "passes": PASSES})
-    wheel.unlink()
-    forget_packages(tmp_path, store)
-    async with replayer(tmp_path / "run", bwrap) as again:
-        with pytest.raises(
-            LockUnavailable, match=r"'packaged': its packages cannot be had any more \(pyyaml==1\.0\): pyyaml"
-        ):
-            await again.replay("packaged")
-        found = {each.id: each async for each in again.replay_all([("packaged", 0), ("passes", 0)])}
-    assert isinstance(found["packaged"], NotRun)
-    assert found["packaged"].error.type == "LockUnavailable"
-    assert isinstance(found["passes"], Replayed)
 
 
 @pytest.mark.bwrap

@@ -162,14 +162,6 @@ def test_a_part_of_a_run_is_not_scored_as_somebodys_labels(tmp_path: Path, name:
         report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)
 
 
-def test_what_leaves_nothing_to_compare_is_refused(tmp_path: Path) -> None:
-    labels = write_lines(tmp_path / "l.jsonl", [{"id": "a", "label": 1}])
-    with pytest.raises(UsageError, match="one annotator and nothing to compare with"):
-        report([labels], None, settings=FAST)
-    with pytest.raises(UsageError, match="none of its pairs is among those labelled"):
-        report([labels], gold_file(tmp_path, {"b": 1}), settings=FAST)
-
-
 def test_an_interval_depends_on_the_seed_alone(tmp_path: Path) -> None:
     rows = [{"id": str(n), "votes": [n % 2, int(n % 3 > 0), int(n % 5 > 1)]} for n in range(40)]
     path = write_lines(tmp_path / "v.jsonl", rows)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import krippendorff
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.tally import mean_agreement, rounds_alpha
+from agent.evaluation.tally import Tally
 from agent.store.majority import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
@@ -60,24 +58,11 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none
     )
     labels = found.labels()
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
-    assert mean_agreement(labels) == fmean([1.0, 0.0])
+    assert Tally(votes=found).agreement == fmean([1.0, 0.0])
     assert [(label.label, label.errors, label.undecided) for label in labels] == [
         (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
     ]  # fmt: skip
-    assert mean_agreement(votes(a=[{"label": 1}]).labels()) is None
-
-
-@given(st.lists(st.lists(st.sampled_from([1, 0, None]), min_size=3, max_size=3), min_size=1, max_size=12))
-def test_alpha_between_rounds_is_krippendorffs(votes_of_pairs: list[list[Label]]) -> None:
-    found = votes(**{f"p{number}": [{"label": each} for each in cast] for number, cast in enumerate(votes_of_pairs)})
-    alpha = rounds_alpha(found.labels())
-    given_twice = [label for cast in votes_of_pairs for label in cast if sum(each is not None for each in cast) > 1]
-    if len({label for label in given_twice if label is not None}) < 2:
-        assert alpha is None
-        return
-    rows = zip(*votes_of_pairs, strict=True)
-    ratings = [[math.nan if label is None else label for label in row] for row in rows]
-    assert alpha == pytest.approx(krippendorff.alpha(ratings, level_of_measurement="nominal"), abs=1e-9)
+    assert Tally(votes=votes(a=[{"label": 1}])).agreement is None
 
 
 def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_rest() -> None:
