@@ -21,7 +21,7 @@ from agent.store import files
 from agent.store.majority import Votes, ended
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
-from agent.views.story import Part, Step, ending, happenings, named, opening
+from agent.views.story import Part, Step, ending, event_steps, named, opening
 
 _NEAR = 3
 _LEAST_LINES = 10
@@ -76,7 +76,7 @@ def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts:
             page.title(f"round {annotation.round}")
             page.text("")
         if history is not None:
-            _print_steps(page, happenings(history), prompts=prompts, marker=_marker(history.pair))
+            _print_steps(page, event_steps(history), prompts=prompts, marker=_marker(history.pair))
         _print_steps(page, ending(annotation, history))
     if len(found) > 1:
         _print_majority(page, [annotation for annotation, _ in found])

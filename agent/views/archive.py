@@ -16,7 +16,7 @@ from agent.evaluation.statistics import bin_of
 from agent.evaluation.tally import Seen
 from agent.prompt_text import cut
 from agent.types import Pair
-from agent.views.story import TEXT_LIMIT, as_json, ending, happenings, input_fields, opening
+from agent.views.story import TEXT_LIMIT, as_json, ending, event_steps, input_fields, opening
 
 Kept = Literal["all", "tested", "none"]
 COLUMNS = (
@@ -126,7 +126,7 @@ class Archive:
         if seen.history is not None:
             if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
                 shelf, history = self.evidence[_class(seen)], seen.history
-                place = (shelf.name, *self._put(shelf, lambda: as_json(happenings(history), self._share)))
+                place = (shelf.name, *self._put(shelf, lambda: as_json(event_steps(history), self._share)))
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1

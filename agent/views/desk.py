@@ -16,7 +16,7 @@ from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView, criterion_of
 from agent.types import Pair
 from agent.views.queues import Entry, Queue
-from agent.views.story import as_json, ending, happenings, input_fields
+from agent.views.story import as_json, ending, event_steps, input_fields
 from agent.wording import hidden
 
 LONGEST_REASON = 10_000
@@ -250,7 +250,7 @@ class Desk:
             "round": entry.round,
             "others": [_review(review) for review in others if review.id == entry.id],
             "kept": history is not None,
-            "story": as_json(chain(steps, () if history is None else happenings(history))),
+            "story": as_json(chain(steps, () if history is None else event_steps(history))),
         }
 
 

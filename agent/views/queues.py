@@ -101,8 +101,8 @@ def why_unrated(annotations: Iterable[Annotation]) -> str:
         "undecided": undecided,
         "labelled by a variant that gives none (full_plus gives one)": labelled,
     }
-    told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-    return f"of {counted(total, 'annotation')}, {told}" if total else "there is no annotation yet"
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+    return f"of {counted(total, 'annotation')}, {listed}" if total else "there is no annotation yet"
 
 
 _Rounds = Mapping[str, Sequence[_Seen]]
@@ -228,7 +228,7 @@ def described(sample: ReviewSample) -> str:
 
 
 def lone_strata(sample: ReviewSample) -> int:
-    """Return how many strata have one pair drawn of several, which tells nothing of how they vary."""
+    """Return how many strata have one pair drawn of several, which says nothing about how they vary."""
     return sum(len(stratum.sampled) == 1 < stratum.size for stratum in sample.strata)
 
 

@@ -58,7 +58,7 @@ def input_fields(pair: Pair) -> Iterator[Step]:
         yield Step("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
 
 
-def happenings(history: History) -> Iterator[Step]:
+def event_steps(history: History) -> Iterator[Step]:
     """Yield what happened, in order."""
     executions = programs = 0
     again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))

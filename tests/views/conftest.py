@@ -18,8 +18,8 @@ from agent.types import ErrorInfo, Pair, Status, TestReport
 from agent.views.comparison import gold_blocks
 from agent.views.report import Report
 from tests.conftest import browser as browser_path
-from tests.views.browsing import COUNT, Opened, Opener
-from tests.views.review_runs import Served
+from tests.views.browsing import COUNT, Opened, Opener, some_run
+from tests.views.review_runs import Served, reviewing
 from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run, program
 from tests.views.test_comparison import row, table_of
 
@@ -123,3 +123,28 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         assert {urlsplit(address).netloc for address in seen.addresses if not address.startswith("data:")} == {
             served.host
         }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of three pairs, to be reviewed."""
+    return some_run(tmp_path)
+
+
+@pytest.fixture
+def served(run: Path) -> Iterator[Served]:
+    """The review of that run, at work."""
+    with reviewing(run) as served:
+        yield served
+
+
+@pytest.fixture
+def page(served: Served, open_page: Callable[..., Page]) -> Page:
+    """Its page, which may complain of nothing."""
+    return open_page(served)
+
+
+@pytest.fixture
+def noisy(served: Served, open_page: Callable[..., Page]) -> Page:
+    """Its page, where something is to fail."""
+    return open_page(served, quiet=False)

@@ -90,21 +90,12 @@ def test_an_ablations_folder_stands_for_its_full_run_else_the_first_that_is_ther
     assert (found.run, found.title) == (folder / "full", "out/full")
     assert found.ablation is not None
     assert [each.variant for each in found.ablation.rows] == ["ps_fa", "full"]
-
-
-def test_a_run_of_an_ablation_has_its_table_and_another_run_has_none(tmp_path: Path) -> None:
-    folder = write(tmp_path / "out", "full")
-    found = find_run(make_run(folder / "ps_fa"))
-    assert (found.run, found.title, found.ablation is not None) == (folder / "ps_fa", "out/ps_fa", True)
+    other = find_run(folder / "ps_fa")
+    assert (other.run, other.title, other.ablation) == (folder / "ps_fa", "out/ps_fa", found.ablation)
+    (folder / "manifest.json").write_text("{}")
+    assert (find_run(folder).run, find_run(folder).title) == (folder, "out"), "a run with a table of its own"
     alone = find_run(make_run(tmp_path / "run"))
     assert (alone.title, alone.ablation) == ("run", None)
-
-
-def test_a_run_with_a_table_of_its_own_is_itself(tmp_path: Path) -> None:
-    folder = write(make_run(tmp_path / "run"), "full")
-    make_run(folder / "full")
-    found = find_run(folder)
-    assert (found.run, found.title) == (folder, "run")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import krippendorff
 import pytest
 
 from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
-from agent.history import History, Visit
 from agent.store import load_run
-from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Pair, Status, TestReport, Usage
+from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Status, TestReport, Usage
 from agent.views.charts import Block
 from agent.views.figures import Figures, duration, money
 from tests.views.runs import make_pairs, make_run
@@ -179,12 +178,6 @@ def test_rounds_are_drawn_with_their_majority_and_agreement() -> None:
     alpha = krippendorff.alpha([(1, 0), (1, 0), (0, 0)], level_of_measurement="nominal")
     assert f"alpha between rounds is {alpha:.3f}" in found["text"]
     assert "Rounds" not in drawn([one(label=1)])
-
-
-def test_a_visit_alone_is_time_of_the_rest() -> None:
-    history = History(pair=Pair(id="1", query="q", code="c"), events=(Visit(node="n", outcome="o", seconds=5.0),))
-    time = cells(drawn([Seen(one(label=1).annotation, history)])["Time by node"])
-    assert (time["n"]["model"], time["n"]["programs"], time["n"]["rest"]) == ("0 ms", "0 ms", "5.0 s")
 
 
 @pytest.mark.parametrize(("cost", "text"), [(None, "unknown"), (0.0, "$0"), (0.0123, "$0.0123"), (1234.5, "$1,234.50")])

@@ -128,11 +128,6 @@ def test_a_limit_takes_the_first_ones_and_says_so() -> None:
     assert ([entry.id for entry in queue.entries], queue.title) == (["a", "b"], "undecided, the first 2 pairs of 3")
 
 
-def test_the_first_round_that_there_is_stands_for_the_pair() -> None:
-    queue = queue_of(("disputed",), [annotation("a", label=0, round=3), annotation("a", label=1, round=2)], ())
-    assert queue.entries[0].round == 2
-
-
 def test_an_unknown_queue_is_told_with_those_there_are() -> None:
     assert kinds_of([*KINDS, "disputed"]) == KINDS
     with pytest.raises(UsageError, match="no queue 'nope'; there is undecided, disputed, low-confidence"):
@@ -155,13 +150,8 @@ def run(tmp_path: Path) -> Path:
 def test_without_a_wish_a_hundred_pairs_are_drawn_by_label_and_by_who_decided(run: Path) -> None:
     drawn = sample(run)
     assert (drawn.size, drawn.by, drawn.seed) == (30, ("decided_by", "label"), 0)
+    assert sample(run) == sample(run, size=500, by=("label", "decided_by"), seed=0) == drawn
     assert read_sample(run / "review_sample.json") == drawn
-
-
-def test_the_same_options_or_none_go_on_with_the_sample(run: Path) -> None:
-    drawn = sample(run, size=10, by=("label",), seed=7)
-    assert sample(run, size=10, by=("label",), seed=7) == drawn
-    assert sample(run) == drawn
 
 
 @pytest.mark.parametrize(
@@ -181,11 +171,6 @@ def test_a_new_sample_takes_the_place_of_the_old_one(run: Path) -> None:
     assert (new.size, new.seed) == (12, 1)
     assert new != old
     assert read_sample(run / "review_sample.json") == new
-
-
-def test_a_sample_larger_than_the_run_is_the_run_each_time(run: Path) -> None:
-    assert sample(run, size=500).size == 30
-    assert sample(run, size=500).size == 30
 
 
 def test_a_simple_random_sample_has_one_stratum(run: Path) -> None:
@@ -226,13 +211,12 @@ def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_roun
     assert queue.sample == drawn.fingerprint
 
 
-def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:
-    drawn = sample(run, size=10)
-    assert drawn.fingerprint == sample(run).fingerprint
-    others = [sample(run, new=True, **wanted) for wanted in ({"size": 12}, {"seed": 1, "size": 30}, {"size": 30})]
-    assert len({each.fingerprint for each in [drawn, *others]}) == 4
-
-
 def test_strata_with_one_pair_drawn_of_several_are_counted(run: Path) -> None:
     assert lone_strata(sample(run, size=2)) == 2
     assert lone_strata(sample(run, new=True, size=4)) == 0
+
+
+def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:
+    wanted: list[dict[str, int]] = [{"size": 10}, {"size": 12}, {"seed": 1, "size": 30}, {"size": 30}]
+    assert len({sample(run, new=True, **each).fingerprint for each in wanted}) == 4
+    assert sample(run).fingerprint == sample(run).fingerprint

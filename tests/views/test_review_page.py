@@ -15,7 +15,7 @@ from playwright.sync_api import Page, Route, expect
 from agent.store.reviews import iter_reviews, read_reviews
 from agent.types import ErrorInfo
 from tests.views.browsing import press, saved, some_run
-from tests.views.review_runs import HOSTILE, SECRET, make_run, reviewing
+from tests.views.review_runs import HOSTILE, SECRET, Served, make_run, reviewing
 
 pytestmark = pytest.mark.chromium
 
@@ -84,21 +84,19 @@ def test_no_other_server_of_the_machine_is_given_the_cookie(tmp_path: Path, open
     assert set(asked) == {None}
 
 
-def test_a_blind_reviewer_sees_the_evidence_after_the_commit(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    with reviewing(some_run(tmp_path)) as served:
-        page = open_page(served)
-        evidence = page.locator("#evidence")
-        press(page, "1")
-        expect(evidence).to_be_hidden()
-        assert SECRET not in page.content()
-        press(page, "Enter")
-        expect(evidence).to_contain_text("The run: 1 (match). You agree.")
-        for part in (f"{SECRET} it does so", "test_wrong_0", f"{SECRET} 1 != 2", "def test_right_0()", "arbitrate"):
-            expect(evidence).to_contain_text(part)
-        press(page, "j")
-        expect(page.locator("#position")).to_contain_text("2 of 3")
-        expect(evidence).to_be_hidden()
-        assert SECRET not in page.content()
+def test_a_blind_reviewer_sees_the_evidence_after_the_commit(page: Page) -> None:
+    evidence = page.locator("#evidence")
+    press(page, "1")
+    expect(evidence).to_be_hidden()
+    assert SECRET not in page.content()
+    press(page, "Enter")
+    expect(evidence).to_contain_text("The run: 1 (match). You agree.")
+    for part in (f"{SECRET} it does so", "test_wrong_0", f"{SECRET} 1 != 2", "def test_right_0()", "arbitrate"):
+        expect(evidence).to_contain_text(part)
+    press(page, "j")
+    expect(page.locator("#position")).to_contain_text("2 of 3")
+    expect(evidence).to_be_hidden()
+    assert SECRET not in page.content()
 
 
 def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -121,118 +119,99 @@ def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page:
     assert [each.blind for each in read_reviews(run / "reviews.jsonl")] == [False]
 
 
-def test_a_label_is_asked_for_and_help_lists_the_keys(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        press(page, "Enter")
-        expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
-        press(page, "h")
-        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
-        press(page, "1", "Enter")
-        expect(page.get_by_role("dialog")).to_be_hidden()
-        expect(page.get_by_role("button", name="1 Match", exact=True)).to_have_attribute("aria-pressed", "false")
-        expect(page.get_by_label("Reason")).to_have_value("")
-        expect(page.get_by_text("answers the query completely")).to_be_visible()
-        press(page, "g")
-        expect(page.get_by_text("answers the query completely")).to_be_hidden()
-        assert read_reviews(run / "reviews.jsonl") == []
-        page.get_by_role("button", name="Keys").click()
-        press(page, "Escape")
-        expect(page.get_by_role("dialog")).to_be_hidden()
-        press(page, "0", "Enter")
-        saved(page, "Saved: no match.")
+def test_a_label_is_asked_for_and_help_lists_the_keys(run: Path, page: Page) -> None:
+    press(page, "Enter")
+    expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
+    press(page, "h")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    press(page, "1", "Enter")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.get_by_role("button", name="1 Match", exact=True)).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_label("Reason")).to_have_value("")
+    expect(page.get_by_text("answers the query completely")).to_be_visible()
+    press(page, "g")
+    expect(page.get_by_text("answers the query completely")).to_be_hidden()
+    assert read_reviews(run / "reviews.jsonl") == []
+    page.get_by_role("button", name="Keys").click()
+    press(page, "Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    press(page, "0", "Enter")
+    saved(page, "Saved: no match.")
     assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
-def test_the_mouse_does_it_too(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        page.get_by_role("button", name="No match").click()
-        page.get_by_label("Reason").fill("it does not")
-        page.get_by_role("button", name="Commit").click()
-        saved(page, "Saved: no match.")
-        page.get_by_role("button", name="Next pair").click()
-        page.get_by_role("button", name="1 Match", exact=True).click()
-        press(page, "Enter")
-        saved(page, "Saved: match.")
+def test_the_mouse_does_it_too(run: Path, page: Page) -> None:
+    page.get_by_role("button", name="No match").click()
+    page.get_by_label("Reason").fill("it does not")
+    page.get_by_role("button", name="Commit").click()
+    saved(page, "Saved: no match.")
+    page.get_by_role("button", name="Next pair").click()
+    page.get_by_role("button", name="1 Match", exact=True).click()
+    press(page, "Enter")
+    saved(page, "Saved: match.")
     assert [each.label for each in read_reviews(run / "reviews.jsonl")] == [0, 1]
 
 
-def test_a_closed_tab_loses_neither_reviews_nor_drafts(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    with reviewing(some_run(tmp_path)) as served:
-        page = open_page(served)
-        press(page, "1", "Enter")
-        saved(page, "Saved")
-        press(page, "Enter", "0", "r")
-        page.keyboard.type("half a thou")
-        expect(page.locator("#reason")).to_have_value("half a thou")
-        context = page.context
-        page.close()
-        again = context.new_page()
-        again.goto(f"http://{served.host}{served.page}/")
-        expect(again.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
-        expect(again.locator("#reason")).to_have_value("half a thou")
-        expect(again.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
+def test_a_closed_tab_loses_neither_reviews_nor_drafts(served: Served, page: Page) -> None:
+    press(page, "1", "Enter")
+    saved(page, "Saved")
+    press(page, "Enter", "0", "r")
+    page.keyboard.type("half a thou")
+    expect(page.locator("#reason")).to_have_value("half a thou")
+    context = page.context
+    page.close()
+    again = context.new_page()
+    again.goto(f"http://{served.host}{served.page}/")
+    expect(again.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
+    expect(again.locator("#reason")).to_have_value("half a thou")
+    expect(again.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
 
 
-def test_keys_that_come_before_the_pair_does_are_meant_for_it(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        waiting: list[Route] = []
-        page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
-        press(page, "1", "Enter")
-        saved(page, "Saved")
-        with page.expect_request("**/api/pairs/1"):
-            press(page, "Enter")
-        press(page, "0", "r")
-        page.keyboard.type("how? just so")
-        expect(page.locator("#position")).to_contain_text("1 of 3")
-        waiting[0].continue_()
-        expect(page.locator("#position")).to_contain_text("2 of 3")
-        expect(page.locator("#reason")).to_have_value("how? just so")
+def test_keys_that_come_before_the_pair_does_are_meant_for_it(run: Path, page: Page) -> None:
+    waiting: list[Route] = []
+    page.route("**/api/pairs/1", lambda route: route.continue_() if waiting else waiting.append(route))
+    press(page, "1", "Enter")
+    saved(page, "Saved")
+    with page.expect_request("**/api/pairs/1"):
         press(page, "Enter")
-        saved(page, "Saved: no match.")
+    press(page, "0", "r")
+    page.keyboard.type("how? just so")
+    expect(page.locator("#position")).to_contain_text("1 of 3")
+    waiting[0].continue_()
+    expect(page.locator("#position")).to_contain_text("2 of 3")
+    expect(page.locator("#reason")).to_have_value("how? just so")
+    press(page, "Enter")
+    saved(page, "Saved: no match.")
     assert [(each.label, each.reason) for each in read_reviews(run / "reviews.jsonl")] == [(1, ""), (0, "how? just so")]
 
 
-def test_a_double_click_commits_once_and_does_not_go_past_the_evidence(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        press(page, "1")
-        page.locator("#commit").dblclick()
-        saved(page, "Saved: match.")
-        expect(page.locator("#position")).to_have_text("1 of 3 · 1 reviewed")
-        expect(page.locator("#evidence")).to_be_visible()
+def test_a_double_click_commits_once_and_does_not_go_past_the_evidence(run: Path, page: Page) -> None:
+    press(page, "1")
+    page.locator("#commit").dblclick()
+    saved(page, "Saved: match.")
+    expect(page.locator("#position")).to_have_text("1 of 3 · 1 reviewed")
+    expect(page.locator("#evidence")).to_be_visible()
     assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
-def test_a_failed_write_is_told_and_the_text_stays(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served, quiet=False)
-        unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
-        press(page, "1", "r")
-        page.keyboard.type("precious words")
-        press(page, "Enter")
-        expect(page.get_by_role("alert")).to_contain_text("Not saved.")
-        expect(page.get_by_role("alert")).to_contain_text("cannot be written")
-        expect(page.locator("#reason")).to_have_value("precious words")
-        expect(page.locator("#position")).to_contain_text("0 reviewed")
-        assert SECRET not in page.content()
-        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
-        press(page, "Enter")
-        saved(page, "Saved: match.")
-        served.process.kill()
-        served.process.wait()
-        press(page, "0", "Enter")
-        expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+def test_a_failed_write_is_told_and_the_text_stays(run: Path, served: Served, noisy: Page) -> None:
+    unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
+    press(noisy, "1", "r")
+    noisy.keyboard.type("precious words")
+    press(noisy, "Enter")
+    expect(noisy.get_by_role("alert")).to_contain_text("Not saved.")
+    expect(noisy.get_by_role("alert")).to_contain_text("cannot be written")
+    expect(noisy.locator("#reason")).to_have_value("precious words")
+    expect(noisy.locator("#position")).to_contain_text("0 reviewed")
+    assert SECRET not in noisy.content()
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
+    press(noisy, "Enter")
+    saved(noisy, "Saved: match.")
+    served.process.kill()
+    served.process.wait()
+    press(noisy, "0", "Enter")
+    expect(noisy.get_by_role("alert")).to_contain_text("The server does not answer.")
     assert [each.reason for each in read_reviews(run / "reviews.jsonl")] == ["precious words"]
 
 
@@ -318,127 +297,104 @@ def reviews_of(run: Path) -> list[tuple[str, int | None, str, bool]]:
     return [(each.reviewer, each.label, each.reason, each.blind) for each in read_reviews(run / "reviews.jsonl")]
 
 
-def test_another_reviewer_takes_over_by_keyboard_and_begins_blind(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        expect(page.locator("#reviewer")).to_have_text("ann")
-        press(page, "1", "Enter")
-        saved(page, "Saved: match.")
-        expect(page.locator("#evidence")).to_contain_text(SECRET)
-        take_name(page, "bob")
-        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
-        expect(page.locator("#evidence")).to_be_hidden()
-        assert SECRET not in page.content()
-        press(page, "u")
-        expect(page.locator("#status")).to_have_text("There is nothing to undo.")
-        press(page, "0", "Enter")
-        saved(page, "Saved: no match.")
-        take_name(page, "ann")
-        expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
+def test_another_reviewer_takes_over_by_keyboard_and_begins_blind(run: Path, page: Page) -> None:
+    expect(page.locator("#reviewer")).to_have_text("ann")
+    press(page, "1", "Enter")
+    saved(page, "Saved: match.")
+    expect(page.locator("#evidence")).to_contain_text(SECRET)
+    take_name(page, "bob")
+    expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+    expect(page.locator("#evidence")).to_be_hidden()
+    assert SECRET not in page.content()
+    press(page, "u")
+    expect(page.locator("#status")).to_have_text("There is nothing to undo.")
+    press(page, "0", "Enter")
+    saved(page, "Saved: no match.")
+    take_name(page, "ann")
+    expect(page.locator("#position")).to_have_text("2 of 3 · 1 reviewed")
     assert reviews_of(run) == [("ann", 1, "", True), ("bob", 0, "", True)]
 
 
-def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    with reviewing(some_run(tmp_path)) as served:
-        page = open_page(served, quiet=False)
-        dialog = page.get_by_role("dialog")
-        press(page, "n")
-        page.keyboard.type("bob")
-        press(page, "Escape", "Enter")
-        expect(dialog).to_be_hidden()
-        expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
-        expect(page.locator("#reviewer")).to_have_text("ann")
-        page.get_by_role("button", name="Reviewer: ann").click()
-        page.get_by_label("Name", exact=True).fill("x" * 101)
-        press(page, "Enter")
-        expect(dialog.get_by_role("alert")).to_have_text("a name is one line of at most 100 visible characters")
-        expect(dialog).to_be_visible()
-        page.get_by_role("button", name="Leave it").click()
-        expect(dialog).to_be_hidden()
-        assert served.json("/api/session")["reviewer"] == "ann"
+def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(served: Served, noisy: Page) -> None:
+    dialog = noisy.get_by_role("dialog")
+    press(noisy, "n")
+    noisy.keyboard.type("bob")
+    press(noisy, "Escape", "Enter")
+    expect(dialog).to_be_hidden()
+    expect(noisy.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
+    expect(noisy.locator("#reviewer")).to_have_text("ann")
+    noisy.get_by_role("button", name="Reviewer: ann").click()
+    noisy.get_by_label("Name", exact=True).fill("x" * 101)
+    press(noisy, "Enter")
+    expect(dialog.get_by_role("alert")).to_have_text("a name is one line of at most 100 visible characters")
+    expect(dialog).to_be_visible()
+    noisy.get_by_role("button", name="Leave it").click()
+    expect(dialog).to_be_hidden()
+    assert served.json("/api/session")["reviewer"] == "ann"
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_was_half_written_stays_with_who_wrote_it(
-    tmp_path: Path, open_page: Callable[..., Page], stored: bool
-) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served)
-        if not stored:
-            page.evaluate(NO_STORAGE)
-        press(page, "0", "r")
-        page.keyboard.type("half a thou")
-        press(page, "Escape", "n")
-        expect(page.get_by_text("What you wrote of this pair and did not commit is kept for ann.")).to_be_visible()
-        press(page, "Escape")
-        expect(page.locator("#reason")).to_have_value("half a thou")
-        take_name(page, "bob")
-        expect(page.locator("#reason")).to_have_value("")
-        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
-        press(page, "1", "r")
-        page.keyboard.type("bob's")
-        press(page, "Escape")
-        take_name(page, "ann")
-        expect(page.locator("#reason")).to_have_value("half a thou")
-        expect(page.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
-        press(page, "Enter")
-        saved(page, "Saved: no match.")
-        take_name(page, "bob")
-        expect(page.locator("#reason")).to_have_value("bob's")
+def test_what_was_half_written_stays_with_who_wrote_it(run: Path, page: Page, stored: bool) -> None:
+    if not stored:
+        page.evaluate(NO_STORAGE)
+    press(page, "0", "r")
+    page.keyboard.type("half a thou")
+    press(page, "Escape", "n")
+    expect(page.get_by_text("What you wrote of this pair and did not commit is kept for ann.")).to_be_visible()
+    press(page, "Escape")
+    expect(page.locator("#reason")).to_have_value("half a thou")
+    take_name(page, "bob")
+    expect(page.locator("#reason")).to_have_value("")
+    expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+    press(page, "1", "r")
+    page.keyboard.type("bob's")
+    press(page, "Escape")
+    take_name(page, "ann")
+    expect(page.locator("#reason")).to_have_value("half a thou")
+    expect(page.locator("[data-label='0']")).to_have_attribute("aria-pressed", "true")
+    press(page, "Enter")
+    saved(page, "Saved: no match.")
+    take_name(page, "bob")
+    expect(page.locator("#reason")).to_have_value("bob's")
     assert reviews_of(run) == [("ann", 0, "half a thou", True)]
 
 
-def test_a_page_whose_reviewer_was_changed_elsewhere_saves_and_shows_nothing(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    run = some_run(tmp_path)
-    with reviewing(run) as served:
-        page = open_page(served, quiet=False)
-        served.json("/api/reviewer", {"reviewer": "bob"})
-        press(page, "1", "r")
-        page.keyboard.type("ann's own words")
-        press(page, "Enter")
-        alert = page.get_by_role("alert")
-        expect(alert).to_contain_text("Not saved. This page reviews as ann, and the session as bob by now")
-        expect(page.locator("#reason")).to_have_value("ann's own words")
-        press(page, "Escape", "j")
-        expect(alert).to_contain_text("Another tab has changed the reviewer to bob")
-        expect(page.locator("#position")).to_contain_text("1 of 3")
-        page.reload()
-        expect(page.locator("#reviewer")).to_have_text("bob")
-        expect(page.locator("#reason")).to_have_value("")
-        take_name(page, "ann")
-        expect(page.locator("#reason")).to_have_value("ann's own words")
+def test_a_page_whose_reviewer_was_changed_elsewhere_saves_nothing(run: Path, served: Served, noisy: Page) -> None:
+    served.json("/api/reviewer", {"reviewer": "bob"})
+    press(noisy, "1", "r")
+    noisy.keyboard.type("ann's own words")
+    press(noisy, "Enter")
+    alert = noisy.get_by_role("alert")
+    expect(alert).to_contain_text("Not saved. This page reviews as ann, and the session as bob by now")
+    expect(noisy.locator("#reason")).to_have_value("ann's own words")
+    press(noisy, "Escape", "j")
+    expect(alert).to_contain_text("Another tab has changed the reviewer to bob")
+    expect(noisy.locator("#position")).to_contain_text("1 of 3")
+    noisy.reload()
+    expect(noisy.locator("#reviewer")).to_have_text("bob")
+    expect(noisy.locator("#reason")).to_have_value("")
+    take_name(noisy, "ann")
+    expect(noisy.locator("#reason")).to_have_value("ann's own words")
     assert reviews_of(run) == []
 
 
-def test_when_the_first_pair_does_not_come_it_is_told_and_nothing_of_the_other_is_left(
-    tmp_path: Path, open_page: Callable[..., Page]
-) -> None:
-    with reviewing(some_run(tmp_path)) as served:
-        page = open_page(served, quiet=False)
-        press(page, "1", "Enter")
-        saved(page, "Saved")
-        page.route("**/api/pairs/*", lambda route: route.abort())
-        press(page, "n")
-        page.keyboard.type("bob")
-        press(page, "Enter")
-        expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
-        assert SECRET not in page.content()
-        press(page, "1", "Enter")
-        page.unroute("**/api/pairs/*")
-        press(page, "j")
-        expect(page.locator("#position")).to_have_text("2 of 3 · 0 reviewed")
-        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
-        press(page, "k")
-        expect(page.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
-        expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+def test_when_the_first_pair_does_not_come_it_is_told_and_nothing_of_the_other_is_left(noisy: Page) -> None:
+    press(noisy, "1", "Enter")
+    saved(noisy, "Saved")
+    noisy.route("**/api/pairs/*", lambda route: route.abort())
+    press(noisy, "n")
+    noisy.keyboard.type("bob")
+    press(noisy, "Enter")
+    expect(noisy.get_by_role("alert")).to_contain_text("The server does not answer.")
+    assert SECRET not in noisy.content()
+    press(noisy, "1", "Enter")
+    noisy.unroute("**/api/pairs/*")
+    press(noisy, "j")
+    expect(noisy.locator("#position")).to_have_text("2 of 3 · 0 reviewed")
+    expect(noisy.locator("[aria-pressed=true]")).to_have_count(0)
+    press(noisy, "k")
+    expect(noisy.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
+    expect(noisy.locator("[aria-pressed=true]")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [400, 1280])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -137,18 +136,6 @@ def small_run(folder: Path, count: int = 2) -> Path:
     return make_run(folder / "run", {f"p{number}": {"label": 1} for number in range(count)})
 
 
-def test_a_commit_is_on_the_disk_when_it_is_answered_and_reveals_its_pair(tmp_path: Path) -> None:
-    run = small_run(tmp_path)
-    before = (run / "annotations.jsonl").read_bytes()
-    with reviewing(run) as served:
-        assert served.json("/api/pairs/1", REVIEW)["saved"]["label"] == 1
-        (review,) = read_reviews(run / "reviews.jsonl")
-        assert (review.label, review.reason, review.reviewer, review.blind) == (1, "it does", "ann", True)
-        assert served.json("/api/pairs/1")["evidence"]["id"] == review.id
-        assert served.json("/api/pairs/0")["evidence"] is None
-    assert (run / "annotations.jsonl").read_bytes() == before
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: signal.Signals) -> None:
     run = small_run(tmp_path)
@@ -198,20 +185,6 @@ def test_reviewers_work_side_by_side_and_see_each_other_when_they_have_committed
         assert [each["reason"] for each in ann.json("/api/pairs/0")["evidence"]["others"]] == ["bob's"]
     with reviewing(run, "--queue", "disputed", reviewer="cleo") as cleo:
         assert cleo.printed["queue"] == "disputed, 1 pair"
-
-
-def test_a_review_that_cannot_be_written_is_told_and_can_be_sent_again(tmp_path: Path) -> None:
-    run = small_run(tmp_path)
-    with reviewing(run) as served:
-        unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (10, unlimited[1]))
-        status, _, content = served.ask("POST", "/api/pairs/0", REVIEW)
-        assert (status, "cannot be written" in json.loads(content)["error"]) == (500, True)
-        assert (run / "reviews.jsonl").read_bytes() == b""
-        assert served.json("/api/pairs/0")["evidence"] is None
-        resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
-        assert served.json("/api/pairs/0", REVIEW)["saved"]["blind"] is True
-    assert len(read_reviews(run / "reviews.jsonl")) == 1
 
 
 def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from agent.types import (
     Status,
     TestReport,
 )
-from agent.views.story import as_json, ending, happenings, opening, path
+from agent.views.story import as_json, ending, event_steps, opening, path
 from tests.views.runs import program
 
 PAIR = Pair(id="p", query="first of a list", code="def first(items): ...", context="lists are never empty")
@@ -59,7 +59,7 @@ HISTORY = History(pair=PAIR, events=EVENTS)
 
 
 def test_a_story_has_the_order_of_its_events() -> None:
-    assert [(step.kind, step.title) for step in happenings(HISTORY)] == [
+    assert [(step.kind, step.title) for step in event_steps(HISTORY)] == [
         ("reply", "screen: reply of the model, $0.0000"),
         ("reply", "screen: reply of the model, from the cache"),
         ("visit", "screen: unclear"),
@@ -76,7 +76,7 @@ def test_a_story_has_the_order_of_its_events() -> None:
 
 
 def test_steps_hold_what_their_events_hold() -> None:
-    steps = list(happenings(HISTORY))
+    steps = list(event_steps(HISTORY))
     assert [part.title for part in steps[0].parts] == ["system", "user", "", "asked again, because"]
     assert [part.title for part in steps[-1].parts] == ["system", "user", "", "unusable, because"]
     assert steps[3].parts[0].text == "1. a list backwards\n   - all items\n   - a new list"
@@ -95,7 +95,7 @@ def test_steps_hold_what_their_events_hold() -> None:
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=8))
 def test_nothing_is_left_out_or_comes_twice(events: list[Event]) -> None:
-    steps = list(happenings(History(pair=PAIR, events=tuple(events))))
+    steps = list(event_steps(History(pair=PAIR, events=tuple(events))))
     outcomes = sum(len(step.parts[0].outcomes) for step in steps if step.kind == "mutants")
     plain = sum(step.kind not in ("mutants", "readings") for step in steps)
     assert plain + outcomes == len(events)
@@ -131,9 +131,9 @@ def test_a_test_that_no_execution_shows_a_prediction_and_an_error_are_in_it() ->
 
 
 def test_pages_get_shared_prompts_by_number_or_none_at_all() -> None:
-    shared = as_json(happenings(HISTORY), lambda text: 7 if text == "guidelines" else None)
+    shared = as_json(event_steps(HISTORY), lambda text: 7 if text == "guidelines" else None)
     assert [part.get("shared", part.get("text")) for part in shared[0]["parts"]][:2] == [7, "prompt of screen"]
-    bare = as_json(happenings(HISTORY))
+    bare = as_json(event_steps(HISTORY))
     assert "prompt of" not in str(bare)
     assert bare[2] == {"kind": "visit", "title": "screen: unclear", "facts": {"time": "1.50 s"}}
 

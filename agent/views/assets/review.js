@@ -245,7 +245,7 @@ function onKey(event) {
   else if (handle(event, event.target)) event.preventDefault();
 }
 
-// Does what a key says, and tells whether it said anything. What is typed into a text the browser itself puts there,
+// Does what a key means, and returns whether it means anything. What is typed into a text the browser itself puts there,
 // unless it had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
   // For a moment a dialog that was closed still has the focus.
