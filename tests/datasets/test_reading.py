@@ -99,15 +99,6 @@ class TestMapping:
 
 
 class TestContainers:
-    def test_order_is_that_of_the_file(self, tmp_path: Path) -> None:
-        dataset = read(tmp_path, *({**GOOD, "id": n} for n in (3, 1, 2)))
-        assert [pair.id for pair in dataset.pairs] == ["3", "1", "2"]
-
-    def test_gzipped_lines(self, tmp_path: Path) -> None:
-        path = tmp_path / "p.jsonl.gz"
-        path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
-        assert read_pairs(path).pairs == [Pair(**GOOD)]
-
     @pytest.mark.parametrize("indent", [None, 1])
     def test_an_array_numbers_its_elements(self, tmp_path: Path, indent: int | None) -> None:
         path = tmp_path / "p.json"
@@ -156,12 +147,10 @@ class TestContainers:
             read_pairs(path)
 
     def test_a_limit_takes_the_first_pairs_but_checks_and_keeps_the_whole_file(self, tmp_path: Path) -> None:
-        dataset = read(tmp_path, *({**GOOD, "id": n} for n in range(5)), limit=2)
-        assert [pair.id for pair in dataset.pairs] == ["0", "1"]
-        assert len(dataset.all_pairs) == 5
+        dataset = read(tmp_path, *({**GOOD, "id": n} for n in (4, 1, 2, 0)), limit=2)
+        assert [pair.id for pair in dataset.pairs] == ["4", "1"]
+        assert len(dataset.all_pairs) == 4
         assert ":3:" in complaint(tmp_path, GOOD, {**GOOD, "id": 2}, b"{\n", limit=1)
-
-    def test_a_limit_below_one_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="--limit 0"):
             read(tmp_path, GOOD, limit=0)
 
@@ -254,20 +243,17 @@ class TestBadLines:
         assert message.startswith(f"{tmp_path / 'pairs.jsonl'}:2: ")
         assert cause in message
 
-    def test_five_are_shown_and_all_are_counted(self, tmp_path: Path) -> None:
+    def test_five_are_listed_and_all_are_counted(self, tmp_path: Path) -> None:
         message = complaint(tmp_path, GOOD, *[b"{\n"] * 8)
         assert message.count("invalid JSON") == 5
-        assert "and 3 more bad lines" in message
-        assert "8 of 9 lines are bad" in message
-        assert "--on-bad-line skip" in message
+        for part in ("and 3 more bad lines", "8 of 9 lines are bad", "--on-bad-line skip"):
+            assert part in message
 
-    def test_skipping_keeps_the_good_lines_and_tells_the_bad(self, tmp_path: Path) -> None:
+    def test_skipping_keeps_the_good_lines_and_reports_the_bad(self, tmp_path: Path) -> None:
         dataset = read(tmp_path, b"{\n", GOOD, {"query": "q"}, GOOD, on_bad_line="skip")
         assert dataset.pairs == [Pair(**GOOD)]
         assert [bad.line for bad in dataset.bad_lines] == [1, 3, 4]
         assert "line 2 too" in dataset.bad_lines[2].cause
-
-    def test_skipping_everything_is_an_error_all_the_same(self, tmp_path: Path) -> None:
         assert "no line holds a pair" in complaint(tmp_path, b"{\n", {"query": "q"}, on_bad_line="skip")
 
     def test_hostile_text_in_a_message_is_escaped(self, tmp_path: Path) -> None:
@@ -308,17 +294,12 @@ class TestHostileData:
         assert read_pairs(path).pairs == [Pair(**GOOD)]
 
 
-class TestLostNewlines:
-    LOST = "def f ( x ) : y = x + 1 ; return y " + "; z = 1" * 10
-
-    def test_the_share_is_told(self, tmp_path: Path) -> None:
-        dataset = read(tmp_path, *({**GOOD, "id": n, "code": self.LOST if n < 3 else "x\ny"} for n in range(10)))
-        (note,) = dataset.notes
-        assert "30% of the snippets (3 of 10)" in note
-
-    def test_short_one_liners_and_other_languages_are_fine(self, tmp_path: Path) -> None:
-        sql = {**GOOD, "id": "s", "language": "sql", "code": "select " + "a, " * 50 + "b from t"}
-        assert read(tmp_path, {**GOOD, "code": "lambda x: x"}, sql).notes == ()
+def test_the_share_of_snippets_that_lost_their_newlines_is_noted(tmp_path: Path) -> None:
+    lost = "def f ( x ) : y = x + 1 ; return y " + "; z = 1" * 10
+    (note,) = read(tmp_path, *({**GOOD, "id": n, "code": lost if n < 3 else "x\ny"} for n in range(10))).notes
+    assert "30% of the snippets (3 of 10)" in note
+    sql = {**GOOD, "id": "s", "language": "sql", "code": "select " + "a, " * 50 + "b from t"}
+    assert read(tmp_path, {**GOOD, "code": "lambda x: x"}, sql).notes == ()
 
 
 def test_grouping_brings_equal_queries_together_in_their_order() -> None:

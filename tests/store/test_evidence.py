@@ -62,25 +62,17 @@ def shared(key: str, reply: str, problem: str | None = None, *, attempt: int = 0
     )  # fmt: skip
 
 
-def test_answers_that_pairs_share_are_found_by_the_question_as_it_was_first_asked(path: Path) -> None:
+def test_answers_that_pairs_share_are_found_by_the_question_as_first_asked_and_the_first_stays(path: Path) -> None:
     store = EvidenceStore(path)
     store.put(
         make_evidence("a", events=(shared("one", "no json", "it is no JSON"), shared("again", "answer", attempt=1)))
     )
     store.put(make_evidence("b", events=(shared("two", "other", cached=True), shared("three", "no json", "no"))))
     assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
+    store.put(make_evidence("c", events=(shared("one", "later"),)))
+    assert store.answer("one") == Reply("answer", usage=Usage(calls=2, input_tokens=10), model="m")
     assert store.answer("two") == Reply("other", usage=Usage(calls=1, input_tokens=5), model="m")
     assert [store.answer(key) for key in ("again", "three", "k" * 64)] == [None, None, None]
-
-
-def test_of_shared_answers_the_first_one_stays(path: Path) -> None:
-    store = EvidenceStore(path)
-    for reply in ("first", "second"):
-        store.put(make_evidence("a", events=(shared("one", reply),)))
-    store.close()
-    found = EvidenceStore(path).answer("one")
-    assert found is not None
-    assert found.text == "first"
 
 
 @pytest.mark.parametrize("values", ["('', '', 1, -1, 0, 0, 0)", "('', '', 1, 0, 0, 0, 'much')"])
@@ -119,9 +111,8 @@ def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
 
 
 def test_long_texts_are_compressed(path: Path) -> None:
-    store = EvidenceStore(path)
-    store.put(make_evidence("a", noted("the same again " * 100_000)))
-    store.close()
+    with EvidenceStore(path) as store:
+        store.put(make_evidence("a", noted("the same again " * 100_000)))
     assert path.stat().st_size < 100_000
 
 

@@ -70,11 +70,8 @@ def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_
     assert votes(a=rounds).labels()[0].confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
     assert votes(a=[{"label": 1, "confidence": 0.9}, {"label": 0, "confidence": 0.9}]).labels()[0].confidence is None
     assert votes(a=[{"label": 1}]).labels()[0].confidence is None
-
-
-@pytest.mark.parametrize("confidence", [0.1, 0.3, 0.6, 0.7, 0.8, 0.9])
-def test_the_confidence_of_equally_sure_rounds_is_theirs_exactly(confidence: float) -> None:
-    assert votes(a=[{"label": 1, "confidence": confidence}] * 3).labels()[0].confidence == confidence
+    for sure in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # exactly, not a little less
+        assert votes(a=[{"label": 1, "confidence": sure}] * 3).labels()[0].confidence == sure
 
 
 @pytest.mark.parametrize(("rounds", "place"), [

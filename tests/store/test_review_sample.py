@@ -88,12 +88,9 @@ def test_every_pair_of_a_stratum_is_drawn_equally_often_over_seeds() -> None:
                 assert abs(times - len(seeds) * chance) <= 4 * spread
 
 
-def test_the_order_of_review_mixes_the_strata_so_that_it_gives_no_label_away() -> None:
+def test_the_order_mixes_the_strata_and_a_larger_sample_holds_the_smaller_one() -> None:
     first = [draw(run_of(50, 50), ("label",), 40, seed).ids()[0] for seed in range(200)]
     assert 70 < sum(pair_id.startswith("one") for pair_id in first) < 130
-
-
-def test_a_larger_sample_holds_the_smaller_one() -> None:
     small, large = (set(draw(run_of(40, 60), ("label",), n, 3).ids()) for n in (10, 30))
     assert small < large
 
