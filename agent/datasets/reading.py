@@ -88,13 +88,17 @@ class _Reader:
             self.bad_lines.append(record)
             return
         if isinstance(record.value, dict):
-            self._note_fields(record.value)
+            self._first_fields = self._first_fields or list(record.value)
+            self._unseen = {name: field for name, field in self._unseen.items() if field not in record.value}
         try:
             pair = self._fields.pair(record.value, record.number)
-            self._claim_id(pair.id, record.line)
+            if (earlier := self._lines_of_ids.get(pair.id)) is not None:
+                shortened = pair.id if len(pair.id) <= 60 else pair.id[:60] + "…"
+                raise ValueError(f"the id {shortened!r} is that of line {earlier} too; ids must differ")
         except ValueError as error:
             self.bad_lines.append(BadLine(record.line, record.prefix + str(error)))
         else:
+            self._lines_of_ids[pair.id] = record.line
             self.pairs.append(pair)
 
     def check(self, *, skip: bool) -> None:
@@ -116,18 +120,6 @@ class _Reader:
                 raise InputError("the file is empty", path=self._path)
             raise InputError("holds no pairs; one JSON object per line is expected", path=self._path)
 
-    def _note_fields(self, record: Mapping[str, object]) -> None:
-        if self._unseen:
-            self._unseen = {name: field for name, field in self._unseen.items() if field not in record}
-        if not self._first_fields:
-            self._first_fields = list(record)
-
-    def _claim_id(self, identifier: str, line: int) -> None:
-        if identifier in self._lines_of_ids:
-            earlier = self._lines_of_ids[identifier]
-            raise ValueError(f"the id {_quoted(identifier)} is that of line {earlier} too; ids must differ")
-        self._lines_of_ids[identifier] = line
-
     def _complaint(self) -> str:
         first, *others = self.bad_lines
         lines = [first.cause]
@@ -141,18 +133,10 @@ class _Reader:
         return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
-
-
-def _is_long_one_liner(code: str) -> bool:
-    code = code.strip()
-    return len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
-
-
 def _notes(pairs: list[Pair]) -> list[str]:
     python = [pair for pair in pairs if pair.language == "python"]
-    lost = sum(_is_long_one_liner(pair.code) for pair in python)
+    codes = (pair.code.strip() for pair in python)
+    lost = sum(len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code for code in codes)
     if not python or lost / len(python) < _LOST_NEWLINES_SHARE:
         return []
     return [

@@ -59,8 +59,7 @@ class RunFolder(RunView):
     ) -> None:
         path = Path(path)
         self._order = [pair.id for pair in pairs]
-        self._room = True  # until the disk is full
-        self._closed = False
+        self._to_finish = True  # until it is closed, or the disk is full
         self._held: list[tuple[Annotation, History]] = []
         self._abandoned: list[Exchange] = []
         _check_folder(path)
@@ -154,8 +153,8 @@ class RunFolder(RunView):
             if self._abandoned:
                 exchanges, self._abandoned = self._abandoned, []
                 self._store.pay(exchanges)
-            if self._room and not self._closed:
-                self._closed = True
+            if self._to_finish:
+                self._to_finish = False
                 self._log.compact()
                 self._write_labels()
 
@@ -166,7 +165,7 @@ class RunFolder(RunView):
             self._store.put(evidence, annotation.round)
             self._log.append(annotation)
         except BaseException:
-            self._room = False
+            self._to_finish = False
             raise
 
     def _write_labels(self) -> None:
