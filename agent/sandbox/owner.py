@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 PREFIX = "test-driven-annotator"
@@ -34,25 +34,14 @@ class Owner:
     def from_labels(cls, labels: Mapping[str, str]) -> Owner | None:
         """Read an owner back from labels, or None when they name none."""
         try:
-            return cls(
-                host=labels[f"{PREFIX}.host"],
-                boot=labels[f"{PREFIX}.boot"],
-                namespace=labels[f"{PREFIX}.pid-namespace"],
-                pid=int(labels[f"{PREFIX}.pid"]),
-                started=labels[f"{PREFIX}.started"],
-            )
+            host, boot, namespace, pid, started = (labels[f"{PREFIX}.{each.name}"] for each in fields(cls))
+            return cls(host, boot, namespace, int(pid), started)
         except (KeyError, ValueError):
             return None
 
     def labels(self) -> dict[str, str]:
         """Return the labels that name this owner."""
-        return {
-            f"{PREFIX}.host": self.host,
-            f"{PREFIX}.boot": self.boot,
-            f"{PREFIX}.pid-namespace": self.namespace,
-            f"{PREFIX}.pid": str(self.pid),
-            f"{PREFIX}.started": self.started,
-        }
+        return {f"{PREFIX}.{name}": str(value) for name, value in asdict(self).items()}
 
     def is_gone(self, here: Owner) -> bool:
         """Whether this owner is surely dead, as seen by `here`; False wherever `here` cannot know."""
