@@ -200,13 +200,10 @@ def test_the_criterion_changes_nothing_for_who_only_makes_a_program_run_or_predi
     assert render(role, {**variables(role), "criterion": "half"}) == PROMPTS.render(BY_NAME[role], variables(role))
 
 
-def test_a_megabyte_of_code_is_cut_with_a_note() -> None:
+def test_a_megabyte_of_code_is_cut_with_a_note_and_lone_surrogates_are_replaced() -> None:
     text = render("judge", variables("judge", code="x = 1\n" * 200_000))[1].content
     assert len(text) < 40_000
     assert "left out" in text
-
-
-def test_prompts_are_valid_utf_8_whatever_is_in_them() -> None:
     assert shown("judge", query="\ud800", code="\udfff").encode("utf-8")
 
 

@@ -11,21 +11,11 @@ import pytest
 from agent.errors import BudgetExceeded, ModelError, Outage
 from agent.history import Event, Exchange, Execution, History
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
-from agent.llm.gateway import Budget, CircuitBreaker, Gateway
+from agent.llm.gateway import Budget, CircuitBreaker, Gateway, MemoryReplyCache
 from agent.llm.models import Models
 from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
 
 CALL = Call("judge", (Message("user", "hello"),), "json")
-
-
-class Memory(dict[str, Reply]):
-    """A reply cache in memory."""
-
-    def put(self, key: str, reply: Reply) -> None:
-        self[key] = reply
-
-    def forget(self, key: str) -> None:
-        self.pop(key, None)
 
 
 class Gate:
@@ -61,12 +51,12 @@ async def test_equal_calls_in_flight_share_one_reply() -> None:
     assert [reply.cached for reply in replies].count(True) == 2
 
 
-async def test_a_reply_that_is_not_paid_for_tells_what_it_cost_and_how_long_it_took() -> None:
-    cache, paid = Memory(), Usage(calls=2, input_tokens=9, cost_usd=0.5)
+async def test_a_stored_reply_is_not_paid_again_and_says_what_it_cost_and_how_long_it_took() -> None:
+    cache, paid = MemoryReplyCache(), Usage(calls=2, input_tokens=9, cost_usd=0.5)
     first = await Gateway(Models.of(ScriptedLLM([Reply("hi", usage=paid)])), cache=cache).ask(CALL)
     again = await Gateway(Models.of(ScriptedLLM([])), cache=cache).ask(CALL)
-    assert (first.usage, first.saved) == (paid, Usage())
-    assert (again.usage, again.saved) == (Usage(), paid)
+    assert (first.text, first.cached, first.usage, first.saved) == ("hi", False, paid, Usage())
+    assert (again.text, again.cached, again.usage, again.saved) == ("hi", True, Usage(), paid)
     assert again.seconds == first.seconds is not None
 
 
@@ -95,17 +85,11 @@ async def test_when_the_first_is_cancelled_another_takes_over() -> None:
     assert model.calls == 2
 
 
-async def test_a_stored_reply_is_not_paid_again() -> None:
-    cache, model = Memory(), ScriptedLLM(["one"])
-    first = await Gateway(Models.of(model), cache=cache).ask(CALL)
-    second = await Gateway(Models.of(model), cache=cache).ask(CALL)
-    assert (first.text, first.cached, second.text, second.cached) == ("one", False, "one", True)
-    assert second.usage == Usage()
-
-
 async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alone() -> None:
     paid = Usage(calls=1, cost_usd=0.5)
-    gateway = Gateway(Models.of(ScriptedLLM(["asked"])), cache=Memory(), recall=lambda _key: Reply("known", usage=paid))
+    gateway = Gateway(
+        Models.of(ScriptedLLM(["asked"])), cache=MemoryReplyCache(), recall=lambda _key: Reply("known", usage=paid)
+    )
     alone, shared = await gateway.ask(CALL), await gateway.ask(replace(CALL, shared=True))
     assert (alone.text, shared.text) == ("asked", "known")
     assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
@@ -123,7 +107,7 @@ async def test_when_a_model_waits_the_gateways_listener_is_called() -> None:
 
 
 async def test_errors_are_not_stored() -> None:
-    cache = Memory()
+    cache = MemoryReplyCache()
     gateway = Gateway(Models.of(ScriptedLLM([ModelError("broken"), "fine"])), cache=cache)
     with pytest.raises(ModelError):
         await gateway.ask(CALL)
@@ -145,10 +129,10 @@ def test_what_decides_a_reply_is_in_its_key(other: Call) -> None:
     assert gateway.key(other) != gateway.key(CALL)
 
 
-def test_what_only_names_a_call_is_not_in_its_key() -> None:
-    gateway = Gateway(Models.of(ScriptedLLM([])))
+def test_what_only_names_a_call_is_not_in_its_key_and_another_model_has_other_keys() -> None:
+    one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
     named = Call("judge", CALL.messages, "json", pair_id="7", turn=3, variables={"query": "x"})
-    assert gateway.key(named) == gateway.key(CALL)
+    assert one.key(named) == one.key(CALL) != other.key(CALL)
 
 
 class ByPair(ScriptedLLM):
@@ -164,7 +148,7 @@ OTHERS = [replace(CALL, pair_id="7"), replace(CALL, role="screen"), replace(CALL
 
 
 async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call() -> None:
-    cache = Memory()
+    cache = MemoryReplyCache()
     for paid in (1, 0):
         gateway = Gateway(Models.of(ByPair()), cache=cache)
         replies = await asyncio.gather(*(gateway.ask(call) for call in (CALL, *OTHERS)))
@@ -173,14 +157,9 @@ async def test_a_model_that_answers_by_pair_gives_no_reply_to_another_call() -> 
 
 
 async def test_what_pairs_share_has_one_answer_whatever_the_model() -> None:
-    gateway = Gateway(Models.of(ByPair()), cache=Memory())
+    gateway = Gateway(Models.of(ByPair()), cache=MemoryReplyCache())
     calls = [replace(CALL, shared=True, pair_id=each) for each in "123"]
     assert [(await gateway.ask(call)).text for call in calls] == ["1 judge 0"] * 3
-
-
-def test_another_model_has_other_keys() -> None:
-    one, other = (Gateway(Models.of(ScriptedLLM([], name=name))) for name in ("a", "b"))
-    assert one.key(CALL) != other.key(CALL)
 
 
 def cost(dollars: float | None) -> Reply:
@@ -220,7 +199,7 @@ class TestBudget:
         assert (budget.spent.calls, budget.spent.cost_usd) == (3, 0.25)
 
     async def test_what_is_not_paid_for_does_not(self) -> None:
-        cache, budget = Memory(), Budget(1.0)
+        cache, budget = MemoryReplyCache(), Budget(1.0)
         for _ in range(2):
             await Gateway(Models.of(ScriptedLLM([cost(1.5)])), cache=cache, budget=budget).ask(CALL)
         assert budget.spent.cost_usd == 1.5

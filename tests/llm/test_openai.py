@@ -223,19 +223,17 @@ class TestRequests:
         limits = {key: value for key, value in body.items() if key.startswith("max_")}
         assert limits == {field: 77}
 
-    async def test_thinking_and_the_extra_body_are_merged_the_users_winning(self, stage: Stage) -> None:
+    async def test_thinking_extra_body_and_headers_are_sent_the_users_winning(self, stage: Stage) -> None:
         body = await self.body(
             stage,
             name="Qwen/Qwen3-8B",
             thinking="off",
             extra_body={"chat_template_kwargs": {"style": "brief"}, "seed": 3},
+            headers={"X-Team": "search"},
         )
+        assert stage.requests[-1].headers["x-team"] == "search"
         assert body["chat_template_kwargs"] == {"enable_thinking": False, "style": "brief"}
         assert body["seed"] == 3
-
-    async def test_headers_pass_through(self, stage: Stage) -> None:
-        await self.body(stage, headers={"X-Team": "search"})
-        assert stage.requests[-1].headers["x-team"] == "search"
 
     async def test_credentials_in_the_url_become_a_header_and_are_shown_nowhere(self, stage: Stage) -> None:
         with ChatServer(says("yes")) as server:
@@ -431,6 +429,7 @@ class TestUsageOfFailures:
         reply = await stage([rate_limited(), garbage(), wasted, cut(), says("yes")]).reply(call())
         assert (reply.usage.calls, reply.usage.input_tokens, reply.usage.output_tokens) == (4, 150, 15)
         assert reply.usage.cost_usd == pytest.approx((150 * 1.0 + 15 * 10.0) / 1_000_000)
+        assert (await stage(says("x"), name="unheard-of").reply(call())).usage.cost_usd is None
 
     @pytest.mark.parametrize(("answers", "calls", "tokens"), [(2, 2, 100), (0, 0, 0)])
     async def test_billed_attempts_count_into_the_error_and_refused_ones_cost_nothing(
@@ -442,9 +441,6 @@ class TestUsageOfFailures:
         assert caught.value.usage is not None
         assert (caught.value.usage.calls, caught.value.usage.input_tokens) == (calls, tokens)
         assert caught.value.usage.cost_usd == pytest.approx(calls * (50 * 1.0 + 5 * 10.0) / 1_000_000)
-
-    async def test_without_a_price_the_cost_is_unknown(self, stage: Stage) -> None:
-        assert (await stage(says("x"), name="unheard-of").reply(call())).usage.cost_usd is None
 
 
 class TestDeadlines:

@@ -83,11 +83,8 @@ def test_what_is_no_program_is_refused(text: str) -> None:
         parsing.parse_program(text, "python")
 
 
-def test_commands_are_lines_of_one_block() -> None:
+def test_commands_are_lines_of_one_block_and_an_empty_one_is_no_command() -> None:
     assert parsing.parse_commands("Try:\n```bash\npip install a\n\nmkdir b\n```") == ("pip install a", "mkdir b")
-
-
-def test_an_empty_block_is_no_command() -> None:
     assert parsing.parse_commands("Nothing helps.\n```bash\n```") == ()
 
 
