@@ -158,35 +158,6 @@ async def test_an_answer_as_of_a_date_is_not_that_of_today(started: Begin, dated
     assert len(dated.log) == asked
 
 
-@pytest.mark.usefixtures("dated")
-async def test_nothing_old_enough_is_said(started: Begin) -> None:
-    backend = await started(supply=Supply(newest=datetime(2010, 1, 1, tzinfo=UTC)))
-    with pytest.raises(DependencyUnavailable, match=r"tinything: no version .* is as old as --exclude-newer asks for"):
-        await backend.environments.build(["tinything"])
-
-
-async def test_an_index_that_knows_no_times_is_named_as_the_reason(
-    started: Begin, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    httpserver.expect_request("/undated/tinything/").respond_with_data(
-        '<a href="tinything-1.0-py3-none-any.whl">tinything-1.0-py3-none-any.whl</a>', content_type="text/html"
-    )
-    use_index(monkeypatch, f"http://127.0.0.1:{httpserver.port}/undated")
-    backend = await started(supply=Supply(newest=CUTOFF))
-    with pytest.raises(DependencyUnavailable, match="does not say when its files were uploaded") as caught:
-        await backend.environments.build(["tinything"])
-    assert not caught.value.temporary
-
-
-async def test_files_of_the_users_own_are_taken_whatever_their_age(
-    started: Begin, open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_folder(monkeypatch, open_folder)
-    make_wheel(open_folder, "mine")
-    backend = await started(supply=Supply(newest=CUTOFF))
-    assert (await backend.environments.build(["mine"])).installed == ("mine==1.0",)
-
-
 async def test_a_python_that_is_not_here_is_named_with_those_that_are(start: Start) -> None:
     backend = start()
     assert isinstance(backend, BwrapBackend | DockerBackend)

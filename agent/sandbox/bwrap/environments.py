@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.errors import SandboxError
 from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess, finished
 from agent.sandbox.bwrap.store import BwrapStore
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, everything, last_object, texts
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
 from agent.sandbox.inside import shelf, source
 from agent.sandbox.interpreter import InterpreterTag
 
@@ -117,12 +117,11 @@ async def _run(bubblewrap: Bubblewrap, arguments: Sequence[str]) -> None:
     process = await finished(BwrapProcess.spawn(bubblewrap, arguments), BwrapProcess.end)
     try:
         async with asyncio.timeout(DEADLINE):
-            out, err = await asyncio.gather(everything(process.reader), everything(process.stderr))
-        last_object(out)
+            await answer(process.reader)
     except TimeoutError:
         raise SandboxError(f"byte-compiling packages took longer than {DEADLINE:.0f} s") from None
     except ValueError as error:
-        why = err.decode("utf-8", "replace").strip()[-1000:]
+        why = await process.last_words()
         raise SandboxError(f"the builder ended without an answer: {error}; {why}") from error
     finally:
         process.kill()

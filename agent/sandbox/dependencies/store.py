@@ -255,28 +255,19 @@ async def discard(
     return removed
 
 
-async def everything(reader: asyncio.StreamReader) -> bytes:
-    """Return all that a builder prints, which may be anything.
+async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """Return the JSON object that is the last line of what a builder prints, which may be anything.
 
     Raises:
-        ValueError: it has no end.
+        ValueError: there is none, or no end.
     """
     printed = bytearray()
     while chunk := await reader.read(1 << 16):
         printed += chunk
         if len(printed) > _MOST_PRINTED:
             raise ValueError(f"more than {_MOST_PRINTED} bytes")
-    return bytes(printed)
-
-
-def last_object(output: bytes) -> dict[str, Any]:
-    """Return the JSON object that is the last line of an output.
-
-    Raises:
-        ValueError: there is none.
-    """
     try:
-        found = json.loads(output.rstrip().rpartition(b"\n")[2])
+        found = json.loads(printed.rstrip().rpartition(b"\n")[2])
     except RecursionError:
         raise ValueError("an answer nested too deep") from None
     if not isinstance(found, dict):

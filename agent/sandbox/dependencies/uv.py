@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -253,18 +253,12 @@ class Uv:
 
     def size(self) -> int:
         """Return how many bytes the cache takes."""
-        return taken([self.cache])
-
-
-def taken(folders: Iterable[Path]) -> int:
-    """Return how many bytes the files of folders take."""
-    size = 0
-    for folder in folders:
-        for parent, _folders, names in os.walk(folder):
+        size = 0
+        for parent, _folders, names in os.walk(self.cache):
             for name in names:
                 with suppress(OSError):
                     size += Path(parent, name).lstat().st_size
-    return size
+        return size
 
 
 def explain(text: str, interpreter: str) -> DependencyUnavailable:

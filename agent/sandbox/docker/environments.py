@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from agent.errors import SandboxError
 from agent.sandbox.base import Limits
-from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, everything, last_object, texts
+from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import (
     STORE,
@@ -266,8 +266,7 @@ async def _printed(
         stream = await AttachedStream.open(launched.connection)
         try:
             async with asyncio.timeout(deadline):
-                output = await everything(stream.reader)
-            return last_object(output)
+                return await answer(stream.reader)
         except TimeoutError:
             raise SandboxError(f"container {launched.name} did not end within {deadline:.0f} s") from None
         except (OSError, ValueError) as error:

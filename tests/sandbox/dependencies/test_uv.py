@@ -207,6 +207,21 @@ async def test_nothing_newer_than_a_moment_is_taken(
     assert "is as old as --exclude-newer asks for" in str(error)
 
 
+async def test_an_index_that_knows_no_times_is_named_and_folders_of_the_users_own_need_none(
+    house: House, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(house.links, "mine")
+    before = Target(TAG, newest=datetime(2012, 6, 1, tzinfo=UTC))
+    assert await house.install("mine", target=before) == ("mine==1.0",)
+    httpserver.expect_request("/simple/thing/").respond_with_data(
+        '<a href="thing-1.0-py3-none-any.whl">thing-1.0-py3-none-any.whl</a>', content_type="text/html"
+    )
+    use_index(monkeypatch, httpserver.url_for("/simple"))
+    error = await house.refused("thing", target=before)
+    assert "does not say when its files were uploaded" in str(error)
+    assert not error.temporary
+
+
 async def test_a_folder_that_is_missing_is_noted_once_and_one_of_roots_own_is_read(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
