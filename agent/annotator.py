@@ -68,14 +68,14 @@ class Annotator:
             methods of `agent.llm.base.LLM`, a mapping of roles to those (key `default` for the rest), or a `Models`.
         sandbox: `auto`, `docker`, `bwrap`, or a `SandboxBackend` of your own (which you close yourself).
         variant: a name, a YAML file, a mapping or a `Variant`; `without` toggles nodes off.
-        nodes: nodes to add, or to put in place of built-in ones, by name; a run's folder tells them apart by class and,
+        nodes: nodes to add, or to put in place of built-in ones, by name; a run's folder knows them by class and,
             where they have one, by their attribute `version`. So it does with languages.
         prompts: a folder whose templates replace the built-in ones of the same name.
         languages: languages to add, or to put in place of built-in ones.
         unsupported: what to do with pairs of other languages: `fail` before any call, `judge` without a test, `skip`.
         run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
         cache: a file that keeps model replies over runs, or a `ReplyCache` (which you close yourself).
-        rounds: times each pair is annotated, each with samples of its own; `annotation.round` tells them apart.
+        rounds: times each pair is annotated, each with samples of its own; `annotation.round` is its number.
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
         budget: what this and other `Annotator`s may spend together, in place of the configuration's budget (which is
             for all starts of the run in `run_dir`).
@@ -126,7 +126,7 @@ class Annotator:
         self._retry_errors = retry_errors
         self._executions = executions
         self._budget = budget
-        self._tell = on_event or (lambda _event: None)
+        self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,7 +168,7 @@ class Annotator:
     async def _chosen(self) -> SandboxBackend:
         try:
             backend = await choose(self._config.sandbox, self._note)
-            backend.listen(lambda what: self._tell(Waiting(what, AGAIN)))
+            backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
             return backend
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
@@ -219,7 +219,7 @@ class Annotator:
                 for key in folder.unusable_keys():
                     self._open_cache.forget(key)
             before = set() if turns is None else {turn.key for turn in turns} & done
-            self._tell(self._started(None if turns is None else len(turns), len(before), done))
+            self._emit(self._started(None if turns is None else len(turns), len(before), done))
             if folder is not None and turns is not None and not ordered:
                 for annotation in folder.annotations():
                     if (annotation.id, annotation.round) in before:
@@ -273,7 +273,7 @@ class Annotator:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
-            self._tell(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
+            self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         before = 0.0 if folder is None else folder.spent_usd(self._models.price)
         gateway = Gateway(
@@ -283,7 +283,7 @@ class Annotator:
             limit=self._config.runner.llm_calls,
             budget=self._budget or Budget(self._config.runner.budget_usd, before_usd=before),
             on_reply=on_reply,
-            on_wait=lambda what, seconds: self._tell(Waiting(what, seconds)),
+            on_wait=lambda what, seconds: self._emit(Waiting(what, seconds)),
         )
         return PairRunner(
             self._pipeline,
@@ -294,7 +294,7 @@ class Annotator:
             self._backend,
             self._config,
             self._executions,
-            self._tell,
+            self._emit,
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
@@ -349,7 +349,7 @@ class Annotator:
             )
 
     def _note(self, message: str) -> None:
-        self._tell(Note(message))
+        self._emit(Note(message))
 
 
 def _with(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -1,4 +1,4 @@
-"""What a run tells its listener (`on_event`)."""
+"""What a run reports to its listener (`on_event`)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class PairFinished:
-    """A pair has its annotation. `generated` tells whether a program was written, `rerun` is how often it was run."""
+    """A pair has its annotation. `generated`: a program was written; `executions` is how often it was run as a test."""
 
     annotation: Annotation
     generated: bool = False

@@ -72,8 +72,8 @@ class Variant(BaseModel):
             if other != name
         }
         start = target if self.start == name else self.start
-        told = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
-        return self.model_copy(update={**told, "start": start, "nodes": kept})
+        named = {"name": f"{self.name}-without-{name}", "title": f"{self.title}; without {name}", "paper": None}
+        return self.model_copy(update={**named, "start": start, "nodes": kept})
 
 
 def variant_names(folder: Path | None = None) -> list[str]:

@@ -150,7 +150,7 @@ def _annotation(state: State, round_number: int, usage: Usage, error: ErrorInfo 
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state["program"].stand_ins if "program" in state else (),
-        reading=state.get("met") or state.get("reading", ""),
+        reading=state.get("matched") or state.get("reading", ""),
         strength=state.get("strength"),
         votes=state.get("votes", ()),
         repairs=state.get("repairs", 0),

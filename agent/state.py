@@ -32,8 +32,8 @@ class State(TypedDict, total=False):
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
     `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
     led to another execution. `weakness` says why an earlier program proved nothing, so that another is written; it
-    tells nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a
-    test; `met` is the one that the arbiter finds met.
+    says nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a
+    test; `matched` is the one that the arbiter finds matched.
     """
 
     pair: Pair
@@ -46,7 +46,7 @@ class State(TypedDict, total=False):
     scaffold: Scaffold
     strength: float | None
     reading: str
-    met: str
+    matched: str
     report: TestReport
     result: RunResult
     environment: Environment

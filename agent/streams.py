@@ -27,7 +27,7 @@ class Production(Generic[Item]):
         self._room = asyncio.Semaphore(1)
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._cancelled = self._told = False
+        self._cancelled = self._delivered = False
         self.left = False
 
     @property
@@ -42,18 +42,18 @@ class Production(Generic[Item]):
             StopAsyncIteration: there is none.
             UsageError: the work was ended from elsewhere.
         """
-        if self._told:
+        if self._delivered:
             raise StopAsyncIteration
         if self._task is None and not self.left:
             self._task = asyncio.ensure_future(self._produce())
         try:
             item = _END if self._task is None else await self._items.get()
         except asyncio.CancelledError:
-            self._told = True
+            self._delivered = True
             await self.close()
             raise
         if item is _END:
-            await self._tell_end()
+            await self._deliver_end()
         self._room.release()
         return item
 
@@ -98,9 +98,9 @@ class Production(Generic[Item]):
             self._cancelled = True
             self._task.cancel()
 
-    async def _tell_end(self) -> None:
+    async def _deliver_end(self) -> None:
         await self.end()
-        self._told = True
+        self._delivered = True
         if self._task is None or self._task.cancelled():
             raise UsageError("the Annotator was closed before all pairs were annotated")
         raise self._task.exception() or StopAsyncIteration

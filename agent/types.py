@@ -20,7 +20,7 @@ from pydantic import (
 
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
-"""What readers are told of a test that is vacuous."""
+"""How a vacuous test is described to readers."""
 
 # What a record may say at most: sums of a million of them are still numbers that can be computed with and printed.
 MOST_ROUNDS = 10**6
@@ -103,7 +103,7 @@ class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
     `context` is the only further text that prompts may show; `meta` is carried along and reaches none, but for what its
-    `requirements` had installed, which is told like anything else that is installed.
+    `requirements` had installed, which is shown like anything else that is installed.
     """
 
     id: str
@@ -133,7 +133,7 @@ _COUNTS = ("passed", "failed", "errors")
 
 
 class TestReport(Frozen):
-    """What running a test program showed. `message` tells what went wrong outside of any one case.
+    """What running a test program showed. `message` says what went wrong outside of any one case.
 
     `vacuous`: it passed, and the validity check found that it proves nothing. False where the check found otherwise or
     did not look, and in runs of versions that did not keep it.
@@ -156,9 +156,9 @@ class TestReport(Frozen):
         report = handler({name: value for name, value in data.items() if name not in _COUNTS})
         for name in _COUNTS:
             found = getattr(report, name)
-            told = data.get(name, found)
-            if type(told) is not int or told != found:
-                raise ValueError(f"{name} is {found} by the cases, not {told!r:.40}")
+            given = data.get(name, found)
+            if type(given) is not int or given != found:
+                raise ValueError(f"{name} is {found} by the cases, not {given!r:.40}")
         return report
 
     @computed_field  # type: ignore[prop-decorator]
@@ -205,7 +205,7 @@ class TestReport(Frozen):
 
     @property
     def outcome(self) -> str:
-        """The status for readers, who are told of a pass that proves nothing."""
+        """The status for readers, or that the test passed and proves nothing."""
         return PROVES_NOTHING if self.vacuous else self.status.value
 
 
@@ -261,7 +261,7 @@ class QuerySpec(Frozen):
 class Annotation(Frozen):
     """The label of one pair in one round and what decided it: one line of `annotations.jsonl`.
 
-    `reading` is the reading of the query that was tested or met. `strength` is the share of mutants that the program
+    `reading` is that of the query that was tested or matched. `strength` is the share of mutants that the program
     noticed (None: not looked at), `votes` the arbiter's labels where it was asked several times, `confidence` a number
     from 0 to 1. `abstained`: the arbiter found that the evidence does not decide.
     """

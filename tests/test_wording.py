@@ -1,10 +1,12 @@
-"""A number and its noun agree."""
+"""A number and its noun agree, and what is wrong with a value is said in one line, without the value."""
 
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
-from agent.wording import counted
+from agent.types import Usage
+from agent.wording import counted, what_is_wrong
 
 
 @pytest.mark.parametrize(
@@ -16,3 +18,19 @@ def test_one_is_singular_and_large_numbers_are_parted(number: int, told: str) ->
 
 def test_a_plural_may_be_of_its_own() -> None:
     assert (counted(1, "query", "queries"), counted(3, "query", "queries")) == ("1 query", "3 queries")
+
+
+def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
+    with pytest.raises(ValidationError) as one:
+        Usage.model_validate({"calls": -1})
+    assert what_is_wrong(one.value) == "calls: Input should be greater than or equal to 0"
+    with pytest.raises(ValidationError) as three:
+        Usage.model_validate({"calls": -1, "input_tokens": "x", "cost_usd": -2})
+    assert what_is_wrong(three.value) == "calls: Input should be greater than or equal to 0 (and 2 more mistakes)"
+    with pytest.raises(ValidationError) as nowhere:
+        Usage.model_validate([])
+    assert what_is_wrong(nowhere.value).startswith("Input should be a valid dictionary")
+
+
+def test_any_other_error_tells_its_message() -> None:
+    assert what_is_wrong(ValueError("no number")) == "no number"

@@ -244,7 +244,8 @@ def score(
         ),
     ],
     gold: Annotated[
-        Path | None, typer.Option(metavar="GOLD", help="A file of id and right label; none: only agreement is told.")
+        Path | None,
+        typer.Option(metavar="GOLD", help="A file of id and right label; none: agreement alone is computed."),
     ] = None,
     round: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="One round of a run of several [default: their majority].")

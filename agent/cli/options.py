@@ -46,7 +46,7 @@ Requirements = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
 ]
 ExcludeNewer = Annotated[
-    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must tell when.")
+    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must say when.")
 ]
 Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
 EraName = Annotated[

@@ -29,7 +29,7 @@ _ENDING = b"What is at work is being ended. Once more, and it is left as it is.\
 
 
 def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
-    """Read the pairs, and tell what is odd about them.
+    """Read the pairs, and print what is odd about them.
 
     Raises:
         UsageError: the file or the mapping of its fields cannot be used.
@@ -45,7 +45,7 @@ def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
 
 
 def default_folder(pairs: Path, *parts: str) -> Path:
-    """Return a folder in `runs/` named after the file of pairs and whatever else tells runs apart."""
+    """Return a folder in `runs/` named after the file of pairs and whatever else distinguishes runs."""
     stem = re.sub(r"\.jsonl?(\.gz)?$", "", pairs.name)
     name = "-".join([stem, *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")

@@ -48,7 +48,7 @@ def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("; ".join(_told(problem) for problem in error.errors())) from error
+        raise ConfigError("; ".join(_explained(problem) for problem in error.errors())) from error
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -60,7 +60,7 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[name] = value
 
 
-def _told(problem: Any) -> str:
+def _explained(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = [

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from agent.llm import parsing
-from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair, met, readings
+from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair, matched, readings
 from agent.state import Node, Role, State, Step, Tools
 from agent.types import Simulated, Status
 from agent.wording import counted
@@ -60,7 +60,7 @@ class Arbitrate(Node):
         decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
         if reply.label is None:
             return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
-        return Step("decided", {**decided, "met": met(state, reply)})
+        return Step("decided", {**decided, "matched": matched(state, reply)})
 
 
 class ArbitrateOrAbstain(Arbitrate):

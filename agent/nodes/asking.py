@@ -58,8 +58,8 @@ def chosen(state: State, number: int | None) -> State:
     return {} if spec is None or number is None else {"reading": spec.readings[number - 1].text}
 
 
-def met(state: State, reply: OpenLabelReply) -> str:
-    """Return the reading that a reply finds met; empty for any label but 1, whatever reading it speaks of."""
+def matched(state: State, reply: OpenLabelReply) -> str:
+    """Return the reading that a reply finds matched; empty for any label but 1, whatever reading it speaks of."""
     return chosen(state, reply.reading).get("reading", "") if reply.label == 1 else ""
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from agent.llm.parsing import OpenLabelReply
 from agent.nodes.arbitrate import UNDECIDED
-from agent.nodes.asking import met
+from agent.nodes.asking import matched
 from agent.state import Node, State, Step, Tools
 
 Vote = Literal[0, 1] | None
@@ -44,10 +44,10 @@ class RateConfidence(Node):
         update: State = {}
         votes: tuple[Vote, ...] = (None if state.get("abstained") else state["label"],)
         if tools.asker.has_asked(_ROLE) and tools.config.votes > 1:
-            given = [_Given(votes[0], state.get("met", ""), state["reason"])]
+            given = [_Given(votes[0], state.get("matched", ""), state["reason"])]
             for vote in range(1, tools.config.votes):
                 reply: OpenLabelReply = await tools.asker.ask_again(_ROLE, vote)
-                given.append(_Given(reply.label, met(state, reply), reply.reason))
+                given.append(_Given(reply.label, matched(state, reply), reply.reason))
             votes = tuple(each.label for each in given)
             update = {"votes": votes, **_decided(given, UNDECIDED[tools.config.abstain])}
         decided: State = {**state, **update}
@@ -58,7 +58,7 @@ class RateConfidence(Node):
 
 @dataclass(frozen=True)
 class _Given:
-    """One vote: its label, the reading that it finds met (empty: none), and its reason."""
+    """One vote: its label, the reading that it finds matched (empty: none), and its reason."""
 
     label: Vote
     reading: str
@@ -72,14 +72,14 @@ def _decided(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
     """
     winner, tied = majority([each.label for each in given])
     if tied:
-        told = ", ".join("undecided" if each.label is None else str(each.label) for each in given)
-        reason = f"the votes are divided ({told}). {given[0].reason}"
-        return {"label": undecided, "abstained": True, "met": "", "reason": reason}
+        listed = ", ".join("undecided" if each.label is None else str(each.label) for each in given)
+        reason = f"the votes are divided ({listed}). {given[0].reason}"
+        return {"label": undecided, "abstained": True, "matched": "", "reason": reason}
     agreed = [each for each in given if each.label == winner]
     reading = Counter(each.reading for each in agreed).most_common(1)[0][0]
     label = undecided if winner is None else winner
     reason = next(each.reason for each in agreed if each.reading == reading)
-    return {"label": label, "abstained": winner is None, "met": reading, "reason": reason}
+    return {"label": label, "abstained": winner is None, "matched": reading, "reason": reason}
 
 
 def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:

@@ -6,7 +6,7 @@ import io
 
 from agent.cli.progress import Display
 from agent.cli.text import Console
-from agent.events import Note, PairFinished, RunStarted
+from agent.events import Note, PairFinished, RunStarted, Waiting
 from agent.types import Annotation, ErrorInfo, Usage
 
 
@@ -81,3 +81,46 @@ def test_on_a_terminal_there_is_a_bar_that_knows_what_was_done_before() -> None:
     assert "2/3" in text
     assert "an [image] is built" in text
     assert "match:1" in text
+
+
+def test_equal_errors_are_printed_once_and_counted_at_the_end() -> None:
+    display, _, out = shown()
+    down = ErrorInfo(type="ModelUnavailable", message="HTTP 503")
+    with display:
+        display(RunStarted(4, 0, "full", "bwrap"))
+        for number in range(3):
+            display(finished(number, error=down))
+        display(finished(3, error=ErrorInfo(type="ReplyError", message="no label")))
+    assert out.getvalue().splitlines()[1:] == [
+        "p0: ModelUnavailable: HTTP 503",
+        "p3: ReplyError: no label",
+        "3 pairs ended in this error: ModelUnavailable: HTTP 503",
+    ]
+
+
+def test_a_note_is_printed_once() -> None:
+    display, _, out = shown()
+    for _ in range(2):
+        display(Note("Installing numpy"))
+    assert out.getvalue() == "Installing numpy\n"
+
+
+def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:
+    display, clock, out = shown()
+    display(RunStarted(4, 0, "full", "bwrap"))
+    clock.now += 11
+    display(Waiting("the model server answered HTTP 503; attempt 2 of 6", 30.0))
+    expected = "0/4 pairs · match:0 no:0 undecided:0 error:0 · 0.0/s · $0.0000"
+    assert (
+        out.getvalue().splitlines()[-1] == f"{expected} · waiting: the model server answered HTTP 503; attempt 2 of 6"
+    )
+    clock.now += 31
+    assert "waiting" not in display.line()
+
+
+def test_a_run_after_another_is_counted_anew() -> None:
+    display, _, _ = shown()
+    for _ in range(2):
+        display(RunStarted(2, 0, "full", "bwrap"))
+        display(finished(1, label=1))
+    assert (display.done, display.outcomes["match"]) == (1, 1)

@@ -1,12 +1,18 @@
-"""Options and `-c key=value` make one configuration."""
+"""Options and settings make one configuration, and those without effect are named."""
 
 from __future__ import annotations
+
+import ast
+from pathlib import Path
 
 import pytest
 
 from agent.cli.settings import read_config
-from agent.config import Config
+from agent.config import Config, PipelineConfig
 from agent.errors import ConfigError
+from agent.graph import load_variant, readers
+from agent.nodes import BUILT_IN
+from tests.cli.commands import Commands, pairs
 
 
 def test_nothing_given_is_the_defaults() -> None:
@@ -54,3 +60,91 @@ def test_versions_and_dates_stay_what_was_typed() -> None:
     assert (sandbox.python, sandbox.exclude_newer, sandbox.images) == ("3.10", "2016-12-31", {"3.10": "mine:1"})
     with pytest.raises(ConfigError, match=r"setting sandbox\.python"):
         read_config({}, ["sandbox.python=2.7"])
+
+
+NODES = sorted((Path(__file__).parents[2] / "agent/nodes").glob("*.py"))
+EVERYWHERE = {"criterion", "reasks", "pair_timeout"}
+"""What matters to every node: no variant is without it."""
+OF_SANDBOXES = {"sandbox_attempts"}
+FLOOR = ("--model", "heuristic", "--sandbox", "bwrap")
+
+
+def said(err: str) -> list[str]:
+    return [line for line in err.splitlines() if "has no effect" in line]
+
+
+@pytest.mark.parametrize(("options", "lines"), [
+    (("--abstain", "negative"), ["--abstain has no effect: of the nodes that it is for (arbitrate_or_abstain, "
+                                 "rate_confidence) none is in variant ps_fa"]),
+    (("-c", "pipeline.votes=5", "-c", "pipeline.votes=5"), ["-c pipeline.votes has no effect: of the nodes that it is "
+                                                            "for (rate_confidence) none is in variant ps_fa"]),
+    (("--without", "screen", "--model", "screen=heuristic"), ["--model screen=… has no effect: nothing asks in this "
+                                                              "role in variant ps_fa-without-screen"]),
+    (("--temperature", "0.5"), ["--temperature has no effect: heuristic is no language model, and takes no such option"
+                                ]),
+    (("--criterion", "half", "--concurrency", "2", "--timeout", "15", "-c", "pipeline.reasks=1"), []),
+])  # fmt: skip
+def test_annotate_names_option_and_variant(agent: Commands, options: tuple[str, ...], lines: list[str]) -> None:
+    agent.write("p.jsonl", pairs(1))
+    done = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *options, "-o", "out", "--json")
+    assert done.code == 0
+    assert said(done.err) == [f"note: {line}" for line in lines]
+
+
+def test_what_is_for_sandboxes_is_without_effect_where_nothing_runs(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    done = agent("annotate", "p.jsonl", *FLOOR, "--memory", "100", "-c", "runner.sandboxes=2", "--variant", "ps_fa")
+    nodes = "execute, repair, repair_program, check_flakiness, check_validity"
+    assert said(done.err) == [
+        f"note: {flag} has no effect: of the nodes that it is for ({nodes}) none is in variant ps_fa"
+        for flag in ("--sandbox", "--memory", "-c runner.sandboxes")
+    ]
+
+
+def test_ablate_says_it_once_and_only_where_no_variant_is_concerned(agent: Commands) -> None:
+    agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(1)])
+    command = ("ablate", "p.jsonl", "--model", "heuristic", "--abstain", "negative", "-c", "variant=full")
+    done = agent(*command, "--variants", "single_llm,ps_fa", "-o", "out")
+    assert said(done.err) == [
+        "note: --abstain has no effect: of the nodes that it is for (arbitrate_or_abstain, rate_confidence) none is in "
+        "variants single_llm, ps_fa",
+        "note: -c variant has no effect: --variants names what is compared",
+    ]
+    agent.write(
+        "mine.yaml", "start: judge\nnodes:\n  judge: {decided: rate_confidence}\n  rate_confidence: {rated: end}\n"
+    )
+    done = agent(*command[:-2], "--variants", "ps_fa,mine.yaml", "-o", "other")
+    assert (done.code, said(done.err)) == (0, [])
+
+
+def test_a_model_for_pairs_that_are_judged_has_its_effect(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    options = ("--model", "heuristic", "--model", "judge=heuristic", "--variant", "ps_fa", "-o", "out")
+    assert said(agent("annotate", "p.jsonl", *options, "--unsupported", "judge").err) == []
+
+
+@pytest.mark.parametrize("path", NODES, ids=lambda path: path.stem)
+def test_nodes_name_the_settings_that_they_read(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    read = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "config"
+    }
+    named = {
+        name
+        for node in BUILT_IN.values()
+        if type(node).__module__ == f"agent.nodes.{path.stem}"
+        for name in getattr(node, "settings", ())
+    }
+    assert read - named <= EVERYWHERE
+
+
+def test_every_setting_is_for_some_node_or_for_all() -> None:
+    named = {name for node in BUILT_IN.values() for name in getattr(node, "settings", ())}
+    assert named | EVERYWHERE | OF_SANDBOXES == set(PipelineConfig.model_fields)
+    for name in EVERYWHERE:
+        assert readers(f"pipeline.{name}") is None
+    assert readers("pipeline.votes", load_variant("full_plus")) == ["rate_confidence"]
+    assert readers("pipeline.votes", load_variant("full")) == []
+    assert readers("sandbox.memory_mb", load_variant("single_llm")) == []

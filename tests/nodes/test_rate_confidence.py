@@ -118,14 +118,14 @@ async def test_the_reading_that_is_met_is_that_of_most_votes_for_the_label(
     votes: list[tuple[int | None, int | None]], found: tuple[int | None, str, str]
 ) -> None:
     state = await read(votes)
-    assert (state["label"], state["met"], state["reason"]) == found
+    assert (state["label"], state["matched"], state["reason"]) == found
     assert state["reading"] == TESTED
 
 
 @pytest.mark.parametrize("votes", [[(1, 2), (0, None)], [(1, 2), (0, None), (None, None)]])
 async def test_votes_that_are_divided_find_no_reading_met(votes: list[tuple[int | None, int | None]]) -> None:
     for abstain in ("keep", "negative"):
-        assert (await read(votes, abstain))["met"] == ""
+        assert (await read(votes, abstain))["matched"] == ""
 
 
 async def test_one_vote_costs_no_call_beyond_the_arbiters() -> None:
