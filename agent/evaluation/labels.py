@@ -32,7 +32,6 @@ class Annotator:
 class LabelFile:
     """The annotators of a file, in the order they come in it, and the queries it gives."""
 
-    path: Path
     annotators: tuple[Annotator, ...]
     queries: dict[str, str]
 
@@ -106,7 +105,7 @@ def read_labels(path: Path | str) -> LabelFile:
                 raise _bad(path, row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
     if not labels:
         raise InputError("holds no labels", path=path)
-    return LabelFile(path, tuple(Annotator(name, labels[name]) for name in labels), queries)
+    return LabelFile(tuple(Annotator(name, labels[name]) for name in labels), queries)
 
 
 def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:

@@ -77,7 +77,6 @@ class Replayer:
         backend: a started backend, which the caller closes; its packages should come from `select.LOCKED`.
         conditions: what held in the run, of all that is replayed (`grouped`).
         config: the times to hold, by default those of the run.
-        languages: languages to add to the built-in ones.
         concurrency: executions at once.
         again: how often a program that ended otherwise is run once more, to tell whether it always does.
     """
@@ -89,7 +88,6 @@ class Replayer:
         conditions: Conditions,
         *,
         config: Config | None = None,
-        languages: Sequence[Language] = (),
         concurrency: int = 4,
         again: int = 2,
     ) -> None:
@@ -97,7 +95,7 @@ class Replayer:
         self._view = view
         self._backend = backend
         self._pipeline = config.pipeline
-        self._languages = {**built_in_languages(), **{language.name: language for language in languages}}
+        self._languages = built_in_languages()
         self._concurrency = concurrency
         self._again = again
         self._gates = SandboxGates(asyncio.Semaphore(config.sandbox.starts), asyncio.Semaphore(concurrency))

@@ -111,13 +111,9 @@ def test_an_undecided_pair_is_wrong_missed_and_not_selected() -> None:
     assert (found.coverage, found.accuracy, found.selective_accuracy) == (0.5, 0.5, 1.0)
     assert (found.precision, found.recall, found.kappa) == (1.0, 0.5, 1.0)
     assert found.confusion == Confusion(tp=1, tn=1, null_positive=1, null_negative=1)
-
-
-def test_precision_without_a_positive_prediction_is_undefined_not_zero() -> None:
-    found = scored([(0, 1), (0, 0), (None, 0)])
-    assert (found.precision, found.recall, found.f1) == (None, 0.0, 0.0)
-    assert "precision" not in found.wilson
-    assert found.bootstrap["precision"] is None
+    undefined = scored([(0, 1), (0, 0), (None, 0)])
+    assert (undefined.precision, undefined.recall, undefined.f1) == (None, 0.0, 0.0)
+    assert ("precision" in undefined.wilson, undefined.bootstrap["precision"]) == (False, None)
 
 
 def test_nothing_scored_gives_nothing_but_counts() -> None:
