@@ -154,16 +154,25 @@ def _print_steps(page: Page, steps: Iterable[Step], *, prompts: bool = False, ma
             if part.kind == "prompt":
                 page.title(f"{step.title.partition(':')[0]}: {part.title}")
                 page.text(part.text)
+        if step.kind == "visit":
+            page.title(", ".join((step.title, *step.facts.values())))
+            page.text("")
+            continue
         page.title(step.title)
         nearest = next((each for each in programs if each[0] > at), programs[-1] if programs else None)
+        facts = [] if step.kind == "reply" and not prompts else [f"{name}: {text}" for name, text in step.facts.items()]
         for part in step.parts:
             if part.kind == "reply" and nearest is not None and not prompts:
                 place, program = nearest
                 name = f"{program.title}, {'below' if place > at else 'above'}"
                 page.code(shortened(part.text, program.parts[0].text, name, marker), part.language)
+            elif part.kind == "prose" and not part.title:
+                page.text("\n".join((part.text.rstrip("\n"), *facts)), "cyan" if step.kind == "query" else None)
+                facts = []
             elif part.kind != "prompt":
-                page.part(part, "cyan" if step.kind == "query" else None)
-        page.facts(step.facts)
+                page.part(part)
+        if facts:
+            page.text("\n".join(facts))
 
 
 def _marker(pair: Pair) -> str | None:
@@ -185,12 +194,12 @@ class Page:
         """Begin a section."""
         self._print(f"── {plain(text)}", style="bold")
 
-    def part(self, part: Part, style: str | None = None) -> None:
+    def part(self, part: Part) -> None:
         """Print a part of a step, under its own title where it has one."""
         if part.title:
             self.title(part.title)
         if part.kind == "prose":
-            self.text(part.text, style)
+            self.text(part.text)
         elif part.kind == "outcomes":
             self.outcomes(part.outcomes)
         else:
@@ -198,7 +207,7 @@ class Page:
 
     def text(self, text: str, style: str | None = None) -> None:
         """Print text as it is."""
-        self._print(plain(text.rstrip("\n")) + "\n", style=style)
+        self._print(plain(text.rstrip("\n")) + "\n" * bool(text), style=style)
 
     def code(self, text: str, language: str) -> None:
         """Print text in a language by its name; one that is not known goes without colours."""
@@ -211,11 +220,6 @@ class Page:
             line = f"  {outcome:<8} {name}" if name else outcome
             self._print(plain(f"{line}   {text}" if text else line), style=_OUTCOMES.get(outcome))
         self._print("")
-
-    def facts(self, facts: dict[str, str]) -> None:
-        """Print a line for each fact."""
-        if facts:
-            self.text("\n".join(f"{name}: {text}" for name, text in facts.items()))
 
     def _print(self, text: str | Text, style: str | None = None, end: str = "\n") -> None:
         styled = self._console.is_terminal and style is not None and len(text) <= _LONGEST

@@ -218,7 +218,7 @@ def _program(found: Program, number: int, language: str) -> Step:
 
 def _execution(found: Execution, number: int) -> Step:
     facts = {
-        "exit code": "" if found.exit_code is None else str(found.exit_code),
+        "exit code": str(found.exit_code) if found.exit_code else "",
         "signal": "" if found.signal is None else str(found.signal),
         "ended": "out of time" if found.timed_out else "",
         "result": "of the same program's run by another variant" if found.shared else "",

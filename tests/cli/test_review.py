@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,17 +48,6 @@ def test_what_makes_no_sense_is_told_and_leaves_no_sample(
 def test_a_folder_that_is_no_run_is_told(agent: Commands) -> None:
     ended = agent("review", "gone")
     assert (ended.code, "gone: no such folder" in ended.err) == (2, True)
-
-
-def test_other_options_than_those_of_the_sample_are_refused(agent: Commands, run: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        first = agent("review", "run", "--sample", "4", "--port", str(taken.getsockname()[1]))
-    assert (first.code, "cannot be had" in first.err) == (2, True)
-    ended = agent("review", "run", "--sample", "3")
-    assert (ended.code, ended.out) == (2, "")
-    assert "already has a sample of 4 of 6 pairs, by decided_by, label, seed 0" in ended.err
-    assert (run / "review_sample.json").exists()
 
 
 def test_an_empty_queue_is_nothing_to_review(agent: Commands, run: Path) -> None:

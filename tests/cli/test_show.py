@@ -217,7 +217,7 @@ def test_a_story_is_printed_in_sections_with_its_facts(agent: Commands) -> None:
         "program 1 noticed 0 of 1\n  missed   swapped   `<` is `>`\n",
         "── command, ran\n$ mkdir b\n",
         "── arbitrate: user\nprompt of arbitrate\n",
-        "── label 1, decided by arbitrate\nit does\n\nconfidence: 0.62\n",
+        "── label 1, decided by arbitrate\nit does\nconfidence: 0.62\n",
     ):
         assert text in story.out
     assert "prompt of" not in agent("show", "run", "p").out
