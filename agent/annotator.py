@@ -216,8 +216,7 @@ class Annotator:
         with folder or nullcontext():
             done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             if folder is not None and self._retry_errors and self._open_cache is not None:
-                for key in folder.unusable_keys():
-                    self._open_cache.forget(key)
+                folder.forget_unusable(self._open_cache)
             before = set() if turns is None else {turn.key for turn in turns} & done
             self._emit(self._started(None if turns is None else len(turns), len(before), done))
             if folder is not None and turns is not None and not ordered:

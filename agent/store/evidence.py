@@ -152,13 +152,13 @@ class EvidenceStore(Database):
         return {"role": message["role"], "content": unpacked(row[0]).decode("utf-8", "surrogatepass")}
 
 
-def unusable_keys(history: History) -> Iterator[str]:
-    """Yield the cache keys of the replies that led to nothing: asked again or not, their question had no usable one."""
+def unusable(history: History) -> Iterator[Exchange]:
+    """Yield the exchanges that led to nothing: asked again or not, their question had no usable reply."""
     failed = False
     for exchange, again in zip(reversed(history.exchanges), reversed(history.asked_again()), strict=True):
         failed = failed if again else exchange.problem is not None
         if failed:
-            yield exchange.key
+            yield exchange
 
 
 def _paid(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, bool, int, int, int, float]]:

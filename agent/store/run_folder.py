@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +13,11 @@ from agent.datasets import normalised_sha256, write_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
+from agent.llm.gateway import ReplyCache
+from agent.prompt_text import replace_surrogates
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog
-from agent.store.evidence import EvidenceStore, unusable_keys
+from agent.store.evidence import EvidenceStore, unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
@@ -101,11 +103,17 @@ class RunFolder(RunView):
         """
         return self.index.done(retry_errors=retry_errors)
 
-    def unusable_keys(self) -> Iterator[str]:
-        """Yield the cache keys of the replies that pairs which ended in errors could make nothing of."""
+    def forget_unusable(self, cache: ReplyCache) -> None:
+        """Drop from a cache the replies of which pairs that ended in errors could make nothing.
+
+        Where another run has had a reply to the same question since, that one stays.
+        """
         for key in self.done() - self.done(retry_errors=True):
-            evidence = self._store.get(*key)
-            yield from () if evidence is None else unusable_keys(evidence)
+            history = self.evidence(*key)
+            for exchange in () if history is None else unusable(history):
+                stored = cache.get(exchange.key)
+                if stored is not None and replace_surrogates(stored.text) == exchange.reply:
+                    cache.forget(exchange.key)
 
     def answer(self, key: str) -> Reply | None:
         """Return what finished pairs were answered to a question that the run's pairs share, None when there is none.
