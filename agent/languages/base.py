@@ -44,7 +44,7 @@ class Mutation:
     """Wrong code that can stand in a snippet's place: a sound test program notices it.
 
     `kind` is a `MutantKind` or how the snippet was changed (`swapped_comparison`, …); of the latter some may be
-    right by chance. `change` tells a reader what is different.
+    right by chance. `change` says what is different.
     """
 
     kind: str

@@ -53,7 +53,7 @@ class CheckValidity(Node):
     at a result's type, or whether there is one, is a check, and so is to hand it to what takes one type only
     (`json.loads(f(x))`): that they are worth little is what the strength says.
 
-    A vacuous program is written again, once, told by `weakness` what it passed. The report keeps that it is vacuous,
+    A vacuous program is written again, once; `weakness` says what it passed. The report keeps that it is vacuous,
     until another program's takes its place.
     """
 
@@ -119,23 +119,23 @@ def _timeout(state: State, tools: Tools) -> float:
 
 
 def is_vacuous(found: Sequence[Tried]) -> bool | None:
-    """Say whether a program noticed nothing but crashes; None where that takes a universal mock to tell."""
-    telling = [one for one in found if one.kind != MutantKind.RAISES]
-    if any(one.status is Status.FAILED for one in telling):
+    """Say whether a program noticed nothing but crashes; None where that takes a universal mock."""
+    relevant = [one for one in found if one.kind != MutantKind.RAISES]
+    if any(one.status is Status.FAILED for one in relevant):
         return False
-    mocks = [one for one in telling if one.kind in _MOCKS]
+    mocks = [one for one in relevant if one.kind in _MOCKS]
     if mocks:
         # an error there is the program's own; a time-out is a loop that waits for another answer
         return not any(one.status is Status.ERROR for one in mocks)
-    crashed = any(one.killed for one in telling if one.kind in _RETURNING)
-    return None if crashed or not telling else True
+    crashed = any(one.killed for one in relevant if one.kind in _RETURNING)
+    return None if crashed or not relevant else True
 
 
 def describe(found: Sequence[Tried]) -> str:
-    """Say what a program passed, by kinds alone: the model that is told may not know the snippet's body."""
+    """Say what a program passed, by kinds alone: the model that reads it may not know the snippet's body."""
     passed = [one for one in found if not one.killed]
-    told = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]
+    passing = [f"code that {_STAND_INS[one.kind]}" for one in passed if one.kind in _STAND_INS]
     kinds = Counter(one.kind for one in passed if one.kind not in _STAND_INS)
-    told += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
-    also = f" All its cases pass for {', '.join(told)}." if told else ""
+    passing += [f"code with a {kind.replace('_', ' ')} ({count} tried)" for kind, count in kinds.items()]
+    also = f" All its cases pass for {', '.join(passing)}." if passing else ""
     return f"No case of the program fails an assertion when the tested code does something else.{also}"

@@ -82,7 +82,7 @@ class GenerateBlind(GenerateTest):
 
     A generator that sees the code asserts whatever it does. So one question, about the code, asks for scaffolding
     without test cases; a second, about query, readings and the signatures of code and scaffolding, asks for the cases.
-    No body is in the second, docstrings, comments and the pair's context included, nor in what it is told when its
+    No body is in the second, docstrings, comments and the pair's context included, nor in the complaint when its
     reply cannot be used. What remains are names, parameters, annotations, decorators and the snippet's own defaults.
 
     Snippets without a function or class, or that are a part of one, have no signature: their program is written as

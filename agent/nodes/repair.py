@@ -152,7 +152,7 @@ class RepairProgram(Repair):
 
     async def _ask(self, state: State, tools: Tools) -> tuple[tuple[str, ...], State]:
         language, program = tools.language, state["program"]
-        if language.fence in parsing.SHELLS:  # a block of commands could not be told from a program
+        if language.fence in parsing.SHELLS:  # a block of commands would look like a program
             return await super()._ask(state, tools)
         snippet = state["snippet"] if "snippet" in state else language.inspect(state["pair"].code)
         run_before = {each.source for each in tools.history.history.programs}

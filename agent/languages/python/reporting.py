@@ -242,7 +242,7 @@ class Blame:
         return next((stack for stack in beside if self.of_frames(stack) is Cause.SNIPPET), main)
 
     def of_silence(self, running: str | None, ended: int) -> Cause:
-        """Return the cause when nothing tells where a run stopped.
+        """Return the cause when nothing shows where a run stopped.
 
         A case that ran, or had run, was about the snippet. While loading it is the program's doing, unless the snippet
         acts when it is loaded.

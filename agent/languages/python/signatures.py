@@ -85,7 +85,7 @@ def _stub(node: ast.stmt) -> ast.stmt:
 
 
 class _Hollow(ast.NodeTransformer):
-    """Leaves out what is computed where a value is told: the bodies of lambdas, and comprehensions."""
+    """Leaves out what is computed where a value stands: the bodies of lambdas, and comprehensions."""
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """Keep the parameters."""
