@@ -17,6 +17,8 @@ import pytest
 from agent.datasets import iter_normalised
 from agent.errors import InputError, Outage, RunFolderError, StorageError
 from agent.history import Exchange, History
+from agent.llm.base import Reply
+from agent.llm.gateway import MemoryReplyCache
 from agent.store import load_run
 from agent.types import Annotation, ErrorInfo, Usage
 from tests.store.samples import commit, make_annotation, make_error, make_evidence, make_pair, open_folder
@@ -279,10 +281,22 @@ class TestRetrying:
     def test_replies_are_unusable_where_their_question_had_no_usable_one(
         self, path: Path, problems: list[str | None], unusable: set[str]
     ) -> None:
+        cache = MemoryReplyCache()
+        for key in "01k":
+            cache.put(key, Reply(""))
         with open_folder(path) as folder:
             folder.commit(make_error("0"), self.asked(*problems))
             commit(folder, "1")
-            assert set(folder.unusable_keys()) == unusable
+            folder.forget_unusable(cache)
+        assert {key for key in "01k" if cache.get(key) is None} == unusable
+
+    def test_what_another_run_was_answered_since_is_kept(self, path: Path) -> None:
+        cache = MemoryReplyCache()
+        cache.put("0", Reply("a better one"))
+        with open_folder(path) as folder:
+            folder.commit(make_error("0"), self.asked("no"))
+            folder.forget_unusable(cache)
+        assert cache.get("0") == Reply("a better one")
 
     def test_when_the_run_closes_each_pair_and_round_stands_there_once(self, path: Path) -> None:
         with open_folder(path) as folder:
