@@ -23,7 +23,7 @@ from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.views.desk import Desk, guidelines_of, reviewer_named
-from agent.views.queues import Kind, Queue, Wanted, lone_strata, queue_from, queue_of, sample_of, why_unrated
+from agent.views.queues import Kind, Queue, Wanted, queue_from, queue_of, sample_of, why_unrated
 from agent.wording import counted
 
 if TYPE_CHECKING:
@@ -92,12 +92,6 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
             raise UsageError(f"{view.path}: no annotation of this run has a confidence: {why_unrated(annotations())}")
         return queue
     sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
-    if lone := lone_strata(sample):
-        say(
-            console,
-            f"note: {counted(lone, 'stratum', 'strata')} with one pair in the sample; a larger one says more of how "
-            "sure estimates are",
-        )
     return queue_from(sample, view)
 
 

@@ -19,11 +19,6 @@ from agent.types import Pair
 from agent.views.story import TEXT_LIMIT, as_json, ending, event_steps, input_fields, opening
 
 Kept = Literal["all", "tested", "none"]
-COLUMNS = (
-    "id", "round", "query", "label", "majority", "decided_by", "screened", "status", "cause", "error", "stand_ins",
-    "repairs", "confidence", "confidence_bin", "strength", "strength_bin", "seconds", "calls", "tokens", "cost",
-    "against", "gold", "evidence",
-)  # fmt: skip
 # A story is found by its row's number; a piece of evidence is what is inflated when a pair is opened.
 STORIES_IN_A_PIECE = 200
 _ROWS_IN_A_PIECE = 2_000
@@ -110,6 +105,7 @@ class Archive:
         )
         self.shared = Shelf("shared", records=_MOST_SHARED, piece_bytes=1 << 62)
         self.evidence = [Shelf(name, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
+        self.columns: tuple[str, ...] = ()
         self.annotated = self.with_evidence = self.not_asked_for = 0
         self._numbers: dict[bytes, int] = {}
         self._max_bytes = max_bytes
@@ -130,7 +126,9 @@ class Archive:
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1
-        self._put(self.rows, lambda: _row(seen, pair, place, whole))
+        row = _row(seen, pair, place, whole)
+        self.columns = tuple(row)
+        self._put(self.rows, lambda: [*row.values()])
         steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
         self._put(self.stories, lambda: as_json(steps))
 
@@ -152,10 +150,10 @@ class Archive:
         return self._numbers[key]
 
 
-def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> list[Any]:
-    """Return an annotation's row in the order of `COLUMNS`; `place` says where its evidence is."""
+def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> dict[str, Any]:
+    """Return an annotation's row by its columns; `place` says where its evidence is."""
     found, test = seen.annotation, seen.annotation.test
-    values: dict[str, Any] = {
+    return {
         "id": found.id,
         "round": found.round,
         "query": cut(pair.query, _QUERY_LIMIT),
@@ -180,7 +178,6 @@ def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen
         "gold": seen.gold,
         "evidence": place,
     }
-    return [values[name] for name in COLUMNS]
 
 
 def _class(seen: Seen) -> int:

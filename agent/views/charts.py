@@ -51,7 +51,7 @@ class Segment:
     name: str
     value: float
     colour: str
-    text: str | None = None
+    text: str
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,17 @@ def _line(text: str) -> str:
 
 def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: str, legend: bool = False) -> Chart:
     """Return horizontal bars of segments, the first row on top; `unit` stands under the axis."""
-    bars: dict[tuple[str, str], list[tuple[int, Segment]]] = {}
-    for position, (_, segments) in enumerate(rows):
+    placed: dict[tuple[str, str], list[tuple[int, Segment, str]]] = {}
+    totals = [sum(segment.value for segment in segments) for _, segments in rows]
+    for position, (row, segments) in enumerate(rows):
         for segment in segments:
             # of an empty one the place among the others, which is that in the legend
-            placed = bars.setdefault((segment.name, segment.colour), [])
+            trace = placed.setdefault((segment.name, segment.colour), [])
             if segment.value:
-                placed.append((position, segment))
-    totals = [sum(segment.value for segment in segments) for _, segments in rows]
-    traces = [
-        _bar(name, colour, placed, [rows[position][0] for position, _ in placed], totals)
-        for (name, colour), placed in bars.items()
-        if placed
-    ]
+                name = f", {label(segment.name, 60)}" if segment.name else ""
+                share = f" ({segment.value / totals[position]:.1%})" if segment.name else ""
+                hover = f"{label(row, 60)}{name}: {label(segment.text, 60)}{share}"
+                trace.append((position, segment, hover))
     axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True}
     if max(totals, default=0) <= _FEW and all(isinstance(total, int) for total in totals):
         axis["dtick"] = 1
@@ -122,6 +120,7 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
         "xaxis": axis,
         "yaxis": _rows_axis([name for name, _ in rows]),
     }
+    traces = [_bar(name, colour, found) for (name, colour), found in placed.items() if found]
     return {"traces": traces, "layout": layout, "height": _height(len(rows), legend), "alt": alt}
 
 
@@ -176,34 +175,23 @@ def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) 
     return {"traces": [line, trace], "layout": layout, "height": 380, "alt": alt}
 
 
-def _bar(
-    name: str, colour: str, placed: Sequence[tuple[int, Segment]], rows: Sequence[str], totals: Sequence[float]
-) -> dict[str, Any]:
+def _bar(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
         "name": label(name),
-        "x": [segment.value for _, segment in placed],
-        "y": [position for position, _ in placed],
+        "x": [segment.value for _, segment, _ in placed],
+        "y": [position for position, _, _ in placed],
         "marker": {"color": f"@{colour}"},
-        "text": [label(segment.text or f"{segment.value:g}", 60) for _, segment in placed],
+        "text": [label(segment.text, 60) for _, segment, _ in placed],
         "textposition": "inside" if name else "auto",
         "insidetextanchor": "middle" if name else "end",
         "textangle": 0,
         "insidetextfont": {"color": "@inside"},
         "width": 0.72,
-        "customdata": [
-            _hover(row, segment, totals[position]) for row, (position, segment) in zip(rows, placed, strict=True)
-        ],
+        "customdata": [hover for _, _, hover in placed],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
-
-
-def _hover(row: str, segment: Segment, total: float) -> str:
-    shown = label(segment.text or f"{segment.value:g}", 60)
-    if not segment.name:
-        return f"{label(row, 60)}: {shown}"
-    return f"{label(row, 60)}, {label(segment.name, 60)}: {shown} ({segment.value / total:.1%})"
 
 
 def _rows_axis(names: Sequence[str]) -> dict[str, Any]:

@@ -227,11 +227,6 @@ def described(sample: ReviewSample) -> str:
     return f"a sample of {sample.size:,} of {counted(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
-def lone_strata(sample: ReviewSample) -> int:
-    """Return how many strata have one pair drawn of several, which says nothing about how they vary."""
-    return sum(len(stratum.sampled) == 1 < stratum.size for stratum in sample.strata)
-
-
 def _check(found: ReviewSample, wanted: Wanted, annotations: Callable[[], Iterable[Annotation]], view: RunView) -> None:
     others = []
     if wanted.size is not None and min(wanted.size, found.population) != found.size:

@@ -17,7 +17,7 @@ from agent.store import files
 from agent.store.files import replacing, writing
 from agent.store.manifest import flatten
 from agent.store.run_view import RunView
-from agent.views.archive import COLUMNS, STORIES_IN_A_PIECE, Archive, Kept, fitting
+from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Block, block, table
 from agent.views.figures import Figures
 from agent.views.pages import head, tail
@@ -114,7 +114,7 @@ class Report:
         pairs = sum(1 for _ in self.run.pairs())
         figures = Figures(pairs)
         archive = self._collect(figures, on_progress)
-        return self._write(path, self._document(figures, pairs), archive)
+        return self._write(path, self._document(figures, pairs, archive.columns), archive)
 
     def _collect(self, figures: Figures, on_progress: Progress | None) -> Archive:
         """Go through the run once, in the order of its input."""
@@ -128,14 +128,14 @@ class Report:
                     on_progress(archive.annotated, total)
         return archive
 
-    def _document(self, figures: Figures, pairs: int) -> dict[str, Any]:
+    def _document(self, figures: Figures, pairs: int, columns: Sequence[str]) -> dict[str, Any]:
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
         return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _subtitle(self.run.manifest, pairs, rounds),
             "cards": figures.cards(),
             "sections": self._sections(figures),
-            "columns": COLUMNS,
+            "columns": columns,
             "bins": [bin_name(number) for number in range(BINS)],
             "stories_in_a_piece": STORIES_IN_A_PIECE,
             "rounds": rounds,

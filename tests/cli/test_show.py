@@ -164,14 +164,6 @@ def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, la
         assert "is not an annotation (label: " in ended.err
 
 
-def test_a_damaged_line_is_named(agent: Commands) -> None:
-    judged(agent)
-    file = agent.folder / "run/annotations.jsonl"
-    file.write_bytes(b"{}\n" + file.read_bytes())
-    ended = agent("show", "run")
-    assert (ended.code, "annotations.jsonl" in ended.err, "Traceback" in ended.err) == (2, True, False)
-
-
 CODE = "def first(items):\n    return items[0]  # take it\n"
 PAIR = Pair(id="p", query="first of a list", code=CODE, context="lists are never empty")
 PASSED = TestReport(status=Status.PASSED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.PASSED),))

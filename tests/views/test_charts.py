@@ -35,7 +35,7 @@ def test_a_rows_label_that_fits_on_two_lines_is_whole(name: str) -> None:
 
 def test_bars_of_one_name_and_colour_are_one_trace() -> None:
     chart = stacked(
-        [("a", [Segment("x", 2, "good"), Segment("y", 1, "bad")]), ("b", [Segment("x", 3, "good")])],
+        [("a", [Segment("x", 2, "good", "2"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 3, "good", "3")])],
         alt="two rows", unit="pairs",
     )  # fmt: skip
     assert [(trace["name"], trace["x"], trace["y"]) for trace in chart["traces"]] == [
@@ -47,12 +47,12 @@ def test_bars_of_one_name_and_colour_are_one_trace() -> None:
 
 
 def test_segments_keep_the_order_in_which_the_first_row_names_them() -> None:
-    rows = [("a", [Segment("x", 0, "good"), Segment("y", 1, "bad")]), ("b", [Segment("x", 1, "good")])]
+    rows = [("a", [Segment("x", 0, "good", "0"), Segment("y", 1, "bad", "1")]), ("b", [Segment("x", 1, "good", "1")])]
     assert [trace["name"] for trace in stacked(rows, alt="", unit="")["traces"]] == ["x", "y"]
 
 
 def test_two_long_names_that_are_cut_alike_stay_two_rows() -> None:
-    rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent")]) for end in "ab"]
+    rows = [(f"{'n' * 60}{end}", [Segment("", 1, "accent", "1")]) for end in "ab"]
     axis = stacked(rows, alt="", unit="")["layout"]["yaxis"]
     assert axis["ticktext"][0] == axis["ticktext"][1]
     assert axis["tickvals"] == [0, 1]

@@ -88,22 +88,6 @@ def test_a_commit_reveals_its_own_pair_and_no_other(run: Path) -> None:
         assert SECRET not in json.dumps(blind.show(1))
 
 
-def test_what_was_committed_earlier_is_shown_again_on_the_next_day(run: Path) -> None:
-    with desk(run) as first:
-        first.commit(1, review(None, "  two readings "))
-    with desk(run) as again:
-        assert again.session()["reviewed"] == [False, True]
-        assert again.reviewed == 1
-        assert again.show(1)["mine"] == {
-            "label": None,
-            "reason": "two readings",
-            "reviewer": "ann",
-            "at": "2026-05-04T03:02:01Z",
-            "blind": True,
-        }
-        assert again.show(1)["evidence"] is not None
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -128,13 +112,6 @@ def test_what_is_no_review_is_not_written(run: Path, document: object) -> None:
     assert read_reviews(run / files.REVIEWS) == []
 
 
-def test_the_labels_of_all_rounds_are_there(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": {"rounds": [{"label": 1}, {"label": 0}, {"label": None}]}})
-    with desk(run, blind=False) as seeing:
-        found = seeing.show(0)["evidence"]
-    assert (found["rounds"], found["ended"]) == (["1", "0", "undecided"], "undecided")
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_without_evidence_the_pair_comes_from_the_input(run: Path, kept: bool) -> None:
     (run / files.EVIDENCE).unlink()
@@ -155,20 +132,6 @@ def test_a_commit_at_any_desk_of_the_reviewer_has_shown_the_evidence(run: Path) 
         assert other.commit(1, review(0))["saved"]["blind"] is True
         assert bobs.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
     assert [each.blind for each in read_reviews(run / files.REVIEWS)] == [False, True, True]
-
-
-def test_who_takes_over_is_shown_what_is_theirs_alone(run: Path) -> None:
-    with desk(run) as at:
-        at.commit(0, review(1, f"{SECRET} of ann"))
-        assert at.change_reviewer({"reviewer": " bob "})["reviewed"] == [False, False]
-        assert (at.reviewer, at.reviewed) == ("bob", 0)
-        shown = at.show(0)
-        assert (shown["reviewer"], shown["mine"], shown["evidence"]) == ("bob", None, None)
-        assert SECRET not in json.dumps([shown, at.session()])
-        assert at.commit(0, review(0, reviewer="bob"))["saved"]["blind"] is True
-        assert at.change_reviewer({"reviewer": "ann"})["reviewed"] == [True, False]
-        assert at.show(0)["mine"]["label"] == 1
-    assert [(each.reviewer, each.label) for each in read_reviews(run / files.REVIEWS)] == [("ann", 1), ("bob", 0)]
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\tb", "\u202eann", "\ud800", "x" * 101, 1, None, ["ann"]])

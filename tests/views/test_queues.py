@@ -19,7 +19,6 @@ from agent.views.queues import (
     Entry,
     Wanted,
     kinds_of,
-    lone_strata,
     queue_from,
     queue_of,
     sample_of,
@@ -165,14 +164,6 @@ def test_other_options_are_refused_and_the_sample_stays(run: Path, wanted: dict[
     assert read_sample(run / "review_sample.json") == drawn
 
 
-def test_a_new_sample_takes_the_place_of_the_old_one(run: Path) -> None:
-    old = sample(run, size=10)
-    new = sample(run, new=True, size=12, seed=1)
-    assert (new.size, new.seed) == (12, 1)
-    assert new != old
-    assert read_sample(run / "review_sample.json") == new
-
-
 def test_a_simple_random_sample_has_one_stratum(run: Path) -> None:
     drawn = sample(run, size=5, by=())
     assert [(stratum.key, stratum.size) for stratum in drawn.strata] == [({}, 30)]
@@ -209,11 +200,6 @@ def test_a_queue_from_a_sample_has_its_pairs_in_random_order_by_their_first_roun
     assert [(entry.id, entry.round) for entry in queue.entries] == [(pair_id, 0) for pair_id in drawn.ids()]
     assert "2 of 2 pairs" in queue.title
     assert queue.sample == drawn.fingerprint
-
-
-def test_strata_with_one_pair_drawn_of_several_are_counted(run: Path) -> None:
-    assert lone_strata(sample(run, size=2)) == 2
-    assert lone_strata(sample(run, new=True, size=4)) == 0
 
 
 def test_samples_have_a_fingerprint_by_their_pairs_and_order(run: Path) -> None:

@@ -378,25 +378,6 @@ def test_a_page_whose_reviewer_was_changed_elsewhere_saves_nothing(run: Path, se
     assert reviews_of(run) == []
 
 
-def test_when_the_first_pair_does_not_come_it_is_told_and_nothing_of_the_other_is_left(noisy: Page) -> None:
-    press(noisy, "1", "Enter")
-    saved(noisy, "Saved")
-    noisy.route("**/api/pairs/*", lambda route: route.abort())
-    press(noisy, "n")
-    noisy.keyboard.type("bob")
-    press(noisy, "Enter")
-    expect(noisy.get_by_role("alert")).to_contain_text("The server does not answer.")
-    assert SECRET not in noisy.content()
-    press(noisy, "1", "Enter")
-    noisy.unroute("**/api/pairs/*")
-    press(noisy, "j")
-    expect(noisy.locator("#position")).to_have_text("2 of 3 · 0 reviewed")
-    expect(noisy.locator("[aria-pressed=true]")).to_have_count(0)
-    press(noisy, "k")
-    expect(noisy.locator("#position")).to_have_text("1 of 3 · 0 reviewed")
-    expect(noisy.locator("[aria-pressed=true]")).to_have_count(0)
-
-
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_hostile_name_stays_text_and_a_long_one_fits(
     tmp_path: Path, open_page: Callable[..., Page], width: int

@@ -175,18 +175,6 @@ def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None
     assert len(read_reviews(run / "reviews.jsonl")) == 6
 
 
-def test_reviewers_work_side_by_side_and_see_each_other_when_they_have_committed(tmp_path: Path) -> None:
-    run = small_run(tmp_path)
-    with reviewing(run) as ann, reviewing(run, reviewer="bob") as bob:
-        ann.json("/api/pairs/0", {"label": 1, "reason": "ann's", "reviewer": "ann"})
-        assert bob.json("/api/pairs/0")["evidence"] is None
-        bob.json("/api/pairs/0", {"label": 0, "reason": "bob's", "reviewer": "bob"})
-        assert [each["reason"] for each in bob.json("/api/pairs/0")["evidence"]["others"]] == ["ann's"]
-        assert [each["reason"] for each in ann.json("/api/pairs/0")["evidence"]["others"]] == ["bob's"]
-    with reviewing(run, "--queue", "disputed", reviewer="cleo") as cleo:
-        assert cleo.printed["queue"] == "disputed, 1 pair"
-
-
 def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:
     run, opened = small_run(tmp_path), tmp_path / "opened"
     browser = tmp_path / "browser"
