@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 
 from agent.evaluation.ablation import VariantRun
 from agent.evaluation.measures import Confusion, cell, measures, wilson_intervals
-from agent.evaluation.statistics import holm, least_discordant, mcnemar_exact
+from agent.evaluation.statistics import LEAST_DISCORDANT, holm, mcnemar_exact
 from agent.evaluation.tally import Seen, Tally, annotated_pairs
 from agent.history import Exchange
 from agent.store.majority import Label
@@ -326,7 +326,6 @@ def _tests(labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], a
 
 
 def _too_few(discordant: int) -> str | None:
-    needed = least_discordant()
-    if discordant >= needed:
+    if discordant >= LEAST_DISCORDANT:
         return None
-    return f"{counted(discordant, 'discordant pair')}: fewer than {needed} cannot reach p < .05"
+    return f"{counted(discordant, 'discordant pair')}: fewer than {LEAST_DISCORDANT} cannot reach p < .05"

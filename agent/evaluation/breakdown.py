@@ -44,21 +44,21 @@ class Breakdown(Frozen):
     overrides: tuple[Group, ...]
 
 
-def break_down(tally: Tally, *, level: float = 0.95) -> Breakdown:
+def break_down(tally: Tally) -> Breakdown:
     """Group the pairs of a tally that have gold; the largest group first.
 
     Raises:
         ExtraMissing: SciPy is not installed.
     """
-    return Breakdown(**{way: _groups(groups, level) for way, groups in tally.judged.items()})
+    return Breakdown(**{way: _groups(groups) for way, groups in tally.judged.items()})
 
 
-def _groups(groups: Mapping[str, Mapping[Judged, int]], level: float) -> tuple[Group, ...]:
+def _groups(groups: Mapping[str, Mapping[Judged, int]]) -> tuple[Group, ...]:
     found = []
     for name, counts in groups.items():
         confusion = Confusion(**{cell(*labels): count for labels, count in counts.items()})
         right, pairs = confusion.tp + confusion.tn, confusion.pairs
-        interval = wilson(right, pairs, level)
+        interval = wilson(right, pairs)
         found.append(Group(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval))
     return tuple(sorted(found, key=lambda group: (-group.pairs, group.name)))
 
@@ -112,7 +112,7 @@ def calibrate(
     if not judged:
         return None
     given, right = [each for each, _ in judged.values()], [each for _, each in judged.values()]
-    table = reliability(given, right, level=settings.level)
+    table = reliability(given, right)
     distances = [(confidence - is_right) ** 2 for confidence, is_right in judged.values()]
     resampling = ClusterBootstrap(cluster_names(judged, queries), settings)
     sums = resampling.sums([(1, distance) for distance in distances], 2)
@@ -125,10 +125,8 @@ def calibrate(
     )
 
 
-def reliability(
-    confidences: Sequence[float], right: Sequence[bool], *, bins: int = BINS, level: float = 0.95
-) -> list[ReliabilityBin]:
-    """Return a reliability table of `bins` equally wide bins.
+def reliability(confidences: Sequence[float], right: Sequence[bool]) -> list[ReliabilityBin]:
+    """Return a reliability table of equally wide bins.
 
     Source: Guo et al., On calibration of modern neural networks, ICML 2017, section 2; their bins have the upper edge.
 
@@ -136,10 +134,10 @@ def reliability(
         ValueError: sequences of different length.
         ExtraMissing: SciPy is not installed.
     """
-    members: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for confidence, is_right in zip(confidences, right, strict=True):
-        members[bin_of(confidence, bins)].append((confidence, is_right))
-    return [_bin(number, bins, inside, level) for number, inside in enumerate(members)]
+        members[bin_of(confidence)].append((confidence, is_right))
+    return [_bin(number, inside) for number, inside in enumerate(members)]
 
 
 def ece(table: Sequence[ReliabilityBin]) -> float:
@@ -156,15 +154,15 @@ def ece(table: Sequence[ReliabilityBin]) -> float:
     return sum(gaps) / max(1, sum(each.count for each in table))
 
 
-def _bin(number: int, bins: int, inside: Sequence[tuple[float, bool]], level: float) -> ReliabilityBin:
+def _bin(number: int, inside: Sequence[tuple[float, bool]]) -> ReliabilityBin:
     count = len(inside)
     hits = sum(is_right for _, is_right in inside)
     return ReliabilityBin(
-        name=bin_name(number, bins),
-        low=number / bins,
-        high=(number + 1) / bins,
+        name=bin_name(number),
+        low=number / BINS,
+        high=(number + 1) / BINS,
         count=count,
         confidence=sum(confidence for confidence, _ in inside) / count if count else None,
         accuracy=hits / count if count else None,
-        interval=wilson(hits, count, level) if count else None,
+        interval=wilson(hits, count) if count else None,
     )

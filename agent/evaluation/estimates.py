@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.evaluation.labels import Annotator, Labels, majority_of
-from agent.evaluation.statistics import DEFAULTS, Interval, Settings, numpy, ratio
+from agent.evaluation.statistics import DEFAULTS, LEVEL, Interval, Settings, numpy, ratio
 from agent.store import files
 from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
 from agent.store.run_view import RunView
@@ -33,10 +33,6 @@ class Stratum:
     size: int
     reviewed: int
     positives: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.positives <= self.reviewed <= self.size:
-            raise ValueError(f"{self.positives} positives of {self.reviewed} reviewed of {self.size} pairs")
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def estimate(strata: Sequence[Stratum], settings: Settings = DEFAULTS, *, draws:
     shares = random.beta(positives + prior, reviewed - positives + prior, size=(draws, len(strata)))
     drawn = positives + random.binomial(sizes - reviewed, shares)
     values, posteriors = _shares(totals, sizes, strata), _shares(drawn, sizes, strata)
-    return {name: _estimate(float(value), posteriors[name], settings.level) for name, value in values.items()}
+    return {name: _estimate(float(value), posteriors[name]) for name, value in values.items()}
 
 
 def _shares(positives: Any, sizes: Any, strata: Sequence[Stratum]) -> dict[str, Any]:
@@ -92,10 +88,10 @@ def _shares(positives: Any, sizes: Any, strata: Sequence[Stratum]) -> dict[str, 
     }
 
 
-def _estimate(value: float, posterior: Any, level: float) -> Estimate:
+def _estimate(value: float, posterior: Any) -> Estimate:
     if math.isnan(value):
         return Estimate(None, None)
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low, high = numpy().quantile(posterior, [tail, 1 - tail])
     # at 0 and 1 the posterior leaves out what the sample shows
     return Estimate(value, Interval(min(float(low), value), max(float(high), value)))
@@ -199,9 +195,7 @@ def _annotators(reviews: Iterable[Review]) -> tuple[Annotator, ...]:
     return tuple(Annotator(name, labels[name], "reviewer") for name in sorted(labels))
 
 
-def estimate_run(
-    predicted: Labels, reviewed: Reviewed, settings: Settings = DEFAULTS, *, draws: int = 10_000
-) -> RunEstimates | None:
+def estimate_run(predicted: Labels, reviewed: Reviewed, settings: Settings = DEFAULTS) -> RunEstimates | None:
     """Estimate what all of a run's labels are worth; None without a sample that fits the run.
 
     Pairs with other labels by the run stand in strata of their own, whatever the sample was stratified by.
@@ -235,9 +229,9 @@ def estimate_run(
         reviewers=len(reviewed.reviewers),
         by=sample.by,
         seed=settings.seed,
-        level=settings.level,
+        level=LEVEL,
         unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
-        **estimate(strata, settings, draws=draws),
+        **estimate(strata, settings),
     )
 
 

@@ -29,14 +29,6 @@ class Annotator:
 
 
 @dataclass(frozen=True)
-class LabelFile:
-    """The annotators of a file, in the order they come in it, and the queries it gives."""
-
-    annotators: tuple[Annotator, ...]
-    queries: dict[str, str]
-
-
-@dataclass(frozen=True)
 class Gold:
     """Gold labels by id; `without_label` counts pairs whose label is null, `queries` are those that the file gives."""
 
@@ -79,8 +71,10 @@ def read_gold(path: Path | str) -> Gold:
     return Gold(path, labels, queries, without_label=len(rows) - len(labels))
 
 
-def read_labels(path: Path | str) -> LabelFile:
-    """Read labels from JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
+def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:
+    """Return the annotators of a file, in the order they come in it, and the queries it gives.
+
+    It is JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
 
     A line has a `label` (the file is one annotator, named after it; or, with `annotator`, of those it names), or
     `votes`, a list with one label per annotator (then `label` does not matter).
@@ -105,7 +99,7 @@ def read_labels(path: Path | str) -> LabelFile:
                 raise _bad(path, row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
     if not labels:
         raise InputError("holds no labels", path=path)
-    return LabelFile(tuple(Annotator(name, labels[name]) for name in labels), queries)
+    return [Annotator(name, labels[name]) for name in labels], queries
 
 
 def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:

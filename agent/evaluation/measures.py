@@ -12,6 +12,7 @@ from typing import Any
 from agent.evaluation.labels import Annotator, Labels
 from agent.evaluation.statistics import (
     DEFAULTS,
+    LEVEL,
     ClusterBootstrap,
     Interval,
     Settings,
@@ -91,13 +92,13 @@ def measures(confusion: Confusion) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
-def wilson_intervals(confusion: Confusion, level: float = 0.95) -> dict[str, Interval]:
+def wilson_intervals(confusion: Confusion) -> dict[str, Interval]:
     """Return Wilson intervals of the measures that are shares; a share of no pairs is left out.
 
     Raises:
         ExtraMissing: SciPy is not installed.
     """
-    return {name: wilson(part, whole, level) for name, (part, whole) in confusion.shares().items() if whole}
+    return {name: wilson(part, whole) for name, (part, whole) in confusion.shares().items() if whole}
 
 
 # What has a quotient is NaN where that is undefined.
@@ -185,7 +186,7 @@ def score(
         labelled=confusion.labelled,
         confusion=confusion,
         **measures(confusion),
-        wilson=wilson_intervals(confusion, settings.level),
+        wilson=wilson_intervals(confusion),
         bootstrap={name: resampling.percentiles(formula(counts)) for name, formula in FORMULAS.items()},
         queries=resampling.clusters,
         without_query=sum(pair not in queries for pair in ids),
@@ -193,7 +194,7 @@ def score(
         predicted_only=sum(pair not in gold for pair in predicted),
         seed=settings.seed,
         resamples=settings.resamples,
-        level=settings.level,
+        level=LEVEL,
     )
 
 

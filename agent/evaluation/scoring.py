@@ -123,7 +123,7 @@ def _run(run: RunSource, sources: Sources, settings: Settings) -> RunReport:
     labels, gold = run.annotator.labels, sources.gold
     against: dict[str, Any] = {}
     if gold is not None:
-        against["breakdown"] = break_down(run.tally, level=settings.level)
+        against["breakdown"] = break_down(run.tally)
         against["calibration"] = calibrate(labels, run.confidences, gold, sources.queries, settings)
     return RunReport(
         name=run.name,

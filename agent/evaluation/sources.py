@@ -122,10 +122,9 @@ class Sources:
             return
         if path.name in _PARTS and (path.parent / files.MANIFEST).is_file():
             raise InputError(f"is part of a run: give the run's folder, {path.parent}", path=path)
-        found = read_labels(path)
-        for annotator in found.annotators:
-            self.files.append(self._named(annotator, str(path)))
-        self.learn(found.queries)
+        annotators, queries = read_labels(path)
+        self.files += [self._named(annotator, str(path)) for annotator in annotators]
+        self.learn(queries)
 
     def learn(self, queries: Mapping[str, str]) -> None:
         """Take over queries; the first one of a pair stays."""

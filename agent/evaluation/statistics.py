@@ -14,6 +14,10 @@ from agent.errors import ExtraMissing
 Label = Hashable | None
 """A nominal label; None stands for one that is missing."""
 BINS = 10
+LEVEL = 0.95
+"""The level of confidence of every interval."""
+LEAST_DISCORDANT = 6
+"""How many discordant pairs `mcnemar_exact` needs to come below .05, were all of them on one side."""
 
 
 def numpy() -> ModuleType:
@@ -45,47 +49,31 @@ class Interval:
     high: float
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"a level of confidence lies between 0 and 1, not {level}")
-
-
 @dataclass(frozen=True)
 class Settings:
-    """How intervals are made: seed and number of resamples, and the level of confidence.
-
-    Raises:
-        ValueError: fewer than 1 resample, or a level outside 0 to 1.
-    """
+    """How intervals over resamples are made."""
 
     seed: int = 0
     resamples: int = 2000
-    level: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.resamples < 1:
-            raise ValueError(f"at least 1 resample is needed, not {self.resamples}")
-        _check_level(self.level)
 
 
 DEFAULTS = Settings()
 
 
-def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
+def wilson(successes: int, total: int) -> Interval:
     """Return Wilson's score interval of a share of independent items; 0 to 1 (its limit) where there are none.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
 
     Raises:
-        ValueError: more successes than items, or a level outside 0 to 1.
+        ValueError: more successes than items.
         ExtraMissing: SciPy is not installed.
     """
-    _check_level(level)
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes among {total} items")
     if total == 0:
         return Interval(0.0, 1.0)
-    found = _binomial_test(successes, total).proportion_ci(confidence_level=level, method="wilson")
+    found = _binomial_test(successes, total).proportion_ci(confidence_level=LEVEL, method="wilson")
     return Interval(float(found.low), float(found.high))
 
 
@@ -140,10 +128,10 @@ class ClusterBootstrap:
         """
         np = numpy()
         defined = values[~np.isnan(values)]
-        too_few = len(values) - len(defined) > (1 - self.settings.level) * len(values)
+        too_few = len(values) - len(defined) > (1 - LEVEL) * len(values)
         if self.clusters < 2 or too_few or not len(defined) or defined.min() == defined.max():
             return None
-        tail = (1 - self.settings.level) / 2
+        tail = (1 - LEVEL) / 2
         low, high = np.quantile(defined, [tail, 1 - tail])
         return Interval(float(low), float(high))
 
@@ -162,20 +150,6 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
         raise ValueError(f"counts cannot be negative: {only_first}, {only_second}")
     discordant = only_first + only_second
     return float(_binomial_test(only_first, discordant).pvalue) if discordant else 1.0
-
-
-def least_discordant(alpha: float = 0.05) -> int:
-    """Return how many discordant pairs `mcnemar_exact` needs to come below `alpha`, were all of them on one side.
-
-    Raises:
-        ValueError: `alpha` is not between 0 and 1.
-    """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha lies between 0 and 1, not {alpha}")
-    count, p = 1, 1.0
-    while p >= alpha:
-        count, p = count + 1, p / 2
-    return count
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -218,14 +192,14 @@ def krippendorff_alpha(items: Iterable[Iterable[Label]]) -> float | None:
     return 1 - (total - 1) * disagreeing / expected if expected else None
 
 
-def bin_of(share: float, bins: int = BINS) -> int:
-    """Return which of `bins` equally wide bins, from 0, a share from 0 to 1 is in.
+def bin_of(share: float) -> int:
+    """Return which of the equally wide bins, from 0, a share from 0 to 1 is in.
 
     A bin has its lower edge and not its upper one: .8 is in that from .8 to .9. The last one has both.
     """
-    return bisect_right([number / bins for number in range(1, bins)], share)
+    return bisect_right([number / BINS for number in range(1, BINS)], share)
 
 
-def bin_name(number: int, bins: int = BINS) -> str:
+def bin_name(number: int) -> str:
     """Return a bin in the notation of intervals, as in `[0.8, 0.9)`."""
-    return f"[{round(number / bins, 3)}, {round((number + 1) / bins, 3)}{']' if number + 1 == bins else ')'}"
+    return f"[{number / BINS}, {(number + 1) / BINS}{']' if number + 1 == BINS else ')'}"

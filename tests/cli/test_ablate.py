@@ -253,15 +253,6 @@ def test_a_smaller_ablation_does_not_take_the_place_of_a_larger_one(agent: Comma
     assert (larger.code, larger.json["pairs"], len(larger.json["rows"])) == (0, COUNT, 3)
 
 
-def test_a_folder_is_no_cache(agent: Commands) -> None:
-    prepare(agent)
-    (agent.folder / "caches").mkdir()
-    refused = agent("ablate", "p.jsonl", *OFFLINE, "-o", "out", "--cache", "caches")
-    assert (refused.code, refused.out) == (2, "")
-    assert "caches: is a folder; give a file that keeps replies (--cache)" in refused.err
-    assert not (agent.folder / "out").exists()
-
-
 def test_a_table_that_cannot_be_read_is_not_written_over(agent: Commands) -> None:
     prepare(agent)
     (agent.folder / "out").mkdir()

@@ -270,14 +270,6 @@ def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
         assert sum(f"| {row.variant.replace('_', chr(92) + '_')} |" in line for line in markdown.splitlines()) == 3
 
 
-def test_scripted_replies_are_said_to_mean_nothing_in_table_files_and_note() -> None:
-    found = table(Setting("exact", "heuristic", 1, NOTE, "full"))
-    assert remarks(found)[0] == NOTE
-    assert any("mean nothing for a real model" in remark for remark in remarks(table()))
-    assert {line["note"] for line in csv.DictReader(io.StringIO(as_csv(found)))} == {NOTE}
-    assert "mean nothing for a real model" in as_markdown(table())
-
-
 HOSTILE = "=cmd()|<script>\n# x"
 
 

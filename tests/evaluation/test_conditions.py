@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent import Annotator, ScriptedLLM, ScriptedSandbox
+from agent import ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
 from agent.evaluation.conditions import Conditions, Group, all_notes, grouped
-from agent.sandbox.bwrap.backend import BwrapBackend
-from agent.sandbox.select import limits
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -142,19 +140,6 @@ def test_environments_of_another_interpreter_are_not_taken(name: str) -> None:
 def test_a_manifest_that_cannot_be_used_is_refused_in_words(broken: dict[str, Any], message: str) -> None:
     with pytest.raises(NotReplayable, match=message):
         Conditions.of({**manifest(), **broken}, 1)
-
-
-@pytest.mark.bwrap
-async def test_a_run_records_the_limits_of_its_sandboxes() -> None:
-    config = Config.model_validate({"sandbox": {"backend": "bwrap", "pool": 0, **LIMITS}})
-    async with Annotator(model=ScriptedLLM([]), config=config) as annotator:
-        recorded = annotator.environment()
-    assert recorded["limits"] == LIMITS
-    async with Annotator(model=ScriptedLLM([]), sandbox=ScriptedSandbox()) as annotator:
-        assert annotator.environment()["limits"] == {}  # a script has none
-    given = BwrapBackend(limits(config.sandbox), pool=0)
-    async with Annotator(model=ScriptedLLM([]), sandbox=given) as annotator:
-        assert annotator.environment()["limits"] == LIMITS
 
 
 def starts(*limits: dict[str, Any], sandbox: Mapping[str, str] = DESCRIBED) -> dict[str, Any]:

@@ -129,11 +129,6 @@ def test_an_interval_holds_its_value_and_stays_within_0_and_1(
             assert 0 <= each.interval.low <= each.value <= each.interval.high <= 1
 
 
-def test_impossible_counts_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 positives of 1 reviewed of 5 pairs"):
-        Stratum(1, 5, 1, 2)
-
-
 def run_of(ones: int, zeros: int) -> list[Annotation]:
     return [
         *(annotated(f"one{number}", 1, "passed") for number in range(ones)),
@@ -239,31 +234,6 @@ def test_strata_without_a_review_are_told_apart_when_another_round_is_scored(tmp
     assert found.unseen == {"label=1": 1, "label=1, label scored=0": 1, "label=0": 1, "label=0, label scored=1": 1}
 
 
-def test_of_a_round_that_not_all_pairs_have_the_estimate_is_of_those_that_have_it(tmp_path: Path) -> None:
-    further = [annotated(f"one{number}", 0, round=1) for number in range(20)]
-    drawn = sampled_run(tmp_path / "r", [*run_of(40, 40), *further], 40, by=["label"])
-    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one")) for pair in drawn})
-    labels = labels_of(tmp_path / "r", 1)
-    found = estimate_run(labels, reviewed(tmp_path / "r"))
-    assert found is not None
-    sampled = len(labels.keys() & set(drawn))
-    assert 0 < sampled < 20
-    assert (found.pairs, found.run_pairs, found.sampled, found.reviewed) == (20, 80, sampled, sampled)
-    assert (found.accuracy.value, found.recall.value) == (0.0, 0.0)
-
-
-def test_nothing_is_estimated_from_a_sample_of_an_earlier_state_of_the_run(tmp_path: Path) -> None:
-    annotations = run_of(30, 30)
-    drawn = sampled_run(tmp_path / "r", annotations[:-1], 20)
-    review(tmp_path / "r", "ann", dict.fromkeys(drawn, 1))
-    assert estimates(tmp_path / "r") is not None
-    write_run(tmp_path / "longer", annotations)
-    for name in ("reviews.jsonl", "review_sample.json"):
-        (tmp_path / "longer" / name).write_bytes((tmp_path / "r" / name).read_bytes())
-    assert reviewed(tmp_path / "longer").is_stale
-    assert estimates(tmp_path / "longer") is None
-
-
 def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", run_of(3, 1))
     assert reviewed(run).reviewers == ()
@@ -287,20 +257,6 @@ def test_reviewers_are_annotators_and_what_they_gave_blind_counts(tmp_path: Path
     ]
     assert (last.in_sight, last.left_out) == (4, 0)
     assert estimates(run) is None
-
-
-def test_a_correction_in_sight_of_the_evidence_does_not_flatter_the_estimate(tmp_path: Path) -> None:
-    drawn = sampled_run(tmp_path / "r", run_of(40, 40), 20)
-    wrong = [pair for pair in drawn if pair.startswith("one")][:4]
-    review(tmp_path / "r", "ann", {pair: int(pair.startswith("one") and pair not in wrong) for pair in drawn})
-    blind = estimates(tmp_path / "r")
-    review(tmp_path / "r", "ann", dict.fromkeys(wrong, 1), blind=False)
-    assert estimates(tmp_path / "r") == blind
-    labels = labels_of(tmp_path / "r")
-    persuaded = estimate_run(labels, reviewed(tmp_path / "r", "last"))
-    assert blind is not None
-    assert persuaded is not None
-    assert (blind.precision.value, persuaded.precision.value) == (0.6, 1.0)
 
 
 # Three quarters of what a queue holds are labelled wrong, and of the rest nothing is.

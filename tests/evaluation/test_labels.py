@@ -18,13 +18,13 @@ from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
 
 def labels_of(path: Path) -> dict[str, dict[str, int | None]]:
-    return {annotator.name: dict(annotator.labels) for annotator in read_labels(path).annotators}
+    return {annotator.name: dict(annotator.labels) for annotator in read_labels(path)[0]}
 
 
 def test_a_file_of_labels_is_one_annotator_named_after_it(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "ann.jsonl", [{"id": "a", "label": 1, "query": "q"}, {"id": "b", "label": None}])
     assert labels_of(path) == {"ann": {"a": 1, "b": None}}
-    assert read_labels(path).queries == {"a": "q"}
+    assert read_labels(path)[1] == {"a": "q"}
 
 
 def test_a_file_of_votes_has_as_many_annotators_as_votes(tmp_path: Path) -> None:

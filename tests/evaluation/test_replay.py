@@ -145,7 +145,7 @@ def forget_packages(tmp_path: Path, store: Path) -> None:
         shutil.rmtree(environment)
 
 
-MADE = "import sys\nsys.path.insert(0, '.')\nimport made_by_command\n# <candidate>\n\n\ndef test_it():\n    pass\n"
+MADE = "import sys\nsys.path.insert(0, '.')\nimport made_by_command\n" + PASSES
 MAKES = """python3 -c "open('made_by_command.py', 'w').write('')\""""
 
 
@@ -235,7 +235,7 @@ async def test_what_differs_is_run_again_to_tell_whether_it_always_does(tmp_path
     with load_run(run) as view:
         evidence = view.evidence("passes")
     assert evidence is not None
-    [execution] = evidence.executions
+    [execution] = evidence.tests
     cases = tuple(case.model_copy(update={"outcome": CaseOutcome.FAILED}) for case in execution.report.cases)
     report = execution.report.model_copy(update={"cases": cases})
     rewrite(run, "passes", events=changed(evidence, Execution, report=report))
@@ -281,25 +281,3 @@ def test_what_could_not_be_run_is_no_part_of_the_share() -> None:
     assert (found["flaky"], found["only_messages"], found["not_run"]) == (1, 1, {"LockUnavailable": 1})
     low, high = proportion_confint(3, 5, method="wilson")
     assert (found["low"], found["high"]) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
-
-
-def test_a_pair_counts_once_and_as_the_same_only_when_every_round_is() -> None:
-    tally = Outcomes()
-    for round in range(3):
-        tally.add(ended(pair="a", round=round))
-        tally.add(ended(*([STATUS] if round == 1 else []), pair="b", round=round))
-    tally.add(NotRun("a", 3, ErrorInfo(type="LockUnavailable", message="")))
-    found = tally.counts()
-    assert (found["same"], found["different"], found["pairs_replayed"], found["pairs_same"], found["share"]) == (
-        5,
-        1,
-        2,
-        1,
-        0.5,
-    )
-    assert (found["low"], found["high"]) == pytest.approx(proportion_confint(1, 2, method="wilson"), abs=1e-9)
-
-
-def test_nothing_has_no_share() -> None:
-    found = Outcomes().counts()
-    assert (found["share"], found["low"], found["high"]) == (None, None, None)

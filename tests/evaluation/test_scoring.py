@@ -160,11 +160,3 @@ def test_a_part_of_a_run_is_not_scored_as_somebodys_labels(tmp_path: Path, name:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match=f"is part of a run: give the run's folder, {tmp_path}"):
         report([part], gold_file(tmp_path, {"a": 1}), settings=FAST)
-
-
-def test_an_interval_depends_on_the_seed_alone(tmp_path: Path) -> None:
-    rows = [{"id": str(n), "votes": [n % 2, int(n % 3 > 0), int(n % 5 > 1)]} for n in range(40)]
-    path = write_lines(tmp_path / "v.jsonl", rows)
-    first, again, other = (report([path], None, settings=Settings(seed=s, resamples=100)) for s in (1, 1, 2))
-    assert first == again
-    assert first.agreement[0].alpha_interval != other.agreement[0].alpha_interval
