@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,5 @@ def _progress(console: Console) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _as_json(written: Written, place: Place) -> dict[str, object]:
-    return {
-        "path": str(written.path),
-        "run": str(place.run),
-        "bytes": written.bytes,
-        "annotations": written.annotations,
-        "listed": written.listed,
-        "with_evidence": written.with_evidence,
-        "ablation": place.ablation is not None,
-        "notes": list(written.notes),
-    }
+    known = {"path": str(written.path), "run": str(place.run), "ablation": place.ablation is not None}
+    return {**asdict(written), "notes": list(written.notes), **known}

@@ -259,13 +259,10 @@ def _review(review: Review) -> dict[str, Any]:
 
 
 def _read(document: object) -> tuple[Literal[0, 1] | None, str, str]:
-    if not isinstance(document, Mapping) or set(document) != {"label", "reason", "reviewer"}:
-        raise UsageError("a review has a label, a reason and a reviewer")
-    label, reason, reviewer = document["label"], document["reason"], document["reviewer"]
-    if isinstance(label, bool) or label not in (0, 1, None):
-        raise UsageError("a label is 0, 1 or null")
-    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        raise UsageError(f"a reason is a text of at most {LONGEST_REASON} characters")
-    if not isinstance(reviewer, str):
-        raise UsageError("a reviewer is a name")
-    return label, reason.strip(), reviewer
+    match document:
+        case {"label": 0 | 1 | None as label, "reason": str(reason), "reviewer": str(reviewer), **others} if not others:
+            if not isinstance(label, bool) and len(reason) <= LONGEST_REASON:
+                return label, reason.strip(), reviewer
+    raise UsageError(
+        f"a review has a label (0, 1 or null), a reason of at most {LONGEST_REASON} characters and a reviewer's name"
+    )

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,7 +75,7 @@ class Gate:
         host = headers.get("host", "")
         if not _HOST.fullmatch(host):
             return "This page is for the browser of this machine, under 127.0.0.1 or localhost."
-        if not self._known(token) and not self._same(self._kept(headers.get("cookie", ""))):
+        if not self._known(token) and not self._same(cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")):
             return "Open the address that `agent review` printed; it holds the token that is missing here."
         if method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return "Only the page itself may send reviews."
@@ -95,13 +95,6 @@ class Gate:
 
     def _same(self, token: str) -> bool:
         return secrets.compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
-
-    def _kept(self, header: str) -> str:
-        for part in header.split(";"):
-            name, _, value = part.strip().partition("=")
-            if name == _COOKIE:
-                return value
-        return ""
 
 
 def listen(port: int = 0) -> socket.socket:
