@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -79,22 +78,16 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
             retry_errors=options.retry_errors,
             on_event=display,
         )
-        _run_interruptible(
-            runs.run(dataset.all_pairs, options.limit), partial(_kept, out, chosen, config.runner.rounds), console
-        )
+        try:
+            run_interruptible(runs.run(dataset.all_pairs, options.limit))
+        except (KeyboardInterrupt, RunStopped) as error:
+            explain_stop(console, error, _kept(out, chosen, config.runner.rounds))
     rounds = config.runner.rounds
     setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
     table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
     write_table(out, table)
     _close(options.as_json, console, table, out)
-
-
-def _run_interruptible(work: Coroutine[None, None, None], kept: Callable[[], str], console: Console) -> None:
-    try:
-        run_interruptible(work)
-    except (KeyboardInterrupt, RunStopped) as error:
-        explain_stop(console, error, kept())
 
 
 def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:

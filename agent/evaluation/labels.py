@@ -32,7 +32,6 @@ class Annotator:
 class Gold:
     """Gold labels by id; `without_label` counts pairs whose label is null, `queries` are those that the file gives."""
 
-    path: Path
     labels: dict[str, int]
     queries: dict[str, str]
     without_label: int
@@ -68,7 +67,7 @@ def read_gold(path: Path | str) -> Gold:
     if not labels:
         raise InputError("holds no label of 0 or 1", path=path)
     queries = {row.id: row.query for row in rows.values() if row.query is not None}
-    return Gold(path, labels, queries, without_label=len(rows) - len(labels))
+    return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
 def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from agent.errors import UsageError
 from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
 from agent.evaluation.estimates import RunEstimates, Words, estimate_run
-from agent.evaluation.labels import Annotator, Gold, Kind, read_gold
+from agent.evaluation.labels import Annotator, Kind, read_gold
 from agent.evaluation.measures import Agreement, Scores, agree, score
 from agent.evaluation.sources import RunSource, Sources
 from agent.evaluation.statistics import DEFAULTS, Settings
@@ -95,17 +95,16 @@ def report(
     agreement = tuple(agree(members, sources.queries, settings, of=name) for name, members in sources.panels())
     _check_comparable(annotators, agreement, gold, sources)
     runs = tuple(_run(run, sources, settings) for run in sources.runs)
+    against = None
+    if read is not None:
+        against = GoldReport(path=str(gold), labels=len(read.labels), without_label=read.without_label)
     return ScoreReport(
-        gold=None if read is None else _gold(read),
+        gold=against,
         annotators=annotators,
         agreement=agreement,
         runs=runs,
         notes=tuple(notes_of(annotators, agreement, runs, sources, gold)),
     )
-
-
-def _gold(gold: Gold) -> GoldReport:
-    return GoldReport(path=str(gold.path), labels=len(gold.labels), without_label=gold.without_label)
 
 
 def _annotator(annotator: Annotator, sources: Sources, settings: Settings) -> AnnotatorReport:

@@ -38,11 +38,6 @@ class RunSource:
         """What the run is called."""
         return self.annotator.name
 
-    @property
-    def reviewers(self) -> tuple[Annotator, ...]:
-        """The people who reviewed it."""
-        return self.reviewed.reviewers
-
 
 def read_run(
     path: Path | str, round: int | None = None, gold: Mapping[str, int] | None = None, words: Words = "blind"
@@ -137,7 +132,7 @@ class Sources:
         found: list[Annotator] = []
         for run in self.runs:
             found += [run.annotator, *run.rounds]
-            found += _with_majority(run.reviewers, self._free(MAJORITY, run.name))
+            found += _with_majority(run.reviewed.reviewers, self._free(MAJORITY, run.name))
         return found + _with_majority(self.files, self._free("majority", "files"))
 
     def panels(self) -> list[tuple[str, Sequence[Annotator]]]:
@@ -145,15 +140,18 @@ class Sources:
         people = [("annotators", self.files)] if self.runs else []
         everybody = [*(run.annotator for run in self.runs), *self.files]
         for run in self.runs:
-            everybody += run.reviewers
-            people += [(f"rounds of {run.name}", list(run.rounds)), (f"reviewers of {run.name}", list(run.reviewers))]
+            everybody += run.reviewed.reviewers
+            people += [
+                (f"rounds of {run.name}", list(run.rounds)),
+                (f"reviewers of {run.name}", list(run.reviewed.reviewers)),
+            ]
         panels = [("all", everybody), *people] if self.runs else [("annotators", everybody)]
         return [(name, members) for name, members in panels if len(members) > 1]
 
     def _add_run(self, path: Path, run: RunSource) -> None:
         annotator = self._named(run.annotator, str(path))
         rounds = (replace(each, name=f"{annotator.name} {each.name}") for each in run.rounds)
-        reviewers = tuple(self._named(each, annotator.name) for each in run.reviewers)
+        reviewers = tuple(self._named(each, annotator.name) for each in run.reviewed.reviewers)
         run = replace(
             run,
             annotator=annotator,

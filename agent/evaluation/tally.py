@@ -14,8 +14,6 @@ from agent.store.majority import Ended, PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
-UNKNOWN_WAY = "not known"
-"""The way of a program of which no history is kept."""
 Judged = tuple[int | None, int]
 """A label, and gold."""
 WAYS = ("decided_by", "tests", "stand_ins", "overrides")
@@ -334,7 +332,7 @@ class Tally:
 def _way(test: TestReport, history: History | None) -> str:
     """Return how a program came to run as a test, or why it did not."""
     if history is None or not history.tests:
-        return UNKNOWN_WAY
+        return "not known"
     if not test.executed:
         return f"did not run: {'no test' if test.cause is None else test.cause.value}"
     return "ran after repairs" if history.tests[0].report.cause in _OURS else "ran at once"
