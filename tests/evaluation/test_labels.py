@@ -154,13 +154,10 @@ def test_a_row_may_come_again_as_long_as_it_says_the_same(tmp_path: Path) -> Non
     ("rows", "message"),
     [
         ([{"id": "a", "label": 1}, {"id": "a", "label": 0}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
-        ([{"id": "a", "label": 1}, {"id": "a", "label": None}], r"g.jsonl:2: the pair 'a' is that of line 1 too"),
         ([{"id": "a", "label": 1}, {"id": "b"}], r"g.jsonl:2: no label"),
         ([{"id": "a", "label": 2}], r"g.jsonl:1: the label is 2; it must be 0, 1 or null"),
-        ([{"id": "a", "label": "01"}], r"g.jsonl:1: the label is '01'"),
         ([{"id": "a", "label": True}], r"g.jsonl:1: the label is True"),
         ([{"id": "a", "label": 1.0}], r"g.jsonl:1: the label is 1.0"),
-        ([{"id": "a", "label": [1]}], r"g.jsonl:1: the label is \[1\]"),
         ([{"id": "a", "label": 1, "votes": [0, 3]}], r"g.jsonl:1: the vote 2 is 3"),
         ([{"id": "a", "label": 1, "votes": 3}], r"g.jsonl:1: 'votes' is 3; a list"),
         ([{"id": ["a"], "label": 1}], r"g.jsonl:1: 'id' is a list"),
