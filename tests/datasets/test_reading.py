@@ -164,7 +164,7 @@ class TestBadFiles:
             ("p.jsonl", b"\n\n", "holds no pairs"),
             ("p.csv", b"{}", r"ends in none of \.jsonl"),
             ("p.jsonl.gz", b"{}", "is not a gzip file"),
-            ("p.jsonl", gzip.compress(b"{}"), r"name it p\.jsonl\.gz"),
+            ("p.jsonl", gzip.compress(b"{}", mtime=0), r"name it p\.jsonl\.gz"),
             ("p.jsonl", json.dumps(GOOD).encode("utf-16"), "UTF-16"),
         ],
     )
