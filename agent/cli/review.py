@@ -23,7 +23,7 @@ from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.views.desk import Desk, guidelines_of, reviewer_named
-from agent.views.queues import Kind, Queue, Wanted, queue_from, queue_of, sample_of, why_unrated
+from agent.views.queues import Kind, Queue, Wanted, queue_from, queue_of, sample_of
 from agent.wording import counted
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _queue(request: Request, view: RunView, console: Console) -> Queue:
     if request.queues:
         queue = queue_of(request.queues, annotations(), read_reviews(view.path / files.REVIEWS), request.limit)
         if not queue.entries and request.queues == ("low-confidence",):
-            raise UsageError(f"{view.path}: no annotation of this run has a confidence: {why_unrated(annotations())}")
+            raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")
         return queue
     sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
     return queue_from(sample, view)

@@ -88,23 +88,6 @@ def queue_of(
     return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
 
 
-def why_unrated(annotations: Iterable[Annotation]) -> str:
-    """Say why none of these annotations has a confidence: only labels have one, of variants that rate them."""
-    total, failed, undecided = 0, 0, 0
-    for annotation in annotations:
-        total += 1
-        failed += annotation.error is not None
-        undecided += annotation.error is None and annotation.label is None
-    labelled = total - failed - undecided
-    reasons = {
-        "ended in errors": failed,
-        "undecided": undecided,
-        "labelled by a variant that gives none (full_plus gives one)": labelled,
-    }
-    listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-    return f"of {counted(total, 'annotation')}, {listed}" if total else "there is no annotation yet"
-
-
 _Rounds = Mapping[str, Sequence[_Seen]]
 _Labels = Mapping[str, set[int]]
 _Found = Iterable[tuple[str, list[str]]]

@@ -25,8 +25,7 @@ def run(agent: Commands) -> Path:
         (("--queue", "everything"), "there is undecided, disputed, low-confidence"),
         (
             ("--queue", "low-confidence"),
-            "no annotation of this run has a confidence: of 6 annotations, 6 labelled by a variant that gives none "
-            "(full_plus gives one)",
+            "no label of this run has a confidence (the variant full_plus gives one)",
         ),
         (("--limit", "5"), "--limit is for --queue"),
         (("--stratify", "lable"), "cannot be stratified by 'lable'; there is decided_by, label"),

@@ -22,7 +22,6 @@ from agent.views.queues import (
     queue_from,
     queue_of,
     sample_of,
-    why_unrated,
 )
 from tests.store.samples import make_annotation, make_pair, open_folder
 from tests.views.review_runs import make_history, make_report, make_run
@@ -100,16 +99,6 @@ def test_low_confidence_comes_lowest_first_and_leaves_out_what_has_none() -> Non
     some = [annotation(name, label=1, confidence=value) for name, value in (("b", 0.9), ("a", 0.2), ("c", None))]
     assert list(found("low-confidence", *some)) == ["a", "b"]
     assert found("low-confidence", *some)["a"] == ("confidence 0.20",)
-
-
-def test_why_nothing_has_a_confidence_is_told_by_how_annotations_ended() -> None:
-    failed = [annotation(name, error=ErrorInfo(type="ModelError", message="no reply")) for name in "ab"]
-    assert why_unrated(failed) == "of 2 annotations, 2 ended in errors"
-    assert why_unrated([*failed, annotation("c"), annotation("d", label=0)]) == (
-        "of 4 annotations, 2 ended in errors, 1 undecided, 1 labelled by a variant that gives none "
-        "(full_plus gives one)"
-    )
-    assert why_unrated([]) == "there is no annotation yet"
 
 
 def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:

@@ -134,19 +134,9 @@ def test_key_figures_and_funnel_count_pairs_by_majority_and_costs_of_all_rounds(
     ]  # fmt: skip
     assert read.block("Who decided")["tables"][0]["rows"] == [["screen", "1", "1", "1"]]
     assert [row["majority"] for row in read.rows] == ["1"] * 3 + ["0"] * 3 + ["undecided"] * 3
-
-
-def test_rounds_of_a_pair_are_rows_of_their_own(tmp_path: Path) -> None:
-    pairs = make_pairs(2)
-    with RunFolder(tmp_path / "run", identity=IDENTITY, pairs=pairs, environment={}) as folder:
-        for number in (1, 0):
-            for pair in reversed(pairs):
-                found = Annotation(id=pair.id, input_sha256="", label=1, round=number, reason=f"{pair.id} {number}")
-                folder.commit(found, History(pair=pair))
-    _, read = report(tmp_path / "run", tmp_path / "r.html")
-    assert [texts(story, "label") for story in read.stories] == [["p0 0"], ["p0 1"], ["p1 0"], ["p1 1"]]
-    assert read.document["subtitle"].startswith("2 pairs, 2 rounds")
-    assert read.block("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "2"]
+    assert [row["round"] for row in read.rows] == [0, 1, 2] * 3
+    assert read.document["subtitle"].startswith("4 pairs, 3 rounds")
+    assert read.block("Rounds")["tables"][0]["rows"][-1][:2] == ["majority", "1"]
 
 
 def test_gold_stands_beside_the_labels(run: Path, tmp_path: Path) -> None:
