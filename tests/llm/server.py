@@ -4,7 +4,7 @@
         ...  # base_url=server.url
     server.requests[0].body["model"]
 
-A script is a list of answers (the last one is repeated, unless `strict`), or a function of the request. The server runs
+A script is a list of answers (the last one is repeated), or a function of the request. The server runs
 on threads, so that synchronous tests and other processes can use it. Head and body of an answer go out in one write.
 """
 
@@ -164,9 +164,9 @@ def hang_up() -> Answer:
 class ChatServer:
     """The server; `requests` are those that came, in the order of their arrival."""
 
-    def __init__(self, script: Sequence[Answer] | Answer | Respond, *, strict: bool = False) -> None:
+    def __init__(self, script: Sequence[Answer] | Answer | Respond) -> None:
         answers = [script] if isinstance(script, Answer) else script
-        self._respond: Respond = answers if callable(answers) else self._in_order(answers, strict)
+        self._respond: Respond = answers if callable(answers) else self._in_order(answers)
         self._lock = threading.Lock()
         self.stopping = threading.Event()
         self.requests: list[Request] = []
@@ -204,13 +204,8 @@ class ChatServer:
         return self._respond(request)
 
     @staticmethod
-    def _in_order(answers: Sequence[Answer], strict: bool) -> Respond:
-        def respond(request: Request) -> Answer:
-            if strict and request.number >= len(answers):
-                return Answer(b"the script is at its end", status=418)
-            return answers[min(request.number, len(answers) - 1)]
-
-        return respond
+    def _in_order(answers: Sequence[Answer]) -> Respond:
+        return lambda request: answers[min(request.number, len(answers) - 1)]
 
 
 def free_port() -> int:

@@ -95,17 +95,6 @@ async def test_what_the_run_went_by_comes_before_the_cache_for_shared_calls_alon
     assert (shared.cached, shared.usage, shared.saved) == (True, Usage(), paid)
 
 
-async def test_when_a_model_waits_the_gateways_listener_is_called() -> None:
-    def slow(call: Call) -> str:
-        call.on_wait("HTTP 429", 7.0)
-        return "at last"
-
-    waits: list[tuple[str, float]] = []
-    await Gateway(Models.of(ScriptedLLM(slow)), on_wait=lambda *wait: waits.append(wait)).ask(CALL)
-    await Gateway(Models.of(ScriptedLLM(slow))).ask(CALL)
-    assert waits == [("HTTP 429", 7.0)]
-
-
 async def test_errors_are_not_stored() -> None:
     cache = MemoryReplyCache()
     gateway = Gateway(Models.of(ScriptedLLM([ModelError("broken"), "fine"])), cache=cache)
@@ -197,12 +186,6 @@ class TestBudget:
         with pytest.raises(ModelError):
             await budgeted([ModelError("half a body", usage=Usage(calls=3, cost_usd=0.25))], budget).ask(CALL)
         assert (budget.spent.calls, budget.spent.cost_usd) == (3, 0.25)
-
-    async def test_what_is_not_paid_for_does_not(self) -> None:
-        cache, budget = MemoryReplyCache(), Budget(1.0)
-        for _ in range(2):
-            await Gateway(Models.of(ScriptedLLM([cost(1.5)])), cache=cache, budget=budget).ask(CALL)
-        assert budget.spent.cost_usd == 1.5
 
     async def test_without_a_known_price_it_is_refused(self) -> None:
         gateway = budgeted([cost(None)] * 2, Budget(1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 
 from agent.errors import ModelError
 from agent.languages.python import PythonLanguage
-from agent.llm.base import LLM, Call
-from agent.llm.heuristic import BROKEN_FROM, VERSION, HeuristicModel, overlap
+from agent.llm.base import Call
+from agent.llm.heuristic import BROKEN_FROM, HeuristicModel, overlap
 from agent.llm.parsing import parse_program
 from agent.types import CaseOutcome, CaseResult, Cause, Simulated, Status, TestReport, Usage
 
@@ -85,11 +84,6 @@ def report(status: Status, *names: str, cause: Cause | None = None) -> TestRepor
     return TestReport(status=status, cause=cause, cases=tuple(CaseResult(name=name, outcome=ended) for name in names))
 
 
-def test_it_is_a_model_named_by_the_version_of_its_rules() -> None:
-    assert isinstance(HeuristicModel(), LLM)
-    assert HeuristicModel().identity() == {"model": "heuristic", "version": VERSION}
-
-
 def test_the_overlap_splits_identifiers_and_ignores_inflection_and_filler() -> None:
     assert overlap("how to sort lists in python", "def sort_list(x): pass") == 1.0
     assert overlap("parsing JSON files", "def parseJson(file): pass") == pytest.approx((1 + 1 + 0.8) / 3)
@@ -149,15 +143,10 @@ async def test_examples_of_the_docstring_become_cases() -> None:
         "def f(n: int, text: str): return text * n",
         "def f(path):\n    with open(path) as file: return file.read()",
         "def f(d, key='a'): return d[key]",
-        "def f(*, items): return [x + 1 for x in items]",
-        "async def f(x): return x",
-        "def f(rows):\n    for row in rows: yield row",
         "def f(self, x): return self.scale(x)",
         "@property\ndef size(self): return len(self.items)",
-        "@staticmethod\ndef f(x): return x",
         "class Stack:\n    def __init__(self, items): self.items = list(items)",
         "def f(x): return unicode(x) + helper(x)",
-        "@cached\ndef f(x): return np_like(x)",
         "def f(x):\n    try: return json.loads(x)\n    except ParseError: return None",
         "print('a script')",
     ],
@@ -186,23 +175,7 @@ async def test_tests_in_other_languages_are_refused_rather_than_invented() -> No
     assert await reply("judge", "", "", language="sql")
 
 
-@pytest.fixture
-def real_pairs() -> list[dict[str, str]]:
-    rows = Path(os.environ["AGENT_REAL_DATA"], "cosqa_dev.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(row) for row in rows]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ROLES), st.text(), st.text())
 async def test_no_pair_makes_it_raise(role: str, query: str, code: str) -> None:
     assert await reply(role, query, code)
-
-
-@pytest.mark.real_data
-@pytest.mark.filterwarnings("ignore:invalid escape sequence")
-async def test_every_program_around_a_real_snippet_compiles_and_has_cases(real_pairs: list[dict[str, str]]) -> None:
-    for row in real_pairs:
-        snippet = LANGUAGE.inspect(row["code"])
-        if snippet.problem is None:
-            parsed = parse_program(await reply("generate_test", row["doc"], row["code"]), "python")
-            assert LANGUAGE.insert(parsed.template, snippet).cases

@@ -90,10 +90,7 @@ class TestKeys:
         "url",
         [
             LOCAL,
-            "http://127.0.0.1:8000/v1",
-            "http://[::1]:8000/v1",
             "http://192.168.1.7/v1",
-            "http://ollama:11434/v1",
             "http://host.docker.internal:1234/v1",
         ],
     )
@@ -121,14 +118,10 @@ class TestOptions:
         ("option", "value"),
         [
             ("temperature", "hot"),
-            ("reply_format", "yaml"),
-            ("thinking", "maybe"),
             ("attempts", 0),
-            ("extra_body", "{"),
             ("extra_body", "[1]"),
             ("temprature", 0.5),
             ("base_url", "localhost:11434"),
-            ("base_url", "ftp://localhost/v1"),
             ("base_url", "http://localhost/v1?key=secret-key"),
             ("base_url", "http://[::1/v1"),
         ],
@@ -149,10 +142,6 @@ class TestOptions:
             reply = await parse_model("m", base_url=server.url, prices=prices).reply(CALL)
         assert reply.usage.cost_usd == pytest.approx(100 / 1_000_000)
 
-    def test_wrong_prices_are_found_at_once(self, replies: Path) -> None:
-        with pytest.raises(ConfigError, match="prices"):
-            parse_model(f"replay:{replies}", prices="nowhere.yaml")
-
 
 class TestRoles:
     def test_a_role_may_have_a_model_of_its_own(self) -> None:
@@ -165,22 +154,6 @@ class TestRoles:
         assert models.for_role("screen") is models.for_role("judge")
         assert len(models.all()) == 2
         assert models.label() == "big+small"
-
-    def test_an_equals_sign_in_a_file_name_is_no_role(self, replies: Path) -> None:
-        assert isinstance(Models.from_options([f"replay:{replies}"]).for_role("screen"), ReplayModel)
-        with_role = Models.from_options([f"screen=replay:{replies}"])
-        assert isinstance(with_role.for_role("screen"), ReplayModel)
-
-    def test_a_model_for_a_role_that_nobody_asks_in_is_refused_with_those_there_are(self) -> None:
-        models = Models.from_options(["verify=small", "default=big"], base_url=LOCAL)
-        models.check(["screen", "verify"])
-        with pytest.raises(ConfigError, match=r"unknown role 'verify'; there are screen, judge"):
-            models.check(["screen", "judge"])
-
-    @pytest.mark.parametrize("choices", [["a", "b"], ["screen=a", "screen=b"]])
-    def test_two_models_for_the_same_role_are_refused(self, choices: list[str]) -> None:
-        with pytest.raises(ConfigError, match="two models"):
-            Models.from_options(choices, base_url=LOCAL)
 
     def test_a_role_without_a_model_says_what_to_add(self) -> None:
         with pytest.raises(ConfigError, match="--model judge=NAME"):

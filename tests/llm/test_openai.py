@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,17 +18,11 @@ import pytest
 
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
-from agent.history import Recorder
-from agent.llm.asking import Asker
 from agent.llm.base import LLM, Call
 from agent.llm.endpoints import endpoint, thinking_body
-from agent.llm.gateway import Gateway
-from agent.llm.models import Models
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
-from agent.nodes.opinions import JUDGE
-from agent.prompts import Prompts
-from agent.types import Message, Pair
+from agent.types import Message
 from tests.llm.server import (
     Answer,
     ChatServer,
@@ -78,7 +71,7 @@ class Stage:
         return self.model(server.url, api_key, **settings)
 
     def model(self, url: str, api_key: Any = KEY, *, http_client: Any = None, **settings: Any) -> OpenAIModel:
-        config = ModelConfig(**{"name": "test-model", "base_url": url, "deadline": 5.0, **settings})
+        config = ModelConfig(**{"name": "test-model", "base_url": url, "deadline": 30.0, **settings})
         return OpenAIModel(
             config, api_key=api_key, http_client=http_client, prices=PRICES, sleep=self.sleep, now=lambda: NOW
         )
@@ -114,17 +107,6 @@ class TestReplies:
         assert reply.usage.cost_usd == cost
         assert isinstance(model, LLM)
 
-    async def test_probabilities_of_tokens_are_kept_where_a_server_sends_them(self, stage: Stage) -> None:
-        choices = json.loads(says("1").body)["choices"]
-        token = {"token": "1", "logprob": -0.25, "bytes": [49], "top_logprobs": [{"token": "0", "logprob": -1.5}]}
-        choices[0]["logprobs"] = {"content": [token], "refusal": None}
-        model = stage(says("1", prompt_tokens=900, choices=choices), extra_body={"logprobs": True, "top_logprobs": 1})
-        asker = Asker(Gateway(Models.of(model)), Prompts(), Recorder(Pair(id="7", query="q", code="c")), pair_id="7")
-        pair = {"query": "q", "code": "c", "language": "python", "fence": "python", "context": None}
-        await asker.ask(JUDGE, {**pair, "criterion": "exact"}, str)
-        assert stage.requests[0].body["logprobs"] is True
-        assert asker.recorder.history.exchanges[0].raw["choices"][0]["logprobs"]["content"] == [token]
-
     async def test_deepseeks_own_field_for_cached_tokens_is_read(self, stage: Stage) -> None:
         model = stage(says("x", usage={"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 8}))
         assert (await model.reply(call())).usage.cached_input_tokens == 8
@@ -145,14 +127,20 @@ class TestReplies:
         reply = await stage(blank()).reply(call(reply="json"))
         assert (reply.text.strip(), reply.usage.output_tokens, stage.waits) == ("", 3, [])
 
-    @pytest.mark.parametrize(("content", "text"), [(None, ""), ([{"type": "text", "text": "a"}, {"text": "b"}], "ab")])
-    async def test_content_may_be_missing_or_in_parts(self, stage: Stage, content: Any, text: str) -> None:
-        choice = {"index": 0, "message": {"role": "assistant", "content": content}}
+    @pytest.mark.parametrize(
+        ("message", "text"),
+        [
+            ({"content": None}, ""),
+            ({"content": [{"type": "text", "text": "a"}, {"text": "b"}]}, "ab"),
+            ({"content": None, "refusal": "I will not."}, "I will not."),
+        ],
+    )
+    async def test_content_may_be_missing_in_parts_or_a_refusal(self, stage: Stage, message: Any, text: str) -> None:
+        choice = {"index": 0, "message": {"role": "assistant", **message}}
         assert (await stage(says(None, choices=[choice])).reply(call())).text == text
 
-    @pytest.mark.parametrize("kind", ["json", "text"])
-    async def test_a_reply_cut_off_at_its_limit_is_handed_out_as_it_is(self, stage: Stage, kind: Any) -> None:
-        reply = await stage(half_content()).reply(call(reply=kind))
+    async def test_a_reply_cut_off_at_its_limit_is_handed_out_as_it_is(self, stage: Stage) -> None:
+        reply = await stage(half_content()).reply(call(reply="json"))
         assert (reply.text, reply.finish_reason) == ('{"reason": "it sor', "length")
         assert (reply.usage.calls, reply.usage.output_tokens) == (1, 7)
 
@@ -197,7 +185,6 @@ class TestRequests:
         ("reply_format", "reply", "schema", "sent"),
         [
             ("json_object", "json", None, {"type": "json_object"}),
-            ("json_object", "json", {"type": "object"}, {"type": "json_object"}),
             ("json_object", "text", None, None),
             ("text", "json", None, None),
             ("json_schema", "json", None, {"type": "json_object"}),
@@ -313,28 +300,19 @@ class TestRetries:
         "failure",
         [
             fails(408),
-            fails(409),
             rate_limited(),
-            broken(500),
             broken(503),
-            broken(529),
             garbage(),
             half_body(),
             cut(),
             hang_up(),
-            Answer(b""),
-            Answer(b"[]"),
             Answer(b"[" * 100_000),
-            Answer(b'{"choices": NaN}'),
             says("x", choices=[]),
-            says("x", choices=None),
-            says("x", choices=[{"message": None}]),
             says("x", choices=None, error={"message": "Provider returned error", "code": 502}),
         ],
     )
-    @pytest.mark.parametrize("kind", ["json", "text"])
-    async def test_what_may_pass_is_tried_again(self, stage: Stage, failure: Answer, kind: Any) -> None:
-        reply = await stage([failure, failure, says("at last")]).reply(call(reply=kind))
+    async def test_what_may_pass_is_tried_again(self, stage: Stage, failure: Answer) -> None:
+        reply = await stage([failure, failure, says("at last")]).reply(call())
         assert reply.text == "at last"
         assert len(stage.requests) == 3
         assert len(stage.waits) == 2
@@ -349,10 +327,7 @@ class TestRetries:
         ("header", "least"),
         [
             ("7", 7.0),
-            ("0.5", 0.5),
             (format_datetime(NOW.replace(second=20), usegmt=True), 20.0),
-            (format_datetime(NOW + timedelta(minutes=5), usegmt=True), 300.0),
-            ("300", 300.0),
             ("600", 600.0),
             ("0", 0),
         ],
@@ -409,12 +384,6 @@ class TestRetries:
         with pytest.raises(ModelUnavailable, match="given up after 2 attempts"):
             await stage(answer, attempts=2).reply(call())
 
-    async def test_after_the_last_attempt_of_ours_nothing_is_asked_or_waited_for(self, stage: Stage) -> None:
-        waits: list[Any] = []
-        with pytest.raises(ModelError, match="given up after 1 attempts"):
-            await stage(rate_limited("300"), attempts=1).reply(replace(call(), on_wait=lambda *_: waits.append(1)))
-        assert (len(stage.requests), stage.waits, waits) == (1, [], [])
-
     async def test_messages_of_a_server_are_shown_short_and_harmless(self, stage: Stage) -> None:
         with pytest.raises(ModelError) as caught:
             await stage(fails(400, "\x1b[31mred\x00\n" + "long " * 1000)).reply(call())
@@ -455,20 +424,6 @@ class TestDeadlines:
     async def test_each_attempt_has_the_whole_deadline(self, stage: Stage) -> None:
         reply = await stage([keep_alives(), keep_alives(), says("x")], deadline=0.3).reply(call())
         assert (reply.text, reply.usage.calls) == ("x", 3)
-
-    async def test_cancelling_ends_the_call_at_once(self, stage: Stage) -> None:
-        arrived = threading.Event()
-
-        def respond(_request: Request) -> Answer:
-            arrived.set()
-            return keep_alives()
-
-        task = asyncio.create_task(stage(respond, deadline=60).reply(call()))
-        await asyncio.to_thread(arrived.wait, 30)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(stage.requests) == 1
 
 
 class TestTheRunStops:
@@ -526,11 +481,9 @@ class TestTruncatedPrompts:
     @pytest.mark.parametrize(
         ("prompt", "tokens"),
         [
-            (PROMPT, 9_000),
             (PROMPT, 0),
             ("short", 1),
             (" " * 100_000, 800),
-            ("=" * 100_000, 1_600),
             ("internationalization " * 2_000, 2_100),
         ],
     )
@@ -553,17 +506,6 @@ class TestClients:
                 await model.aclose()
 
         assert [asyncio.run(ask()) for _ in range(2)] == ["x", "x"]
-
-    async def test_connections_are_reused_and_closed(self, stage: Stage) -> None:
-        model = stage(says("x"))
-        await model.reply(call())
-        client = model._chat().http_async_client
-        await model.reply(call())
-        assert model._chat().http_async_client is client
-        await model.aclose()
-        assert client.is_closed
-        assert (await model.reply(call())).text == "x"
-        await model.aclose()
 
     @pytest.mark.parametrize("library", ["httpx", "httpx2"])
     async def test_a_client_of_the_users_is_used_and_left_open(self, stage: Stage, library: str) -> None:

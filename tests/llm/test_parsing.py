@@ -19,13 +19,10 @@ from agent.types import QuerySpec, Reading
     "text",
     [
         '{"reason": "r", "label": 1}',
-        '```json\n{"reason": "r", "label": 1}\n```',
         'Let me see.\n\n{"reason": "r", "label": "1"}\n',
         '<think>{"label": 0} perhaps</think>{"reason": "r", "label": 1, "more": [1]}',
-        'perhaps {"label": 0}, no</think>{"reason": "r", "label": 1}',
         'as\n```json\n{"label": 0}\n```\nor so\n</thinking>\n\n{"reason": "r", "label": 1}',
         '{"reason": "it takes </think> out", "label": 1}',
-        '{"reason": "r", "label": 1}\nIt takes "</think>" out.',
         '```json\n{"reason": "it takes </think>{\\"label\\": 0} out", "label": 1}\n```',
     ],
 )
@@ -37,13 +34,9 @@ def test_a_label_is_read(text: str) -> None:
     "text",
     [
         "",
-        "1",
         "the label is 1",
-        '{"reason": "r"}',
         '{"label": true}',
-        '{"label": 1.0}',
         '{"label": 2}',
-        '{"label": null}',
         '{"label": 1, "label": 0}',
         '{"reason": "a", "label": 1}\n{"reason": "b", "label": 0}',
         '{"reason": "cut off", "lab',
@@ -125,14 +118,6 @@ def test_thinking_that_was_opened_in_the_prompt_is_no_part_of_the_answer(thought
     answer = '{"reason": "r", "label": 1}'
     assert without_thinking(thought + tag + answer) == answer
     assert blank(thought + tag + " \n")
-
-
-@given(st.integers(), st.text(), st.text(alphabet="abc {}\n"))
-def test_a_written_label_comes_back_or_is_refused(label: int, reason: str, around: str) -> None:
-    with suppress(Unparsable):
-        assert (
-            parsing.parse_label(around.replace("{", "") + json.dumps({"reason": reason, "label": label})).label == label
-        )
 
 
 JSON_REPLIES = [parsing.ScreenReply, parsing.LabelReply, parsing.OpenLabelReply, parsing.SimulationReply]

@@ -63,13 +63,8 @@ async def test_a_reply_that_is_not_there_is_an_error_that_names_the_call(write: 
     [
         "{not json",
         "[1]",
-        "3",
-        "[" * 100_000,
-        {"pair": "p2", "role": "screen"},
         {**LINE, "pair": 3},
-        {**LINE, "pair": "p2", "reply": None},
         {**LINE, "pair": "p2", "turn": -1},
-        {**LINE, "pair": "p2", "usage": {"tokens": 3}},
         {**LINE, "pair": "p2", "label": 1},
         {**LINE, "turn": 0, "reply": "again"},
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.errors import AccountError, ModelError
-from agent.llm.base import LLM, Call, Reply, ScriptedLLM
+from agent.llm.base import Call, Reply, ScriptedLLM
 from agent.types import Message
 
 
@@ -46,10 +46,3 @@ async def test_an_exception_in_the_script_is_raised_and_texts_count_as_calls() -
 async def test_an_exhausted_script_raises_and_names_the_call(script: Any) -> None:
     with pytest.raises(ModelError, match="'screen', pair 'p1', turn 0"):
         await ScriptedLLM(script).reply(call())
-
-
-def test_it_is_a_language_model_with_an_identity_and_no_single_text_is_its_script() -> None:
-    assert isinstance(ScriptedLLM([]), LLM)
-    assert ScriptedLLM([], name="a").identity() != ScriptedLLM([], name="b").identity()
-    with pytest.raises(TypeError, match="list of texts"):
-        ScriptedLLM("yes")

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.store.annotations import AnnotationIndex, AnnotationLog, decode_annotation, encode_annotation
-from agent.types import Annotation, Usage
+from agent.types import Annotation
 from tests.store.samples import full_annotation, make_annotation, make_error
 
 
@@ -71,27 +71,16 @@ def test_a_torn_line_is_removed_and_the_next_one_is_not_glued_to_it(path: Path, 
     assert [annotation.id for annotation in AnnotationIndex(path)] == ["a", "b"]
 
 
-def test_a_file_of_nothing_but_a_torn_line_begins_anew(path: Path) -> None:
-    path.write_bytes(b'{"schema":1,"id"')
-    assert list(AnnotationIndex(path)) == []
-    assert path.read_bytes() == b'{"schema":1,"id"'
-    write(path, make_annotation("a"))
-    assert [annotation.id for annotation in AnnotationIndex(path)] == ["a"]
-
-
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
         (b"{", "is not an annotation"),
-        (b"\x00\x00\x00", "is not an annotation"),
-        (b"[1]", "is not an annotation"),
         (b'{"schema":2,"id":"a","round":0,"error":null}', "has schema 2, this version reads 1"),
         *(
             (json.dumps({"schema": 1, "id": "a", "round": 0, "error": None, "label": 1, **fields}).encode(), cause)
             for fields, cause in (
                 ({"id": 3}, "id: "),
                 ({"round": 10**25}, "round: "),
-                ({"round": -1}, "round: "),
                 ({"error": "no"}, "error: "),
                 *(({"label": label}, "label: Input should be 0 or 1") for label in ([1], "1", 7)),
                 *(({"confidence": share}, "confidence: ") for share in ("x", 7, True)),
@@ -113,13 +102,10 @@ def test_a_damaged_whole_line_is_named_and_nothing_is_changed(path: Path, line: 
     "field",
     [
         {"confidence": 1e308},
-        {"confidence": -3},
         {"strength": 1.5},
-        {"seconds": 1e308},
         {"seconds": -1},
         {"repairs": 10**400},
         {"usage": {"calls": 10**300}},
-        {"usage": {"output_tokens": -5}},
         {"usage": {"cost_usd": 1e308}},
     ],
 )
@@ -129,16 +115,3 @@ def test_a_number_that_cannot_be_is_damage(field: dict[str, Any]) -> None:
         RunFolderError, match=rf"^there: is not an annotation \({next(iter(field))}[^\n]*\)\. Delete that"
     ):
         decode_annotation(json.dumps(record).encode(), "there")
-
-
-def test_what_a_run_took_may_add_up_to_more_than_one_pair_may_say() -> None:
-    most = Usage(calls=10**15, cost_usd=1e15)
-    assert (most + most).calls == 2 * 10**15
-    assert (most + most).cost_usd == 2e15
-
-
-def test_a_closed_log_takes_no_more(path: Path) -> None:
-    log = AnnotationLog(path)
-    log.close()
-    with pytest.raises(RuntimeError, match="is closed"):
-        log.append(make_annotation())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import RunFolderError, StorageError
+from agent.errors import RunFolderError
 from agent.llm.base import Reply
 from agent.store import SqliteReplyCache
 from agent.types import Usage
@@ -107,8 +107,3 @@ def test_an_unreadable_reply_is_told(tmp_path: Path) -> None:
     connection.close()
     with SqliteReplyCache(path) as cache, pytest.raises(RunFolderError, match="unreadable reply"):
         cache.get("k")
-
-
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be opened for writing"):
-        SqliteReplyCache(tmp_path)

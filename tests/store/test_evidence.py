@@ -110,12 +110,6 @@ def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
     assert read.exchanges[0].messages[0] == {"role": "system", "content": SYSTEM}
 
 
-def test_long_texts_are_compressed(path: Path) -> None:
-    with EvidenceStore(path) as store:
-        store.put(make_evidence("a", noted("the same again " * 100_000)))
-    assert path.stat().st_size < 100_000
-
-
 def test_free_json_is_kept_that_pydantic_would_change_or_refuse(path: Path) -> None:
     deep: dict[str, object] = {}
     for _ in range(400):
@@ -180,10 +174,3 @@ def test_a_reader_cannot_write_and_needs_a_file(path: Path) -> None:
     EvidenceStore(path).close()
     with pytest.raises(StorageError, match="read-only"):
         EvidenceStore(path, read_only=True).put(make_evidence())
-
-
-def test_a_reader_sees_what_is_committed_while_a_writer_works(path: Path) -> None:
-    writer = EvidenceStore(path)
-    reader = EvidenceStore(path, read_only=True)
-    writer.put(make_evidence("a"))
-    assert reader.get("a") == make_evidence("a")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agent.errors import StorageError
-from agent.store import RunFolder, load_run
+from agent.store import load_run
 from tests.disks import remount, tiny_disk
-from tests.store.samples import commit, make_annotation, make_evidence, noted, open_folder
+from tests.store.samples import commit, make_annotation, make_evidence, open_folder
 
 ROOT = Path(__file__).parents[2]
-noise = random.Random(7)
 
 
 @pytest.fixture
@@ -25,39 +22,6 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a megabyte."""
     with tiny_disk(tmp_path / "tiny") as folder:
         yield folder
-
-
-def fill(folder: RunFolder, reason_size: int) -> tuple[int, StorageError]:
-    """Commit until the disk is full; return the number of the first pair that could not be."""
-    for number in range(10_000):
-        reason = noise.randbytes(reason_size // 2).hex()
-        try:
-            folder.commit(make_annotation(str(number), reason=reason), make_evidence(str(number), noted(reason)))
-        except StorageError as error:
-            return number, error
-    raise AssertionError("the disk never filled")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("reason_size", [20, 3_000, 60_000])
-def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(tiny: Path, reason_size: int) -> None:
-    folder = open_folder(tiny / "run")
-    failed, error = fill(folder, reason_size)
-    assert failed > 0
-    assert str(tiny / "run") in str(error)
-    assert "the disk is full" in str(error)
-    assert "Nothing that was finished is lost" in str(error)
-    assert folder.done() == {(str(number), 0) for number in range(failed)}
-    assert (tiny / "run" / "annotations.jsonl").read_bytes().endswith(b"\n")
-    # There may be room for the manifest's last lines, or not.
-    with suppress(StorageError):
-        folder.close()
-
-    remount(tiny, "size=8m")
-    with open_folder(tiny / "run") as again:
-        assert again.done() == {(str(number), 0) for number in range(failed)}
-        commit(again, str(failed))
-        assert all(again.evidence(str(number)) is not None for number in range(failed + 1))
 
 
 def test_a_run_on_a_read_only_disk_can_be_looked_at(tiny: Path) -> None:

@@ -26,14 +26,6 @@ def test_the_label_that_more_rounds_have_wins_and_a_tie_is_none(labels: list[Lab
     assert majority(labels) == expected
 
 
-@given(LABELS)
-def test_the_majority_is_that_of_the_sum_and_turns_with_the_labels(labels: list[Label]) -> None:
-    balance = sum(1 if label else -1 for label in labels if label is not None)
-    assert majority(labels) == (None if balance == 0 else int(balance > 0))
-    turned: list[Label] = [None if label is None else 1 - label for label in labels]  # type: ignore[misc]
-    assert majority(turned) == (None if balance == 0 else int(balance < 0))
-
-
 @given(LABELS.filter(lambda labels: len(labels) > 1))
 def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
     counts = [outcomes.count(value) for value in (0, 1, None)]
@@ -80,12 +72,6 @@ def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_
 ])  # fmt: skip
 def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(rounds: list[Ended], place: int | None) -> None:
     assert standing_for(rounds) == place
-
-
-def test_a_later_annotation_of_a_round_takes_the_place_of_the_earlier_one() -> None:
-    found = votes(a=[{"error": {"type": "ModelError"}}, {"label": 1}])
-    found.add(make_annotation("a", label=1))
-    assert found.labels()[0].votes == (1, 1)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -47,16 +47,6 @@ def begin(path: Path, clock: Clock, **environment: object) -> Manifest:
     return manifest
 
 
-def test_each_start_is_a_segment(path: Path, clock: Clock) -> None:
-    begin(path, clock, versions={"agent": "1"}).close()
-    clock.wait(60)
-    begin(path, clock, versions={"agent": "1"})
-    first, second = read_manifest(path)["segments"]
-    assert first["environment"] == {"versions": {"agent": "1"}}
-    assert (first["started"], first["ended"]) == ("2026-01-01T00:00:00+00:00",) * 2
-    assert (second["started"], second["ended"]) == ("2026-01-01T00:01:00+00:00", None)
-
-
 def test_a_changed_environment_is_flagged_by_name_and_in_the_file(path: Path, clock: Clock) -> None:
     begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:a"}).close()
     manifest = begin(path, clock, sandbox={"name": "docker", "image_digest": "sha256:b"})
@@ -98,11 +88,6 @@ def test_different_models_of_different_roles_are_no_change(path: Path, clock: Cl
     assert "served model of screen" in manifest.notes[0]
 
 
-def test_equal_identities_pass_whatever_their_python_types(path: Path, clock: Clock) -> None:
-    manifest = Manifest(path, {"roles": ("a", "b"), 1: 2.0}, clock)  # type: ignore[dict-item]
-    assert manifest.other_identity({"1": 2.0, "roles": ["a", "b"]}) == ""
-
-
 def test_every_difference_of_identity_is_listed_readably(path: Path, clock: Clock) -> None:
     manifest = Manifest(path, {"model": {"name": "a"}, "old": 1, "input_sha256": "x", "same": [1]}, clock)
     now = {"model": {"name": "b" * 500 + "\x1b"}, "new": 2, "input_sha256": "y", "same": [1]}
@@ -134,11 +119,8 @@ def test_what_is_no_manifest_is_refused(path: Path, content: bytes) -> None:
     [
         ({"segments": [1, None]}, "segments.0"),
         ({"segments": [SEGMENT, {**SEGMENT, "environment": 5}]}, "segments.1.environment"),
-        ({"segments": [{**SEGMENT, "replies": []}]}, "segments.0.replies"),
         ({"segments": [{**SEGMENT, "replies": {"a": -1}}]}, "segments.0.replies.a"),
-        ({"segments": [{**SEGMENT, "served": 7}]}, "segments.0.served"),
         ({"segments": [{**SEGMENT, "served": [{"role": ""}]}]}, "segments.0.served.0.model"),
-        ({"changes": [None]}, "changes.0"),
         ({"schema": 9}, "has schema 9"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,18 +37,6 @@ def test_an_allocation_has_the_size_asked_for_within_what_there_is(sizes: list[i
     assert all(1 <= number <= size for number, size in zip(numbers, sizes, strict=True))
     if n >= sum(min(2, size) for size in sizes):
         assert all(number >= min(2, size) for number, size in zip(numbers, sizes, strict=True))
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(0, 20))
-def test_no_other_allocation_has_a_smaller_variance_when_strata_vary_equally(sizes: list[int], more: int) -> None:
-    n = min(2 * len(sizes) + more, sum(sizes))
-
-    def variance(numbers: tuple[int, ...]) -> float:
-        return sum(size**2 / number for size, number in zip(sizes, numbers, strict=True))
-
-    others = (each for each in product(*(range(2, size + 1) for size in sizes)) if sum(each) == n)
-    assert variance(tuple(allocate(sizes, n))) <= min(map(variance, others)) + 1e-9
 
 
 def test_large_strata_are_drawn_from_in_proportion_and_small_ones_twice() -> None:
@@ -86,13 +73,6 @@ def test_every_pair_of_a_stratum_is_drawn_equally_often_over_seeds() -> None:
         for pair_id, times in drawn.items():
             if pair_id.startswith(members):
                 assert abs(times - len(seeds) * chance) <= 4 * spread
-
-
-def test_the_order_mixes_the_strata_and_a_larger_sample_holds_the_smaller_one() -> None:
-    first = [draw(run_of(50, 50), ("label",), 40, seed).ids()[0] for seed in range(200)]
-    assert 70 < sum(pair_id.startswith("one") for pair_id in first) < 130
-    small, large = (set(draw(run_of(40, 60), ("label",), n, 3).ids()) for n in (10, 30))
-    assert small < large
 
 
 def test_a_pair_of_several_rounds_stands_where_their_majority_is() -> None:
@@ -143,8 +123,6 @@ def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     ("content", "cause"),
     [
         ("{", "is not a sample"),
-        ("[]", "is not a sample"),
-        ('{"schema": 1}', "is not a sample"),
         ('{"schema": 9}', "schema 9"),
         (f'{{"seed": 0, "by": [], "strata": [{{"key": {{}}, "size": {10**400}, "sampled": ["a"]}}]}}', "not a sample"),
     ],

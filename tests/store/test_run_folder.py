@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.datasets import iter_normalised
-from agent.errors import InputError, Outage, RunFolderError, StorageError
+from agent.errors import InputError, Outage, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.llm.gateway import MemoryReplyCache
@@ -322,22 +321,6 @@ class TestRetrying:
         assert [json.loads(line)["label"] for line in labels] == [1, None, 0]
         with open_folder(path) as folder:
             assert list(folder.annotations()) == expected
-
-    def test_where_that_fails_nothing_is_lost(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(_self: Path, _target: Path) -> None:
-            raise OSError(errno.EIO, "broken")
-
-        folder = open_folder(path)
-        commit(folder, "0", error=ErrorInfo(type="ModelError", message=""))
-        commit(folder, "0", label=1)
-        before = (path / "annotations.jsonl").read_bytes()
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", fail)
-            with pytest.raises(StorageError, match="input/output error"):
-                folder.close()
-        assert (path / "annotations.jsonl").read_bytes() == before
-        open_folder(path).close()
-        assert len((path / "annotations.jsonl").read_bytes().splitlines()) == 1
 
 
 class TestViewing:

@@ -59,15 +59,6 @@ class TestReplacing:
             interrupted()
         assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("report.html", b"old")]
 
-    def test_two_writers_at_once_have_a_draft_each(self, tmp_path: Path) -> None:
-        path = tmp_path / "report.html"
-        with replacing(path) as one, replacing(path) as other:
-            one.write_bytes(b"one")
-            other.write_bytes(b"other")
-            assert (one.read_bytes(), other.read_bytes()) == (b"one", b"other")
-        assert path.read_bytes() == b"one"
-        assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
-
     @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
     def test_a_new_file_may_be_read_by_whom_the_users_files_may_and_keeps_its_mode(
         self, tmp_path: Path, mask: int, mode: int
@@ -82,11 +73,6 @@ class TestReplacing:
         put(path, b"y")
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
-    def test_a_name_may_be_as_long_as_the_system_has_them(self, tmp_path: Path) -> None:
-        path = tmp_path / ("ä" * 120 + ".html")
-        put(path, b"x")
-        assert path.read_bytes() == b"x"
-
 
 def test_what_killed_writers_left_is_removed_by_the_next_one_and_nothing_else(folder: Path) -> None:
     left = [folder / f".{name}.0123456789abcdef.tmp" for name in (files.INPUT, files.MANIFEST, files.LABELS)]
@@ -97,12 +83,6 @@ def test_what_killed_writers_left_is_removed_by_the_next_one_and_nothing_else(fo
         path.touch()
     open_folder(folder).close()
     assert [path for path in (*left, *others) if path.exists()] == others
-
-
-def test_a_beginning_that_was_killed_at_its_draft_is_begun_anew(tmp_path: Path) -> None:
-    (tmp_path / ".input.jsonl.gz.0123456789abcdef.tmp").touch()
-    open_folder(tmp_path).close()
-    assert len(list(iter_normalised(tmp_path / files.INPUT))) == 3
 
 
 def writers(folder: Path) -> dict[str, Callable[[], object]]:
