@@ -123,32 +123,6 @@ async def test_each_role_may_have_its_model() -> None:
     assert (found[0].label, len(first.calls), len(second.calls)) == (0, 1, 1)
 
 
-async def test_leaving_early_cancels_the_calls_and_releases_the_sandboxes() -> None:
-    started, ended = asyncio.Event(), []
-
-    async def run(job: object) -> Any:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(job)
-
-    def answer(call: Call) -> str:
-        if call.role == "screen":
-            return screen("match" if call.pair_id == "0" else "unclear")
-        return program()
-
-    sandbox = ScriptedSandbox(run)
-    before = asyncio.all_tasks()
-    async with Annotator(model=ScriptedLLM(answer), sandbox=sandbox) as annotator:
-        async for _ in annotator.annotate(PAIRS[:2]):
-            await started.wait()
-            break
-    assert len(ended) == 1
-    assert sandbox.acquired == sandbox.released == 1
-    assert asyncio.all_tasks() <= before
-
-
 class Slow:
     """A model that answers of the first pair at once, of others never, and takes a while to be cancelled."""
 
@@ -210,13 +184,6 @@ async def test_closing_the_annotator_ends_the_work_of_other_tasks_and_no_pair_is
     lines = (tmp_path / "run/annotations.jsonl").read_text().splitlines()
     assert [(line["id"], line["error"]) for line in map(json.loads, lines)] == [("0", None)]
     assert told == []
-
-
-async def test_after_leaving_the_loop_the_same_folder_can_be_gone_on_with_at_once(tmp_path: Path) -> None:
-    async with Annotator(model=Slow(), variant="single_llm", run_dir=tmp_path / "run") as annotator:
-        async for _ in annotator.annotate(PAIRS):
-            break
-        assert [annotation.id async for annotation in annotator.annotate(PAIRS, limit=1)] == ["0"]
 
 
 async def test_cancelling_the_task_releases_the_sandboxes() -> None:
@@ -324,15 +291,6 @@ async def test_a_run_folder_of_other_settings_is_refused(tmp_path: Path) -> None
         await collect(Annotator(model=ScriptedLLM(matching, name="other"), sandbox=ScriptedSandbox(), run_dir=run))
 
 
-async def test_a_cache_keeps_replies_over_runs(tmp_path: Path) -> None:
-    cache = tmp_path / "cache.sqlite"
-    await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
-    again = ScriptedLLM(matching)
-    found = await collect(Annotator(model=again, sandbox=ScriptedSandbox(), cache=cache))
-    assert again.calls == []
-    assert {annotation.usage for annotation in found} == {Usage()}
-
-
 JAVA = PAIR.model_copy(update={"language": "java"})
 
 
@@ -374,11 +332,6 @@ async def test_the_plain_iterator_works_inside_a_running_loop() -> None:
     assert len(found) == len(PAIRS)
 
 
-def test_the_plain_iterator_takes_a_limit() -> None:
-    found = list(annotate(iter(PAIRS), limit=2, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
-    assert len(found) == 2
-
-
 def test_leaving_the_plain_iterator_ends_its_thread() -> None:
     import threading
 
@@ -391,19 +344,6 @@ def test_leaving_the_plain_iterator_ends_its_thread() -> None:
 def test_errors_of_the_run_reach_the_plain_iterator() -> None:
     with pytest.raises(AccountError):
         list(annotate(PAIRS, model=ScriptedLLM(lambda _: AccountError("no credit")), sandbox=ScriptedSandbox()))
-
-
-async def test_an_own_node_takes_the_place_of_a_built_in_one() -> None:
-    from agent.nodes.opinions import Judge
-    from agent.state import Step
-
-    class Coin(Judge):
-        async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
-            return Step("decided", {"label": 1, "decided_by": "coin", "reason": "heads"})
-
-    model = ScriptedLLM({})
-    found = await collect(Annotator(model=model, variant="single_llm", nodes={"judge": Coin()}), [PAIR])
-    assert (found[0].label, found[0].decided_by, model.calls) == (1, "coin", [])
 
 
 async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:
@@ -424,21 +364,6 @@ async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_ve
         await collect(run(judge=Mine()), [PAIR])
     assert run(judge=Newer()).identity()["nodes"] == {"judge": f"{Newer.__module__}.{Newer.__qualname__} 2"}
     assert "nodes" not in run().identity()
-
-
-async def test_own_prompts_take_the_place_of_built_in_ones(tmp_path: Path) -> None:
-    (tmp_path / "judge.j2").write_text(
-        "{% block system %}Mine. Answer in json.{% endblock %}{% block user %}{{ query | data('query') }}{% endblock %}"
-    )
-    model = ScriptedLLM({"judge": [label(1)]})
-    await collect(Annotator(model=model, variant="single_llm", prompts=tmp_path), [PAIR])
-    assert model.calls[0].messages[0].content == "Mine. Answer in json."
-
-
-def test_the_package_ships_its_types() -> None:
-    import agent
-
-    assert Path(agent.__file__).with_name("py.typed").is_file()
 
 
 @pytest.mark.bwrap

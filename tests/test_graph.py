@@ -58,10 +58,6 @@ def test_leaving_out_the_screener_gives_no_screen() -> None:
     assert (left.start, left.nodes) == (load_variant("no_screen").start, load_variant("no_screen").nodes)
 
 
-def test_leaving_out_the_repair_leads_broken_programs_to_the_arbiter() -> None:
-    assert load_variant("full").without("repair").nodes == load_variant("ps_tpg_te_fa").nodes
-
-
 def test_full_plus_without_what_is_its_own_is_full() -> None:
     left, full = load_variant("full_plus"), load_variant("full")
     for name in [name for name in left.nodes if name not in full.nodes]:
@@ -101,7 +97,6 @@ def test_what_cannot_be_left_out_is_said(node: str, message: str) -> None:
             "provides program",
         ),
         ({"nodes": {"screen": {"match": "end", "non_match": "end", "unclear": "end"}}}, "can end without a label"),
-        ({"colour": "blue"}, "colour: Extra inputs"),
     ],
 )
 def test_a_variant_that_could_not_run_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -139,12 +134,6 @@ def test_a_file_that_is_no_variant_is_refused(tmp_path: Path, text: str) -> None
         build(path)
 
 
-def test_a_variant_is_drawn() -> None:
-    assert mermaid(load_variant("single_llm")) == (
-        "flowchart LR\n    pair([pair]) --> judge\n    judge[judge]\n    judge -- decided --> label([label])\n"
-    )
-
-
 def test_every_edge_is_in_the_drawing() -> None:
     drawn = mermaid(load_variant("full"))
     for name, edges in load_variant("full").nodes.items():
@@ -173,12 +162,6 @@ WITH_CAREFUL = variant(
 def test_leaving_out_a_node_that_stands_for_a_plain_one_puts_that_in_its_place() -> None:
     left = load_variant(WITH_CAREFUL).without("careful", CAREFUL)
     assert (left.start, left.nodes) == ("screen", variant()["nodes"])
-
-
-def test_where_the_plain_node_is_there_already_the_way_leads_to_it() -> None:
-    nodes = {**WITH_CAREFUL["nodes"], "careful": {"decided": "arbitrate"}, "arbitrate": {"decided": "end"}}
-    left = load_variant(variant(nodes=nodes)).without("careful", CAREFUL)
-    assert left.nodes == variant()["nodes"]
 
 
 def test_a_node_gives_way_to_a_plain_one_with_the_same_outcomes_alone() -> None:

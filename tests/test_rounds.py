@@ -51,14 +51,6 @@ async def test_the_rounds_of_a_pair_are_taken_one_after_another() -> None:
     assert started == [(pair.id, number) for pair in PAIRS for number in range(2)]
 
 
-async def test_pairs_from_a_source_of_unknown_length_have_rounds_too() -> None:
-    async def source() -> Any:
-        for pair in PAIRS:
-            yield pair
-
-    assert len(await collect(ScriptedLLM(wavering), 2, source())) == 6
-
-
 async def test_a_run_goes_on_with_more_rounds(tmp_path: Path) -> None:
     run = tmp_path / "run"
     await collect(ScriptedLLM(wavering), 1, run_dir=run)

@@ -75,12 +75,6 @@ async def test_no_sandbox_is_kept_while_a_model_is_asked() -> None:
     assert sandbox.commands == [("touch", "data.txt"), ("touch", "data.txt"), ("cat", "missing.txt")]
 
 
-async def test_the_snippet_is_tested_verbatim() -> None:
-    sandbox = ScriptedSandbox(passed)
-    await annotate({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}, sandbox)
-    assert sandbox.jobs[0].program.startswith(PAIR.code)
-
-
 @pytest.mark.parametrize("code", ["def f():\n    return 1\n" + "#" * 100_000, "x = 1" + " + 1" * 1_500])
 async def test_a_snippet_beyond_what_is_read_is_an_error_and_gets_no_label(code: str) -> None:
     model = ScriptedLLM({"screen": [screen()], "generate_test": [program()], "arbitrate": [label(0)]})
@@ -111,17 +105,6 @@ async def test_a_missing_import_is_installed_without_asking_the_model() -> None:
     assert sandbox.jobs[1].environment == "kpyyaml"
 
 
-async def test_an_import_that_cannot_be_had_does_not_stand_in_the_way_of_the_others() -> None:
-    def build(requirements: Sequence[str]) -> Any:
-        return DependencyUnavailable("no wheel") if "mysqlclient" in requirements else environment(requirements)
-
-    runs = iter([lacking("yaml")])
-    sandbox = ScriptedSandbox(lambda job: next(runs, None) or passed(job), environments=build)
-    source = "import yaml\nimport MySQLdb\n" + PROGRAM
-    found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
-    assert found.installed == ("pyyaml==1",)
-
-
 async def test_an_import_that_no_map_has_is_installed_when_the_index_vouches_for_it() -> None:
     runs = iter([lacking("unheard_of")])
     sandbox = ScriptedSandbox(
@@ -130,22 +113,6 @@ async def test_an_import_that_no_map_has_is_installed_when_the_index_vouches_for
     source = "import unheard_of\n" + PROGRAM
     found = await annotate({"screen": [screen()], "generate_test": [program(source)], "arbitrate": [label(1)]}, sandbox)
     assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
-
-
-async def test_an_index_that_does_not_answer_leaves_an_unknown_import_to_the_model() -> None:
-    def index(_name: str) -> str | None:
-        raise DependencyUnavailable("the package index does not answer", temporary=True)
-
-    sandbox = ScriptedSandbox([lacking("unheard_of")], index=index)
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program("import unheard_of\n" + PROGRAM)],
-        "repair": [commands()],
-        "arbitrate": [label(0)],
-    }
-    found = await annotate(replies, sandbox)
-    assert found.test is not None
-    assert (found.repairs, found.test.cause) == (0, Cause.DEPENDENCY)
 
 
 async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again() -> None:
@@ -165,20 +132,6 @@ async def test_commands_of_the_model_are_carried_out_and_the_program_runs_again(
     found = await annotate(replies, sandbox)
     assert (found.repairs, found.installed) == (1, ("unheard-of==1",))
     assert set(sandbox.commands) == {("mkdir", "data")}
-
-
-async def test_no_command_ends_the_repair() -> None:
-    sandbox = ScriptedSandbox([lacking("unheard_of")])
-    replies = {
-        "screen": [screen()],
-        "generate_test": [program("import unheard_of\n" + PROGRAM)],
-        "repair": [commands()],
-        "arbitrate": [label(0)],
-    }
-    found = await annotate(replies, sandbox)
-    assert (found.repairs, len(sandbox.jobs)) == (0, 1)
-    assert found.test is not None
-    assert (found.test.status, found.test.cause, found.test.executed) == (Status.ERROR, Cause.DEPENDENCY, False)
 
 
 async def test_commands_that_change_nothing_end_the_repair() -> None:
@@ -254,13 +207,6 @@ async def test_a_failed_call_is_an_error_whose_cost_counts() -> None:
     assert (found.label, found.usage.calls, found.usage.input_tokens) == (None, 2, 10)
 
 
-async def test_a_reply_is_asked_again_with_the_cause() -> None:
-    model = ScriptedLLM({"screen": ["looks fine to me", screen("match")]})
-    found = await annotate(model)
-    assert found.label == 1
-    assert len(model.calls[1].messages) > len(model.calls[0].messages)
-
-
 async def test_a_malformed_program_is_asked_again() -> None:
     model = ScriptedLLM(
         {
@@ -327,12 +273,6 @@ async def test_by_half_of_the_demand_the_rule_arbiter_takes_half_of_the_cases(
     found = await annotate(replies, ScriptedSandbox(run), variant="rule_arbiter", config=config)
     assert found.test is not None
     assert (found.test.status, found.test.passed, found.label) == (Status.FAILED, len(passing), expected)
-
-
-async def test_the_single_llm_is_one_call() -> None:
-    model = ScriptedLLM({"judge": [label(0)]})
-    found = await annotate(model, variant="single_llm")
-    assert (found.label, found.decided_by, len(model.calls)) == (0, "judge", 1)
 
 
 async def test_labels_votes_and_meta_never_reach_a_prompt() -> None:

@@ -114,14 +114,6 @@ async def test_an_error_comes_after_the_items_before_it_and_the_end_after_the_er
         await anext(stream)
 
 
-async def test_what_is_left_before_it_began_never_begins() -> None:
-    numbers = Numbers()
-    production = Production(numbers.all())
-    Stream(production)
-    await production.close()
-    assert (production.over, numbers.given) == (True, 0)
-
-
 async def test_results_come_in_completion_order() -> None:
     gates = {n: asyncio.Event() for n in range(3)}
 
@@ -136,19 +128,6 @@ async def test_results_come_in_completion_order() -> None:
         if n:
             gates[n - 1].set()
     assert order == [2, 1, 0]
-
-
-async def test_ordered_results_come_in_input_order() -> None:
-    gates = {n: asyncio.Event() for n in range(3)}
-
-    async def work(n: int) -> int:
-        await gates[n].wait()
-        if n:
-            gates[n - 1].set()
-        return n
-
-    gates[2].set()
-    assert [n async for n in completed(range(3), work, concurrency=3, ordered=True)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -214,38 +193,3 @@ async def test_an_exception_ends_the_work_and_cancels_the_rest() -> None:
             pass
     assert set(cancelled) <= {1, 2}
     assert asyncio.all_tasks() <= before
-
-
-async def test_leaving_early_cancels_what_is_in_progress() -> None:
-    cancelled = []
-    all_started = asyncio.Barrier(3)
-
-    async def work(n: int) -> int:
-        await all_started.wait()
-        if n:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(n)
-                raise
-        return n
-
-    stream = completed(range(3), work, concurrency=3)
-    async for result in stream:
-        assert result == 0
-        break
-    await stream.aclose()
-    assert cancelled == [1, 2]
-
-
-async def test_an_error_of_the_source_is_raised() -> None:
-    async def source() -> AsyncIterator[int]:
-        yield 1
-        raise OSError("unreadable")
-
-    async def work(n: int) -> int:
-        return n
-
-    with pytest.raises(OSError, match="unreadable"):
-        async for _ in completed(source(), work, concurrency=1):
-            pass

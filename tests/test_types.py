@@ -79,11 +79,8 @@ SAYING_NOTHING = {
     "a pass that proves nothing": VACUOUS,
     "a snippet that does not parse": TestReport(status=Status.ERROR, cause=Cause.SNIPPET),
     "a snippet that raises": TestReport(status=Status.ERROR, cause=Cause.SNIPPET, cases=RAISED),
-    "a snippet that hangs": TestReport(status=Status.TIMEOUT, cause=Cause.SNIPPET, cases=RAISED),
-    "a program that hangs": TestReport(status=Status.TIMEOUT, cause=Cause.PROGRAM),
     "a broken program": TestReport(status=Status.ERROR, cause=Cause.PROGRAM),
     "a missing dependency": TestReport(status=Status.ERROR, cause=Cause.DEPENDENCY),
-    "a broken sandbox": TestReport(status=Status.ERROR, cause=Cause.SANDBOX),
     "an outcome by chance": TestReport(status=Status.ERROR, cause=Cause.FLAKY),
     "a program that was not run": TestReport(status=Status.NOT_RUN),
 }
@@ -132,10 +129,6 @@ def test_a_count_that_the_cases_contradict_is_refused(name: str, count: object) 
         TestReport.model_validate({**dumped, name: count})
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         TestReport.model_validate({**dumped, "skipped": 0})
-
-
-def test_no_label_goes_against_an_outcome_that_was_predicted() -> None:
-    assert not annotation(0, simulated=Simulated(status="passed")).against_test
 
 
 def test_readers_are_told_of_a_pass_that_proves_nothing() -> None:

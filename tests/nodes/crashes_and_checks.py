@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import indent
 
-from tests.nodes.vacuous_and_sound import CHUNKS, LARGEST, SLUG, STACK
+from tests.nodes.vacuous_and_sound import CHUNKS, LARGEST, SLUG
 
 UNIQUE = """def unique(xs):
     kept = []
@@ -14,28 +14,10 @@ UNIQUE = """def unique(xs):
             kept.append(x)
     return kept
 """
-TIMER = """from contextlib import contextmanager
-
-
-@contextmanager
-def timer(log):
-    log.append("start")
-    yield log
-    log.append("end")
-"""
 POINT = """class Point:
     def __init__(self, x, y):
         self.x = x
         self.y = y
-"""
-FIELDS = "from dataclasses import dataclass\n\n\n@dataclass\nclass Point:\n    x: int\n    y: int\n"
-CIRCLE = """class Circle:
-    def __init__(self, radius):
-        self.radius = radius
-
-    @property
-    def area(self):
-        return self.radius * self.radius * 3.14
 """
 CLIENT = """import asyncio
 
@@ -48,13 +30,6 @@ class Client:
         await asyncio.sleep(0)
         return self.base + path
 """
-HALVES = "def halves(xs):\n    middle = len(xs) // 2\n    return xs[:middle], xs[middle:]\n"
-TWICE = """def twice(function):
-    def inner(*values):
-        function(*values)
-        return function(*values)
-    return inner
-"""
 COUNTS = """def counts(words):
     found = {}
     for word in words:
@@ -62,7 +37,6 @@ COUNTS = """def counts(words):
     return found
 """
 PI = "def pi():\n    return 3.14159\n"
-DUMP = "import json\n\n\ndef dump(value):\n    return json.dumps(value)\n"
 PARSE = "import json\n\n\ndef parse(text):\n    return json.loads(text)\n"
 ERROR = "class NotFound(Exception):\n    pass\n"
 REFUSE = "def refuse(text):\n    raise ValueError(text)\n"
@@ -79,14 +53,9 @@ def case(body: str) -> str:
 
 CRASHES = completed(
     {
-        "calls a lambda": ("double = lambda x: x * 2\n", "double(3)"),
-        "reads a name of a script": ("import math\n\nresult = sorted([3, 1, 2])\n", "result\nassert True"),
         "uses a name of a script": ("import math\n\nresult = sorted([3, 1, 2])\n", "result.append(4)"),
-        "goes through a result": (UNIQUE, "list(unique([1, 1, 2]))"),
         "asserts that a length is a length": (UNIQUE, "assert len(unique([1, 1, 2])) >= 0"),
-        "enters a context": (TIMER, "with timer([]):\n    pass"),
         "calculates and prints": (PI, "print(f'{2 * pi():.2f}', '%d' % -pi(), round(1 - pi(), 1))"),
-        "takes a result apart": (HALVES, "left, right = halves([1, 2, 3])\nprint(len(left) + len(right))"),
         "takes its items apart": (
             COUNTS,
             'for word, count in counts(["a"]).items():\n'
@@ -94,21 +63,11 @@ CRASHES = completed(
             'print(sum(counts(["a"]).values()), max(counts(["a"])), [word[0] for word in sorted(counts(["a"]))])',
         ),
         "awaits": (CLIENT, "# <candidate>\nasync def test_a():\n    (await Client('a').get('b')).upper()\n"),
-        "runs a coroutine": (
-            CLIENT,
-            "import asyncio\n# <candidate>\ndef test_a():\n    print(asyncio.run(Client('a').get('b'))[0])\n",
-        ),
-        "reads a property": (CIRCLE, "abs(Circle(3).area)"),
-        "makes a point": (POINT, "Point(1, 2).x + Point(1, 2).y"),
-        "reads a field": (FIELDS, "Point(1, 2).x + Point(1, 2).y"),
-        "decorates": (TWICE, "@twice\ndef f(x):\n    return x\n\nf(1)"),
         "calls a method": (
             LARGEST,
             "class Board:\n    items = [3, 1]\n    # <candidate>\ndef test_a():\n    Board().largest(1).copy()\n",
         ),
-        "chains its methods": (STACK, "len(Stack().push(1).push(2))"),
         "iterates the generator": (CHUNKS, "for a, b in chunks('abcd', 2):\n    print(a, b)"),
-        "takes the generator's first item": (CHUNKS, "next(chunks('abcd', 2))"),
         "derives a class from it": (
             POINT,
             "# <candidate>\nclass Named(Point):\n    def __init__(self, name):\n        super().__init__(1, 2)\n"
@@ -124,43 +83,19 @@ CHECKS = completed(
             "def add(a, b):\n    return a + b\n",
             "if add(1, 2) != 3:\n    raise ValueError('not the sum')",
         ),
-        "ends where the result is another": (
-            "def add(a, b):\n    return a + b\n",
-            "import sys\n# <candidate>\ndef test_a():\n    if add(1, 2) != 3:\n        sys.exit(1)\n",
-        ),
         "raises where nothing was raised": (
             REFUSE,
             'try:\n    refuse("x")\nexcept ValueError:\n    return\nraise RuntimeError("it was taken")',
         ),
         "asserts that a number is near": (PI, "assert abs(pi() - 3.14) < 0.01"),
-        "asserts on a part": (PARSE, "assert parse('{\"a\": 1}')['a'] == 1"),
-        "asserts on what it read back": (
-            DUMP,
-            "import json\n# <candidate>\ndef test_a():\n    assert json.loads(dump({'a': [1]})) == {'a': [1]}\n",
-        ),
-        "asserts what a method says": (
-            "import os\n\n\ndef here():\n    return os.getcwd()\n",
-            "assert here().startswith('/')",
-        ),
         "asserts what is not so": (
             "def flags(x):\n    return x.first, x.second\n",
             "class X:\n    first = 0\n    second = 1\n# <candidate>\ndef test_a():\n    assert not flags(X())[0]\n",
         ),
-        "asserts what is not in it": (COUNTS, "assert 'c' not in counts(['a', 'b'])"),
-        "asserts on a field alone": (POINT, "assert Point(1, 2).y == 2"),
-        "raises its error": (
-            ERROR,
-            'try:\n    raise NotFound("x")\nexcept NotFound as error:\n    assert str(error) == "x"',
-        ),
-        "asserts that there is a result": (UNIQUE, "assert unique([1, 1, 2]) is not None"),
         "takes items until there are none, and asserts what they are": (
             "def each(items):\n    return iter(items)\n",
             "items, taken = each([1, 2]), []\nwhile True:\n    try:\n"
             "        taken.append(next(items))\n    except StopIteration:\n        break\nassert taken == [1, 2]",
-        ),
-        "takes items until there are none, and asserts how many": (
-            "def each(items):\n    return iter(items)\n",
-            "items, count = each('a'), 0\nwhile next(items, None) is not None:\n    count += 1\nassert count == 1",
         ),
         "asserts its type": (UNIQUE, "assert isinstance(unique([1, 1, 2]), list)"),
     }
@@ -170,11 +105,6 @@ BY_PYTEST: Mapping[str, tuple[str, str, str]] = {
     "an error that is raised": (
         REFUSE,
         "import pytest\n\n# <candidate>\n\n\ndef test_a():\n    with pytest.raises(ValueError):\n        refuse('x')\n",
-        "checked",
-    ),
-    "a failure that is told": (
-        "def add(a, b):\n    return a + b\n",
-        "import pytest\n\n# <candidate>\n\n\ndef test_a():\n    if add(1, 2) != 3:\n        pytest.fail('no')\n",
         "checked",
     ),
     "a number that is near": (

@@ -9,7 +9,6 @@ import pytest
 
 from agent import Annotation, Annotator, ScriptedLLM
 from agent.config import Config, PipelineConfig
-from agent.llm import parsing
 from tests.scripts import PAIR, label
 
 VARIANT = {"start": "arbitrate_or_abstain", "nodes": {"arbitrate_or_abstain": {"decided": "end"}}}
@@ -60,7 +59,3 @@ async def test_only_an_arbiter_that_may_is_told_how_to_abstain() -> None:
         assert ("or null" in call.messages[0].content) is told
         assert ("You must decide" in call.messages[0].content) is not told
         assert ("null" in json.dumps(call.schema)) is told
-
-
-def test_the_judge_may_not_abstain() -> None:
-    assert "null" not in json.dumps(parsing.schema_of(parsing.LabelReply, {}))

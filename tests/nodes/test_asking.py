@@ -39,7 +39,3 @@ def test_a_pair_gives_its_query_code_language_and_context_alone() -> None:
 def test_equal_runs_give_equal_evidence() -> None:
     first, second = evidence("0x7f3a5c0d1e80", "0.31"), evidence("0x7fffdeadbeef", "1.07")
     assert about_execution(first) == about_execution(second)
-
-
-def test_before_any_execution_there_is_no_evidence() -> None:
-    assert about_execution({"pair": PAIR}) == {"report": None, "output": None, "installed": ()}

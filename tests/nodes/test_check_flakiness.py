@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config import PipelineConfig
 from agent.nodes.check_flakiness import CheckFlakiness
 from agent.sandbox.base import HASH_SEED, Job, RunResult, SandboxBackend
 from agent.sandbox.scripted import ScriptedSandbox
@@ -82,10 +81,6 @@ async def test_one_disagreement_among_three_runs_is_enough() -> None:
     assert "passed, passed, failed" in step.update["report"].cases[0].message
 
 
-async def test_a_test_that_always_fails_is_evidence() -> None:
-    assert await checked(STEADY_CHANCE, CHANCE, by_turns(failed, failed, failed)) == Step("steady", {})
-
-
 @pytest.mark.bwrap
 async def test_a_case_that_never_ran_the_snippet_is_no_flakiness(bwrap: SandboxBackend) -> None:
     case = "\n\ndef test_b():\n    assert callable(draw)\n"
@@ -122,10 +117,3 @@ async def test_a_run_that_took_all_its_time_is_not_repeated() -> None:
     sandbox = ScriptedSandbox(hangs)
     assert await checked(STEADY_CHANCE, CHANCE, sandbox) == Step("steady", {})
     assert len(sandbox.jobs) == 1
-
-
-async def test_the_number_of_runs_is_a_setting() -> None:
-    sandbox = ScriptedSandbox(passed)
-    async with tools_in(sandbox, PipelineConfig(flakiness_runs=5)) as tools:
-        await CheckFlakiness()(await executed(STEADY_CHANCE, CHANCE, tools), tools)
-    assert len(sandbox.jobs) == 5

@@ -87,14 +87,6 @@ async def test_what_a_universal_mock_passed_is_reported_and_is_no_measure_of_str
 
 
 @pytest.mark.bwrap
-async def test_a_file_that_the_snippet_left_is_not_the_work_of_a_stand_in(bwrap: SandboxBackend) -> None:
-    code = "def note(text):\n    with open('note.txt', 'w') as file:\n        file.write(text)\n"
-    template = "# <candidate>\n\n\ndef test_a():\n    note('x')\n    assert open('note.txt').read() == 'x'\n"
-    _step, killed = await tried(template, code, bwrap)
-    assert killed[RETURNS_NOTHING]
-
-
-@pytest.mark.bwrap
 async def test_a_file_that_one_mutant_left_is_not_the_work_of_the_next(bwrap: SandboxBackend) -> None:
     code = (
         "def save(text):\n    if len(text) > 0:\n        with open('out.txt', 'w') as f:\n            f.write(text)\n"
@@ -165,11 +157,6 @@ async def test_only_what_passed_is_tried_on_mutants() -> None:
     assert len(sandbox.jobs) == 1
 
 
-async def test_mutants_are_no_executions_of_the_pair() -> None:
-    step = await checked(TEMPLATE, SLUG, ScriptedSandbox(Runs(return_=failed)))
-    assert not {"executions", "result", "repairs", "rounds"} & step.update.keys()
-
-
 async def test_mutants_run_in_the_environment_of_the_snippet_and_each_in_a_sandbox_of_its_own() -> None:
     sandbox = ScriptedSandbox(passed)
     async with tools_in(sandbox) as tools:
@@ -221,18 +208,12 @@ P, F, E, T = Status.PASSED, Status.FAILED, Status.ERROR, Status.TIMEOUT
     [
         ({RETURNS_NOTHING: P}, True),
         ({RETURNS_NOTHING: E}, None),
-        ({RETURNS_NOTHING: T}, None),
         ({RETURNS_NOTHING: E, RETURNS_FIRST_ARGUMENT: P}, None),
         ({RETURNS_NOTHING: E, "off_by_one": F}, False),
-        ({RETURNS_NOTHING: E, RAISES: F}, None),
         ({RETURNS_NOTHING: E, SAYS_NO: P, SAYS_YES: P}, True),
         ({RETURNS_NOTHING: E, SAYS_NO: F, SAYS_YES: P}, False),
-        ({RETURNS_NOTHING: E, SAYS_NO: P, SAYS_YES: E}, False),
-        ({RETURNS_NOTHING: E, SAYS_NO: P, SAYS_YES: T}, True),
-        ({RETURNS_NOTHING: P, RAISES: E}, True),
         ({RETURNS_NOTHING: P, "off_by_one": F}, False),
         ({RETURNS_NOTHING: P, "off_by_one": E}, True),
-        ({RETURNS_NOTHING: P, "off_by_one": T}, True),
         ({RETURNS_NOTHING: P, RETURNS_FIRST_ARGUMENT: F}, False),
         ({RAISES: P}, None),
         ({}, None),

@@ -80,15 +80,6 @@ async def test_a_test_proves_nothing_also_where_the_other_program_never_came() -
     assert found.test.vacuous
 
 
-async def test_each_part_can_be_left_out() -> None:
-    replies = {"screen": [screen()], "generate_test": [program()], "arbitrate": [label(1)]}
-    parts = ("check_flakiness", "check_validity", "rate_confidence")
-    sandbox = ScriptedSandbox(passed)
-    found = await annotate(replies, sandbox, variant="full_plus", without=(*PLAIN, *parts))
-    assert (found.label, found.strength, found.votes, found.confidence) == (1, None, (), None)
-    assert len(sandbox.jobs) == 1
-
-
 async def test_a_flaky_program_is_no_evidence_and_tried_on_no_mutants() -> None:
     runs = iter([passed, failed])
     sandbox = ScriptedSandbox(lambda job: next(runs, passed)(job))
@@ -161,26 +152,6 @@ async def test_what_ran_in_a_node_that_broke_is_kept_too(tmp_path: Path) -> None
     assert evidence is not None
     assert evidence.visits[-1].node == "execute"
     assert [each.seconds for each in evidence.executions] == [0.5, 0, 0.5]
-
-
-async def test_what_the_screener_decided_is_rated_without_a_call() -> None:
-    found = await annotate({"screen": [screen("match")]}, variant="full_plus", without=PLAIN)
-    assert (found.label, found.votes) == (1, ())
-    assert found.confidence is not None
-    assert 0.5 < found.confidence < 0.7
-
-
-async def test_a_sandbox_that_breaks_on_a_wrong_one_is_no_label() -> None:
-    first = [True]
-
-    def run(job: Job) -> RunResult | BaseException:
-        return passed(job) if first and first.pop() else SandboxError("gone")
-
-    replies = {"screen": [screen()], "generate_test": [program()]}
-    found = await annotate(replies, ScriptedSandbox(run), variant="full_plus", without=PLAIN)
-    assert found.label is None
-    assert found.error is not None
-    assert found.error.type == "SandboxError"
 
 
 def holds(job: Job) -> bool:

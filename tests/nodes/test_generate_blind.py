@@ -151,14 +151,6 @@ async def test_the_expectations_are_written_without_the_body(scaffold: str) -> N
     assert len([call for call in model.calls if call.role == "scaffold"]) == 1
 
 
-async def test_two_bodies_behind_one_signature_give_one_question() -> None:
-    other = RANKING.model_copy(update={"code": "def ranking(self, limit=10):\n    raise KeyError(self.points)\n"})
-    models = [answers(), answers()]
-    await annotate(models[0])
-    await annotate(models[1], other)
-    assert told(models[0]) == told(models[1])
-
-
 @pytest.mark.parametrize(
     ("cases", "complaint"),
     [
@@ -206,12 +198,6 @@ async def test_what_cannot_be_called_is_tested_by_someone_who_sees_it() -> None:
     assert [call.role for call in model.calls] == ["generate_test", "arbitrate"]
 
 
-async def test_a_snippet_that_does_not_parse_is_written_no_program() -> None:
-    model = answers()
-    await annotate(model, PAIR.model_copy(update={"code": "def f(:"}))
-    assert [call.role for call in model.calls] == ["arbitrate"]
-
-
 class FindWanting(Node):
     """Sends the first program back."""
 
@@ -244,11 +230,6 @@ async def test_a_program_that_proved_nothing_is_written_again_and_told_why(gener
     assert sum(call.role == "scaffold" for call in model.calls) == (generator == "generate_blind")
 
 
-async def test_left_out_the_plain_generator_takes_its_place() -> None:
-    model = ScriptedLLM({"generate_test": [program(SCAFFOLD + "\n\n" + CASES)], "arbitrate": [label(1)]})
-    assert (await annotate(model, without=["generate_blind"])).error is None
-
-
 class Recording(HeuristicModel):
     """The embedded model, and the calls it got."""
 
@@ -276,3 +257,11 @@ async def test_no_token_of_a_real_body_is_in_the_question(real_data: Path) -> No
         allowed = [pair.query, call.variables["signature"], call.variables["surroundings"]]
         prompt = "\n".join(message.content for message in call.messages)
         assert leaked(prompt, code, allowed) == set(), pair.id
+
+
+async def test_two_bodies_behind_one_signature_give_one_question() -> None:
+    other = RANKING.model_copy(update={"code": "def ranking(self, limit=10):\n    raise KeyError(self.points)\n"})
+    models = [answers(), answers()]
+    await annotate(models[0])
+    await annotate(models[1], other)
+    assert told(models[0]) == told(models[1])

@@ -73,18 +73,6 @@ async def test_commands_and_a_corrected_program_may_come_together() -> None:
     assert "one = 1" in sandbox.jobs[1].program
 
 
-async def test_commands_alone_are_as_good_as_ever() -> None:
-    sandbox = once_broken()
-    await annotate([commands("mkdir data")], sandbox)
-    assert sandbox.jobs[0].program == sandbox.jobs[1].program
-
-
-async def test_no_command_and_no_program_ends_the_repair() -> None:
-    sandbox = ScriptedSandbox([UNNAMED])
-    found = await annotate([commands()], sandbox)
-    assert (found.repairs, len(sandbox.jobs)) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("corrected", "why"),
     [

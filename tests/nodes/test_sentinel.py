@@ -36,12 +36,6 @@ CHEATS = {
         "def sqrt(x):\n    return x\n",
         "def test_a():\n    from math import sqrt\n    assert sqrt(9) == 3\n",
     ),
-    "an import over it": (
-        "def sqrt(x):\n    return x\n",
-        "from math import sqrt\ndef test_a():\n    assert sqrt(9) == 3\n",
-    ),
-    "a local assignment": (FUNCTION, "def test_a():\n    double = (2).__mul__\n    assert double(4) == 8\n"),
-    "a lambda": (FUNCTION, "double = lambda x: 2 * x\n" + CASE),
     "a patch": (
         FUNCTION,
         """
@@ -49,15 +43,6 @@ CHEATS = {
         def test_a():
             with patch(__name__ + ".double", return_value=8):
                 assert double(4) == 8
-        """,
-    ),
-    "a patch of a method": (
-        CLASS,
-        """
-        from unittest.mock import patch
-        @patch.object(Counter, "count", lambda self, text: len(text))
-        def test_a():
-            assert Counter().count("ab") == 2
         """,
     ),
     "a mock on an object": (
@@ -101,10 +86,6 @@ CHEATS = {
             assert double(4) == 8
         """,
     ),
-    "a class attribute": (
-        CLASS,
-        "Counter.count = lambda self, text: len(text)\ndef test_a():\n    assert Counter().count('ab') == 2\n",
-    ),
     "the module's namespace": (FUNCTION, "globals()['double'] = lambda x: 2 * x\n" + CASE),
     "a built-in": (
         "def total(x):\n    return 0\n",
@@ -122,13 +103,8 @@ CHEATS = {
         """,
     ),
     "no call": (FUNCTION, "def test_a():\n    assert callable(double)\n"),
-    "no call, in an except for everything": (
-        FUNCTION,
-        "def test_a():\n    try:\n        assert double(4) == 8\n    except:\n        pass\n",
-    ),
     "a parameter": (FUNCTION, "def test_a(double=lambda x: 2 * x):\n    assert double(4) == 8\n"),
     "an unused generator": ("def items(x):\n    yield 1\n", "def test_a():\n    assert items(3) is not None\n"),
-    "an unused coroutine": ("async def fetch():\n    return 1\n", "def test_a():\n    fetch().close()\n"),
     "a metaclass of unittest's": (
         CLASS,
         """
@@ -217,23 +193,9 @@ HONEST = {
             assert here() == "here"
         """,
     ),
-    "a name that it imports": (
-        "from os import getcwd\ndef here():\n    return getcwd()\n",
-        """
-        from unittest.mock import patch
-        def test_a():
-            with patch(__name__ + ".getcwd", return_value="there"):
-                assert here() == "there"
-        """,
-    ),
     "what it sets itself": (
         "calls = 0\ndef count():\n    global calls\n    calls += 1\n    return calls\n",
         "def test_a():\n    assert [count(), count()] == [1, 2]\n",
-    ),
-    "a decorator": (
-        "import functools\ndef shout(f):\n    @functools.wraps(f)\n    def inner(*a):\n        return f(*a).upper()\n"
-        "    return inner\n",
-        "@shout\ndef given(x):\n    return x\ndef test_a():\n    assert given('a') == 'A'\n",
     ),
     "a decorated function": (
         "def twice(f):\n    def inner(x):\n        return 2 * f(x)\n    return inner\n@twice\ndef double(x):\n"
@@ -241,8 +203,6 @@ HONEST = {
         CASE,
     ),
     "a wrapper around it": (RIGHT, "import functools\ndouble = functools.lru_cache(double)\n" + CASE),
-    "a cached function": ("import functools\n@functools.lru_cache(None)\n" + RIGHT, CASE),
-    "a lambda": ("double = lambda x: 2 * x\n", CASE),
     "a generator": (
         "def items(n):\n    for i in range(n):\n        yield i\n",
         "def test_a():\n    assert [*items(2)] == [0, 1]\n",
@@ -251,21 +211,9 @@ HONEST = {
         "async def double(x):\n    return 2 * x\n",
         "async def test_a():\n    assert await double(4) == 8\n",
     ),
-    "asynchronous generators": (
-        "async def items():\n    yield 1\n",
-        "async def test_a():\n    assert [i async for i in items()] == [1]\n",
-    ),
-    "recursion": (
-        "def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)\n",
-        "def test_a():\n    assert fact(4) == 24\n",
-    ),
     "functions that call each other": (
         "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)\n",
         "def test_a():\n    assert even(4) and not odd(4)\n",
-    ),
-    "a context manager": (
-        "from contextlib import contextmanager\n@contextmanager\ndef opened(x):\n    yield x\n",
-        "def test_a():\n    with opened(3) as x:\n        assert x == 3\n",
     ),
     "a class": (
         "class Box:\n    size = 3\n    def __init__(self, x):\n        self.x = x\n    @property\n"
@@ -294,16 +242,6 @@ HONEST = {
     "work at load": (RIGHT, "RESULT = double(4)\ndef test_a():\n    assert RESULT == 8\n"),
     "a snippet that works at load": (RIGHT + "eight = double(4)\n", "def test_a():\n    assert double(eight) == 16\n"),
     "no function": ("x = 4\ny = 2 * x\n", "def test_a():\n    assert y == 8\n"),
-    "an error that is expected": (
-        "def parse(x):\n    if not x:\n        raise ValueError(x)\n    return int(x)\n",
-        """
-        import unittest
-        class TestParse(unittest.TestCase):
-            def test_a(self):
-                with self.assertRaises(ValueError):
-                    parse("")
-        """,
-    ),
     "a thread": (
         "found = []\ndef note(x):\n    found.append(x)\n",
         "import threading\ndef test_a():\n    t = threading.Thread(target=note, args=(1,))\n    t.start()\n"

@@ -147,11 +147,6 @@ async def test_where_no_readings_were_had_they_are_asked_for_again(tmp_path: Pat
     assert set(found.values()) == {"reading B1"}
 
 
-async def test_another_run_has_readings_of_its_own(tmp_path: Path) -> None:
-    await readings_of(Changing("A"), tmp_path / "run", 2)
-    assert set((await readings_of(Changing("B"), tmp_path / "another")).values()) == {"reading B1"}
-
-
 async def test_nothing_of_a_candidate_is_in_the_question() -> None:
     model = ScriptedLLM(answer)
     await annotate(model, CANDIDATES[:1])
@@ -178,12 +173,6 @@ async def test_the_judge_goes_by_them_where_the_variant_has_them() -> None:
     assert found[0].reading == "Append one number to another."
 
 
-async def test_the_arbiter_is_told_which_reading_the_program_tests() -> None:
-    model = ScriptedLLM(answer)
-    await annotate(model, [PAIR])
-    assert "The reading that it tests:\n<reading" in of(model, "arbitrate")[0].messages[1].content
-
-
 async def test_the_reading_that_is_met_is_kept(tmp_path: Path) -> None:
     found = await annotate(ScriptedLLM(answer), [PAIR], run_dir=tmp_path / "run")
     assert (found[0].label, found[0].reading) == (1, "Append one number to another.")
@@ -192,14 +181,6 @@ async def test_the_reading_that_is_met_is_kept(tmp_path: Path) -> None:
     assert evidence is not None
     assert evidence.spec is not None
     assert [len(reading.requirements) for reading in evidence.spec.readings] == [2, 1]
-
-
-async def test_where_none_is_met_the_tested_one_is_kept() -> None:
-    def refuse(call: Call) -> str:
-        return '{"reason": "", "reading": null, "label": 0}' if call.role == "arbitrate" else answer(call)
-
-    found = await annotate(ScriptedLLM(refuse), [PAIR])
-    assert (found[0].label, found[0].reading) == (0, "Return the sum of two numbers.")
 
 
 async def test_where_the_votes_find_none_met_the_tested_one_is_kept(tmp_path: Path) -> None:
@@ -219,14 +200,6 @@ async def test_a_match_of_the_screener_keeps_its_reading() -> None:
 
     found = await annotate(ScriptedLLM(match), [PAIR])
     assert (found[0].label, found[0].decided_by, found[0].reading) == (1, "screen", "Append one number to another.")
-
-
-async def test_left_out_the_questions_are_those_of_full() -> None:
-    models = [ScriptedLLM(answer), ScriptedLLM(answer)]
-    await annotate(models[0], [PAIR], variant="full")
-    await annotate(models[1], [PAIR], without=["specify_query"])
-    first, second = ([call.messages for call in model.calls] for model in models)
-    assert first == second
 
 
 def test_a_memory_keeps_the_latest_replies() -> None:

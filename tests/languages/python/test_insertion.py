@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from agent.languages.base import MalformedProgram
 from agent.languages.python.insertion import Placement, place
@@ -90,10 +89,6 @@ def test_what_only_looks_like_a_newline_stays_where_it_is(separator: str) -> Non
     assert_verbatim(f"def f():\n    return '''a{separator}b'''  # c{separator}d\n")
 
 
-def test_a_form_feed_before_code_does_not_undo_the_indentation() -> None:
-    assert_verbatim("def f():\n    pass\n\fdef g():\n\f    return 1\n")
-
-
 @pytest.mark.parametrize("newline", ["\r\n", "\r"])
 def test_byte_order_marks_and_other_newlines_are_normalised_in_snippet_and_template(newline: str) -> None:
     code = '\ufeffdef f():\n    return """a\nb"""'
@@ -103,25 +98,16 @@ def test_byte_order_marks_and_other_newlines_are_normalised_in_snippet_and_templ
     assert "\ufeff" not in placed.source
 
 
-@given(st.text(alphabet=st.sampled_from(list("\ufeff\r\na")), max_size=12))
-def test_normalising_twice_is_normalising_once(text: str) -> None:
-    assert normalise(normalise(text)) == normalise(text)
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
         ("x = 1\n", "nowhere"),
-        ("#<candidate>\n", "nowhere"),
         ("x = 1  # <candidate>\n", "nowhere"),
         ("# <candidate>\n# <candidate>\n", "2 times"),
         ("x = [\n# <candidate>\n]\n", "does not parse"),
         ("x = '''\n# <candidate>\n'''\n", "would be changed"),
         ("@cache\n# <candidate>\n", "would be changed"),
-        ("# <candidate>\n    extra = 1\n", "would be changed"),
         ("x = 1\n    # <candidate>\n", "does not parse"),
-        ("class A:\n# <candidate>\n", "does not parse"),
-        ("# <candidate>\nreturn 1\n", "outside function"),
         ("# <candidate>\nfrom __future__ import annotations\n", "beginning of the file"),
     ],
 )
@@ -172,14 +158,6 @@ class TestFutureImports:
         code = "'é'; from __future__ import division; from __future__ import annotations; x = 1\ny = 2"
         assert lines_of(place("# <candidate>\n", code)) == ["'é'; x = 1", "y = 2"]
 
-    def test_they_move_out_of_a_class_too(self) -> None:
-        placed = place(IN_CLASS, "from __future__ import division\ndef f(self):\n    return 1 / 2")
-        assert lines_of(placed) == ["    ", "    def f(self):", "        return 1 / 2"]
-
     def test_a_late_one_is_not_mended(self) -> None:
         with pytest.raises(MalformedProgram, match="beginning of the file"):
             place(FLAT, "import os\nfrom __future__ import division\ndef f():\n    pass")
-
-    def test_a_snippet_of_nothing_else_has_nothing_to_test(self) -> None:
-        with pytest.raises(MalformedProgram, match="no statement"):
-            place(FLAT, "from __future__ import division\n")

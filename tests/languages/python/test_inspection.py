@@ -28,19 +28,14 @@ def advice(code: str) -> str:
     ("code", "name"),
     [
         ("def f(x):\n    print x", "print statement"),
-        ("def f(x):\n    print 'a' % x,", "print statement"),
         ("exec code in space", "exec statement"),
         ("try:\n    a()\nexcept E, e:\n    pass", "except X, e"),
-        ("try:\n    a()\nexcept (E, F), e:\n    pass", "except X, e"),
         ("mode = 0777", "octal literal such as 0777"),
         ("x = 10L", "long literal such as 10L"),
-        ("x = 0xFFL", "long literal such as 10L"),
         ("x = `y`", "backticks"),
         ("x = a <> b", "<> operator"),
         ("raise E, 'text'", "raise X, value"),
-        ("raise E(a, b), 'text'", "raise X, value"),
         ("def f(a, (b, c)):\n    pass", "tuple parameter"),
-        ("f = lambda (a, b): a", "tuple parameter"),
         ("x = ur'text'", "ur'' literal"),
         ("if a:\n\tx()\n        y()", "tabs mixed with spaces"),
     ],
@@ -80,12 +75,10 @@ def test_a_snippet_that_is_indented_as_a_whole_does_not_parse_and_is_told_so() -
         ("x = '\ud800'", "surrogates"),
         ("(" * 5_000 + ")" * 5_000, "too many nested parentheses"),
         ("", "no statement"),
-        ("# only a comment\n", "no statement"),
         ("from __future__ import division", "no statement"),
         ("from __future__ import no_such_thing\nx = 1", "not defined"),
         ("import os\nfrom __future__ import division", "beginning of the file"),
         ("def f(a, a):\n    pass", "duplicate argument"),
-        ("\ud800" * 10, "surrogates"),
     ],
 )
 def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
@@ -96,9 +89,7 @@ def test_hostile_text_becomes_a_problem(code: str, words: str) -> None:
     ("code", "words"),
     [
         ("def f():\n    return 1\n" + "#" * 100_000, "it has 100,022 characters; at most 100,000 are read"),
-        ("x = (\n" * 20_000, "at most 100,000 are read"),
         ("x = 1" + " + 1" * 1_500, "nested deeper than is read"),
-        ("-" * 50_000 + "1", "nested deeper than is read"),
         ("a" + ".b" * 40_000, "nested deeper than is read"),
     ],
 )
@@ -140,17 +131,10 @@ class TestAdvice:
         [
             ("def f(a):\n    return string.letters + a", "string.letters"),
             ("import itertools\ndef f(a):\n    return itertools.izip(a)", "itertools.izip"),
-            ("from urllib import urlencode", "urllib.urlencode"),
         ],
     )
     def test_what_modules_lost_since_python_2_is_told(self, code: str, name: str) -> None:
         assert f"`{name}`" in advice(code)
-
-    def test_a_parameter_named_like_a_module_is_not_the_module(self) -> None:
-        assert python.inspect("def f(string):\n    return string.lower()").advice == ()
-
-    def test_dictionary_methods_of_python_2_are_told(self) -> None:
-        assert "`has_key`, `iteritems`" in advice("def f(d):\n    return d.has_key(1), d.iteritems()")
 
     def test_printing_to_a_file_the_old_way_is_told(self) -> None:
         assert "print >>file" in advice("import sys\ndef f(x):\n    print >>sys.stderr, x")
@@ -162,21 +146,12 @@ class TestAdvice:
         )
         assert "does not define: `helper`, `np`." in told
 
-    def test_many_names_are_cut(self) -> None:
-        told = advice("def f():\n    return (" + ", ".join(f"n{i}" for i in range(30)) + ")")
-        assert "`n9` and 20 more" in told
-        assert "n10" not in told
-
     def test_a_method_belongs_into_a_class_with_what_it_uses(self) -> None:
         told = advice(
             "def f(self, n):\n    self.seen = n\n    self.total += n\n    return self.items[n], self.seen, self.f"
         )
         assert "`f` belongs into a class" in told
         assert "of `self`: `total`, `items`." in told
-
-    def test_a_class_method_without_decorator_is_told_how_to_be_called(self) -> None:
-        assert "Class.name(Class" in advice("def f(cls, n):\n    return n")
-        assert "Class.name(Class" not in advice("@classmethod\ndef f(cls, n):\n    return n")
 
     def test_properties_are_told(self) -> None:
         assert "`size` is a property: read it" in advice("@property\ndef size(self):\n    return 1")
@@ -187,13 +162,6 @@ class TestAdvice:
         assert "`f` is asynchronous" in advice("async def f():\n    pass")
         assert "`f` is a generator" in advice("def f():\n    yield 1")
         assert python.inspect("def f():\n    def g():\n        yield 1\n    return list(g())").advice == ()
-
-    def test_relative_imports_need_a_package(self) -> None:
-        told = advice("from . import a\nfrom ..b import c\ndef f():\n    return a, c")
-        assert "its own package: `.`, `..b`" in told
-
-    def test_a_script_is_told_to_be_prepared_for(self) -> None:
-        assert "when it is loaded" in advice("total = sum([1, 2])\nprint(total)")
 
     def test_a_fragment_of_a_function_is_told_where_it_can_stand(self) -> None:
         assert "inside of a function or loop" in advice("x = 1\nreturn x")

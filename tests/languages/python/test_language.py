@@ -26,10 +26,6 @@ class TestRegistry:
         with pytest.raises(UnsupportedLanguage, match=r"'cobol' \(there is: python\)"):
             get("cobol")
 
-    def test_the_registry_is_the_callers_own(self) -> None:
-        built_in_languages().clear()
-        assert get("python").name == "python"
-
 
 class TestCases:
     def test_functions_and_test_case_methods_are_found_in_order(self) -> None:
@@ -58,10 +54,8 @@ class TestCases:
         "template",
         [
             "# <candidate>\nassert add(1, 2) == 3\n",
-            "# <candidate>\ndef check():\n    pass\n",
             "# <candidate>\nclass TestAdd:\n    def test_a(self):\n        pass\n",
             "# <candidate>\nif __name__ == '__main__':\n    def test_a():\n        pass\n",
-            "# <candidate>\ndef outer():\n    def test_a():\n        pass\n",
         ],
     )
     def test_a_program_without_cases_is_refused(self, template: str) -> None:
@@ -88,10 +82,6 @@ class TestCases:
         with pytest.raises(MalformedProgram, match="51 test cases; keep the 50"):
             insert("# <candidate>\n" + cases)
 
-    def test_a_long_chain_of_branches_is_followed(self) -> None:
-        chain = "if a:\n    pass\n" + "elif a:\n    pass\n" * 200 + "else:\n    def test_deep():\n        pass\n"
-        assert insert("a = 0\n# <candidate>\n" + chain).cases == ("test_deep",)
-
 
 class TestPytest:
     def test_it_is_used_when_imported(self) -> None:
@@ -106,10 +96,6 @@ class TestPytest:
     def test_it_is_used_for_cases_that_take_fixtures(self) -> None:
         program = insert("# <candidate>\ndef test_a(tmp_path):\n    pass\n")
         assert (program.options["pytest"], program.imports) == ("1", ("pytest",))
-
-    @pytest.mark.parametrize("parameters", ["x=1", "*, x=1", "*args, **kwargs", ""])
-    def test_defaults_need_no_fixtures(self, parameters: str) -> None:
-        assert "pytest" not in insert(f"# <candidate>\ndef test_a({parameters}):\n    pass\n").options
 
     def test_what_mock_patches_in_needs_no_fixtures(self) -> None:
         template = "from unittest import mock\n# <candidate>\n@mock.patch.object(dict, 'x')\ndef test_a(x):\n    pass\n"
@@ -156,8 +142,6 @@ class TestB(unittest.TestCase):
     ("old", "new"),
     [
         ("    x = 1\n", "    x = 2\n    y = 3\n"),
-        ("    return 1\n", "    return 2 - 1\n"),
-        ("        self.x = 1\n", "        self.x = float(1)\n"),
         ("import unittest\n", "import sys\nimport unittest\n"),
         ("class TestB", "def test_c():\n    assert add(2, 2) == 4\nclass TestB"),
         ("    assert add(given(), 2) == want\n", "    # a remark\n    assert (add(given(), 2)\n            == want)\n"),
@@ -173,8 +157,6 @@ def test_a_correction_may_change_what_is_around_the_cases(old: str, new: str) ->
     [
         ("== want", "== want or True", "`test_a` changed"),
         ("add(given(), 2)", "add(1, 2)", "`test_a` changed"),
-        ("want=3", "want=4", "`test_a` changed"),
-        ('@mock.patch("os.getcwd")', '@unittest.skip\n@mock.patch("os.getcwd")', "`test_a` changed"),
         ("self.assertEqual(", "self.assertNotEqual(", r"`TestB\.test_b` changed"),
         ("    def test_b(self):\n", "    def test_b(self):\n        return\n", r"`TestB\.test_b` changed"),
         ("def test_b", "def test_c", r"put these back: `TestB\.test_b`"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import tracemalloc
 from collections import Counter
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import Language, MalformedProgram, Mutation, PythonLanguage
+from agent.languages import MalformedProgram, Mutation, PythonLanguage
 from agent.languages.base import MutantKind, Snippet
 from agent.languages.python.mutations import edits
 from agent.languages.python.source import Unparsable, fragment_reason
@@ -62,12 +61,6 @@ def test_mutants_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     assert found or limit == 0
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text(max_size=200))
-def test_no_text_breaks_it(text: str) -> None:
-    PythonLanguage().mutants(Snippet(text), 12)
-
-
 @pytest.mark.parametrize("code", ["x = " + "1 + " * 20_000 + "1", "def f(:\n", "", "x = " + "(" * 90 + "1" + ")" * 90])
 def test_code_that_cannot_be_written_out_has_few_or_none(code: str) -> None:
     assert len(PythonLanguage().mutants(Snippet(code), 12)) <= 12
@@ -86,10 +79,6 @@ def test_very_long_code_has_stand_ins_alone() -> None:
     assert made(VARIOUS + "# long\n" * 5_000).keys() == STAND_INS
 
 
-def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert Language("cobol").mutants(Snippet("DISPLAY 'X'."), 12) == ()
-
-
 def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds() -> None:
     found = PythonLanguage().mutants(Snippet(VARIOUS), 9)
     assert [one.kind for one in found] == [
@@ -105,16 +94,12 @@ def test_those_that_cannot_be_right_come_first_and_the_rest_is_spread_over_kinds
 @pytest.mark.parametrize(
     ("kind", "was", "becomes"),
     [
-        ("swapped_comparison", "xs[i] > low", "xs[i] <= low"),
-        ("swapped_comparison", "xs[i] in (1, 2)", "xs[i] not in (1, 2)"),
         ("off_by_one", "range(len(xs))", "range(len(xs) - 1)"),
         ("off_by_one", "2", "3"),
-        ("off_by_one", "2", "1"),
         ("off_by_one", "xs[i] > low", "xs[i] >= low"),
         ("dropped_branch", "xs[i] > low and (not strict)", "False"),
         ("negated_condition", "xs[i] > low and (not strict)", "not (xs[i] > low and (not strict))"),
         ("swapped_and_or", "xs[i] > low and (not strict)", "xs[i] > low or not strict"),
-        ("swapped_arithmetic", "xs[i] * 2", "xs[i] + 2"),
         ("swapped_truth", "True", "False"),
         ("dropped_statement", "kept.append(xs[i] * 2)", None),
         ("empty_result", "sorted(kept, reverse=True)", "[]"),
@@ -198,10 +183,6 @@ class TestStandIns:
         with pytest.raises(RuntimeError):
             next(stand_in)
 
-    def test_of_a_coroutine_are_coroutines(self) -> None:
-        found = made("async def f(x):\n    return await g(x)\n")
-        assert asyncio.run(loaded(found[RETURNS_FIRST_ARGUMENT][0])["f"](3)) == 3
-
     def test_of_a_class_keep_its_constructor(self) -> None:
         found = made(
             "class A:\n    def __init__(self, x):\n        self.x = x\n\n    def y(self, z):\n        return z + z\n"
@@ -212,15 +193,6 @@ class TestStandIns:
     def test_of_a_class_that_only_constructs_replace_that(self) -> None:
         found = made("class A:\n    def __init__(self, x):\n        self.x = x\n")
         assert not hasattr(loaded(found[RETURNS_NOTHING][0])["A"](3), "x")
-
-    def test_of_several_functions_replace_all_of_them(self) -> None:
-        found = made("def f(x):\n    return g(x) + 1\n\n\ndef g(x):\n    return x\n")
-        space = loaded(found[RETURNS_NOTHING][0])
-        assert (space["f"](1), space["g"](1)) == (None, None)
-
-    def test_of_a_decorator_replace_the_outer_function(self) -> None:
-        code = "def twice(f):\n    def inner(*a):\n        return f(*a) * 2\n    return inner\n"
-        assert loaded(made(code)[RETURNS_FIRST_ARGUMENT][0])["twice"](len) is len
 
     def test_of_statements_keep_their_imports_and_leave_their_names_without_a_value(self) -> None:
         found = made("import json\n\nx, y = json.dumps([1]), 2\nfor z in []:\n    pass\n\n\nclass A:\n    b = 3\n")

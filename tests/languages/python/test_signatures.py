@@ -28,17 +28,14 @@ def surroundings(scaffold: str, code: str = "def f(a):\n    return SECRET + sort
         ("def f(a, b: int = 3, *c, d=None, **e) -> str:\n    'doc'\n    return a",
          "def f(a, b: int=3, *c, d=None, **e) -> str:\n    ..."),
         ("import re\nX = 5\n@wraps(g)\nasync def f(): # note\n    yield X", "@wraps(g)\nasync def f():\n    ..."),
-        ("def f():\n    def inner(): pass\n    class Inner: pass", "def f():\n    ..."),
         ("class A(B, metaclass=M):\n  'doc'\n  x: int = 1\n  def __init__(self, z): pass\n  def _own(self): pass",
          "class A(B, metaclass=M):\n\n    def __init__(self, z):\n        ..."),
         ("@dataclass\nclass P:\n    x: int = 1\n    y = 2", "@dataclass\nclass P:\n    x: int = 1"),
-        ("class E(Exception):\n    'doc'", "class E(Exception):\n    ..."),
         ("def f(): pass\ndef g(): pass", "def f():\n    ...\n\ndef g():\n    ..."),
         ("if V3:\n    def f(x):\n        return x * 2\nelse:\n    def f(x, y):\n        return 2 * x",
          "def f(x):\n    ...\n\ndef f(x, y):\n    ..."),
         ("try:\n    import a\n    class A:\n        def g(self): return 1\nexcept ImportError:\n"
          "    class A:\n        def g(self): return 2", "class A:\n\n    def g(self):\n        ..."),
-        ("class A:\n    if V3:\n        def g(self): return 1", "class A:\n\n    def g(self):\n        ..."),
         ("def f(a=lambda b=2: b * 4711, c=[d + 1 for d in E]): pass",
          "def f(a=lambda b=2: ..., c=...):\n    ..."),
         ("@cache(lambda k: k.secret)\ndef f(x): pass", "@cache(lambda k: ...)\ndef f(x):\n    ..."),
@@ -59,13 +56,6 @@ def test_a_signature_leaves_the_body_out(code: str, left: str | None) -> None:
 def test_a_hostile_signature_is_none_or_parses(code: str) -> None:
     found = LANGUAGE.signature(Snippet(code))
     assert found is None or ast.parse(found)
-
-
-def test_a_signature_can_stand_in_the_snippets_place() -> None:
-    found = signature("class A:\n    @property\n    def x(self): return 1\n    async def y(self): return await z()\n")
-    assert found is not None
-    program = "# <candidate>\n\ndef test_x():\n    assert A().x == 1\n"
-    assert LANGUAGE.insert(program, Snippet(found)).cases == ("test_x",)
 
 
 def test_surroundings_are_the_signature_of_what_is_around_the_marker() -> None:
@@ -104,10 +94,6 @@ print("sorted")
 @pytest.mark.parametrize("scaffold", ["import re\n# sorted(a)\n# <candidate>\n", "'sorted'\n# <candidate>\nprint(1)\n"])
 def test_surroundings_that_define_nothing_are_empty(scaffold: str) -> None:
     assert surroundings(scaffold) == ""
-
-
-def test_a_class_around_the_marker_alone_is_shown() -> None:
-    assert surroundings("class Board:\n    # <candidate>\n") == "class Board:\n    # <candidate>"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.languages import Language, Mutation, PythonLanguage
+from agent.languages import Mutation, PythonLanguage
 from agent.languages.base import MutantKind, Snippet
 
 
@@ -23,10 +23,6 @@ def loaded(mutant: Mutation) -> dict[str, Any]:
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
     PythonLanguage().universal_mocks(Snippet(text))
-
-
-def test_a_language_that_cannot_be_read_has_none() -> None:
-    assert Language("cobol").universal_mocks(Snippet("DISPLAY 'X'.")) == ()
 
 
 @pytest.mark.parametrize(
@@ -60,16 +56,11 @@ def test_it_is_not_to_be_had_where_there_are_no_names(code: str) -> None:
         "for a, b in f.items(): a + b",
         "[*f], {**f}, dict(f), sum(f), max(f), sorted(f), ''.join(map(str, f)), list(reversed(f))",
         "f + 1, 1 + f, 2 ** f, f // 2, 7 % f, divmod(f, 2), f | {1}, f @ f, -f, ~f, abs(f), round(f, 2)",
-        "f += 1; f[0] = 1; del f[0]; f.a = 2",
         "len(f), int(f), float(f), complex(f), range(f), [0, 1][f], hash(f), bool(f), {f: 1}",
         "'%d %.2f %s' % (f, f, f), f'{f:>8} {f:.2f} {f!r}', '{:,}'.format(f)",
         "with f as a, a: pass",
-        "isinstance(3, f), f < 3, 3 in f, f == 3",
         "f = f(len)",
         "import math, os, copy; math.sqrt(f), math.floor(f), os.path.join(f, 'a'), copy.deepcopy(f)",
-        "import asyncio; asyncio.run(f(1)).a",
-        "next(f), next(f(1), None), next(iter(f)), [a for a in f]",
-        "class A(f): pass\nA(1).b, A(2, c=3)(4)",
         "class A(f.b, f):\n    def __init__(self, x):\n        super().__init__(x)\n        self.x = x\nA(1).x",
     ],
 )
