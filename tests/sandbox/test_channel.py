@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
-from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record
+from agent.sandbox.base import Frame, Job, Limits, Record
 from agent.sandbox.channel import MAX_FRAME, Channel, frame, pack, read_report, unpack
 
 JOB = Job("harness", "program", timeout=5.0)
@@ -107,16 +107,6 @@ def test_a_stack_that_a_program_wrote_is_no_stack(text: str) -> None:
     assert channel_module._stacks(told) == [(Frame("program.py", 3, "f"),)]
 
 
-def test_without_a_stack_none_is_made_up() -> None:
-    assert channel_module._stacks("") == channel_module._stacks('  File "program.py", line 3 in f\n') == [()]
-
-
-async def test_a_command_is_asked_for_and_read() -> None:
-    ended = frame(b"x", pack(["", "9", "1", "", "0", "1.5"]))
-    async with connected(answering(frame(b"o", b"x"), ended, loading=False)) as channel:
-        assert await channel.command(["sleep", "9"], 1.0) == CommandResult(None, "x", timed_out=True)
-
-
 async def test_an_environment_that_has_gone_is_raised_whatever_the_program_said() -> None:
     parts = frame(b"o", b"No module named six"), frame(b"g", b"")
     async with connected(answering(*parts, loading=False)) as channel:
@@ -209,19 +199,6 @@ async def test_a_program_larger_than_a_request_is_refused() -> None:
             await channel.run(Job("harness", "x" * (65 << 20)))
 
 
-async def test_a_harness_is_loaded_once() -> None:
-    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await load(reader, writer)
-        for _ in range(2):
-            assert "harness" not in await request(reader)
-            writer.write(END)
-
-    async with connected(peer) as channel:
-        await channel.prepare("harness")
-        for _ in range(2):
-            assert (await channel.run(JOB)).exit_code == 0
-
-
 async def test_a_harness_that_cannot_be_loaded_is_an_error_of_the_sandbox() -> None:
     async with connected(answering(frame(b"p", pack(["SyntaxError: no"])), loading=False)) as channel:
         with pytest.raises(SandboxError, match="the harness cannot be loaded: SyntaxError: no"):
@@ -234,18 +211,6 @@ NONCE = "0123456789abcdef"
 def record(*fields: str, nonce: str = NONCE) -> bytes:
     body = pack([nonce, *fields])
     return len(body).to_bytes(4, "big") + body
-
-
-@given(st.lists(st.text()))
-def test_fields_come_back_as_they_were(fields: list[str]) -> None:
-    sent = [field.encode("utf-8", "surrogatepass") for field in fields]
-    assert unpack(pack(fields)) == [data.decode("utf-8", "replace") for data in sent]
-
-
-def test_a_signed_record_is_read() -> None:
-    data = record("case", "test_a", "failed", "AssertionError", "no", "program.py", "7", "test_a")
-    read = Record("case", "test_a", "failed", "AssertionError", "no", (Frame("program.py", 7, "test_a"),))
-    assert read_report(data, NONCE) == (read,)
 
 
 def test_a_record_with_another_nonce_is_tampering() -> None:

@@ -12,21 +12,15 @@ from agent.sandbox.commands import MAX_COMMANDS, MAX_LENGTH, Install, Refuse, Ru
     ("command", "requirements"),
     [
         ("pip install a b==1.2", ("a", "b==1.2")),
-        ("pip3 install -q -U six", ("six",)),
         ("pip3.11 --no-cache-dir install --user six", ("six",)),
-        ("python -m pip install six", ("six",)),
         ("/usr/bin/python3 -m pip install --upgrade six", ("six",)),
         ("uv pip install --system six", ("six",)),
-        ("!pip install six", ("six",)),
         ("%pip install six", ("six",)),
-        ("$ pip install six", ("six",)),
         ("# pip install six", ("six",)),
         ("pip install six  # for the imports", ("six",)),
         ("pip install 'six>=1.10,<2'", ("six<2,>=1.10",)),
-        ("pip install six>=1.10", ("six>=1.10",)),
         ("pip install numpy==1.*", ("numpy==1.*",)),
         ("pip install requests[socks]", ("requests[socks]",)),
-        ("pip install six six Six", ("six",)),
         ("pip install --progress-bar off six", ("six",)),
     ],
 )
@@ -38,14 +32,9 @@ def test_an_installation_becomes_requirements(command: str, requirements: tuple[
     ("named", "meant"),
     [
         ("cv2", "opencv-python-headless"),
-        ("opencv-python", "opencv-python-headless"),
-        ("sklearn", "scikit-learn"),
         ("sklearn==1.4", "scikit-learn==1.4"),
-        ("yaml", "pyyaml"),
-        ("PIL", "pillow"),
         ("psycopg2", "psycopg2-binary"),
         ("flask", "flask"),
-        ("some-unknown-thing", "some-unknown-thing"),
     ],
 )
 def test_an_import_name_given_to_pip_means_its_distribution(named: str, meant: str) -> None:
@@ -94,23 +83,15 @@ def test_what_needs_a_shell_is_refused_as_such(command: str) -> None:
     [
         ("apt-get install -y libfoo", "only Python packages"),
         ("sudo pip install six", "unprivileged"),
-        ("/usr/bin/sudo apt install x", "unprivileged"),
-        ("brew install x", "only Python packages"),
         ("conda install numpy", "pip install"),
         ("curl -O https://host/x", "no network"),
-        ("git clone https://host/x", "no network"),
         ("cd /tmp", "without a shell"),
-        ("export X=1", "without a shell"),
         ("X=1 python a.py", "without a shell"),
         ("pip uninstall six", "only `pip install"),
-        ("pip", "only `pip install"),
         ("pip install", "name the packages"),
-        ("uv add six", "only Python packages"),
         ("echo 'x", "cannot be read"),
         ("", "no command"),
-        ("# a remark", "no command"),
         ("a\0b", "characters"),
-        ("echo \udc80", "characters"),
         ("x" * (MAX_LENGTH + 1), "characters"),
         ("pip install " + " ".join(f"p{number}" for number in range(30)), "at most"),
     ],
@@ -127,8 +108,6 @@ def test_a_refusal_says_why(command: str, reason: str) -> None:
         ("mkdir -p data", ("mkdir", "-p", "data")),
         ("python -c 'import os; print(1 > 0)'", ("python", "-c", "import os; print(1 > 0)")),
         ('python -c "a = 1\nb = 2"', ("python", "-c", "a = 1\nb = 2")),
-        ("python -m nltk.downloader punkt", ("python", "-m", "nltk.downloader", "punkt")),
-        ("touch 'a b'", ("touch", "a b")),
     ],
 )
 def test_any_other_simple_command_runs_in_the_sandbox(command: str, argv: tuple[str, ...]) -> None:
@@ -156,29 +135,11 @@ def test_commands_beyond_the_limit_are_refused_once() -> None:
     assert isinstance(steps[-1][1], Refuse)
 
 
-_WORDS = [
-    "pip",
-    "install",
-    "python",
-    "-m",
-    "&&",
-    "-r",
-    "$",
-    "# ",
-    "!",
-    "'",
-    '"',
-    "\\",
-    "\n",
-    ">",
-    "=",
-    "a>=1",
-    "x==2.*",
-]
+_WORDS = "pip install python -m && -r $ ! ' \" \\ > = a>=1 x==2.*"
 _HOSTILE = st.one_of(
     st.text(max_size=60),
     st.text(st.characters(), max_size=30).map("pip install ".__add__),
-    st.lists(st.sampled_from(_WORDS), max_size=9).map(" ".join),
+    st.lists(st.sampled_from(["\n", "# ", *_WORDS.split()]), max_size=9).map(" ".join),
 )
 
 

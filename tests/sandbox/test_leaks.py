@@ -14,9 +14,8 @@ import pytest
 
 from agent.sandbox.base import SandboxBackend
 from agent.streams import completed
-from tests.disks import tiny_disk
 from tests.sandbox.conftest import BACKENDS, passes, start, statements
-from tests.sandbox.leftovers import children, comes_to, containers, held, mounts
+from tests.sandbox.leftovers import children, comes_to, containers, held
 
 LIVES = {"docker": 24, "bwrap": 200}
 LIVES |= {name: int(count) for name, count in (
@@ -65,10 +64,3 @@ async def test_many_lives_leave_nothing(name: str) -> None:
     assert grown < GROWTH, f"{grown >> 10} KB for {LIVES[name]} lives"
     if name == "docker":
         assert await asyncio.to_thread(containers) <= ours
-
-
-def test_the_disk_of_another_test_is_nothing_that_this_process_holds(tmp_path: Path) -> None:
-    before = mounts()
-    with tiny_disk(tmp_path / "disk") as disk:
-        assert disk.is_mount()
-        assert mounts() == before

@@ -33,18 +33,13 @@ def shared(open_folder: Path) -> Path:
         ("relative:/data", "must be an absolute path"),
         ("/no/such/place:/data", "No such file"),
         ("/:/data", "all of the host"),
-        ("/proc:/data", "all of the host"),
         ("/dev/null:/data", "all of the host"),
         ("{}:data", "absolute path without"),
         ("{}:/data/../tmp", "absolute path without"),
-        ("{}://data", "absolute path without"),
         ("{}:/", "the sandbox's own"),
         ("{}:/tmp", "the sandbox's own"),
-        ("{}:/tmp/x", "the sandbox's own"),
-        ("{}:/work", "the sandbox's own"),
         ("{}:/usr/local/lib/x", "the sandbox's own"),
         ("{}:/envs/abc", "the sandbox's own"),
-        ("{}:/inside", "the sandbox's own"),
     ],
 )
 def test_a_mount_that_would_do_harm_is_refused(shared: Path, text: str, message: str) -> None:

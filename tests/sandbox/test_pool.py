@@ -95,16 +95,6 @@ async def test_each_sandbox_is_given_once(pool: Pool[Numbered], stand: Stand) ->
     assert pool.ready == 3
 
 
-async def test_who_takes_one_makes_room_for_the_next(pool: Pool[Numbered]) -> None:
-    pool.fill()
-    await settle()
-    assert await take(pool) == 1
-    assert pool.ready == 2
-    await asyncio.sleep(0.01)
-    await settle()
-    assert pool.ready == 3
-
-
 async def test_one_that_broke_while_it_waited_is_not_given(pool: Pool[Numbered], stand: Stand) -> None:
     pool.fill()
     await settle()
@@ -142,18 +132,6 @@ async def test_who_stops_waiting_leaves_the_sandbox_to_others(pool: Pool[Numbere
     assert stand.ended == []
 
 
-async def test_a_start_that_ended_just_as_its_taker_stopped_waiting_is_kept(pool: Pool[Numbered], stand: Stand) -> None:
-    stand.gate.clear()
-    waiting = asyncio.ensure_future(take(pool))
-    await settle()
-    [start] = pool._taken
-    start.add_done_callback(lambda _start: waiting.cancel())
-    stand.gate.set()
-    await asyncio.wait({waiting})
-    await pool.close()
-    assert stand.begun == len(stand.ended) + (not waiting.cancelled())
-
-
 async def test_closing_ends_what_waits_and_what_starts(pool: Pool[Numbered], stand: Stand) -> None:
     pool.fill()
     await settle()
@@ -168,18 +146,6 @@ async def test_closing_ends_what_waits_and_what_starts(pool: Pool[Numbered], sta
     assert (stand.at_once, pool.ready, stand.ended) == (0, 0, [])
     with pytest.raises(SandboxError, match="closed"):
         await pool.take()
-
-
-async def test_what_nobody_waits_for_any_more_is_ended(stand: Stand) -> None:
-    pool = Pool(stand.start, size=0, starts=2)
-    stand.gate.clear()
-    waiting = [asyncio.ensure_future(take(pool)) for _ in range(2)]
-    await settle()
-    for each in waiting:
-        each.cancel()
-    await settle()
-    assert (pool.ready, stand.at_once) == (0, 0)
-    await pool.close()
 
 
 async def test_without_a_size_sandboxes_start_when_asked_for(stand: Stand) -> None:

@@ -87,13 +87,11 @@ def test_every_backend_of_the_configuration_can_be_made() -> None:
     [
         ("docker", "Darwin", "", "colima start"),
         ("bwrap", "Darwin", "", "use Docker"),
-        ("docker", "Windows", "", "WSL2"),
         ("docker", "Linux", "", "docs.docker.com"),
         ("bwrap", "Linux", "ID=debian\n", "sudo apt install bubblewrap"),
         ("bwrap", "Linux", 'NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\n', "sudo apt install bubblewrap"),
         ("bwrap", "Linux", 'ID="rocky"\nID_LIKE="rhel centos fedora"\n', "sudo dnf install bubblewrap"),
         ("bwrap", "Linux", 'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n', "sudo zypper install bubblewrap"),
-        ("bwrap", "Linux", "ID=archlinux\n", "sudo pacman -S bubblewrap"),
         ("bwrap", "Linux", "nonsense\n", "package manager: bubblewrap"),
     ],
 )

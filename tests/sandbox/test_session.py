@@ -15,12 +15,6 @@ from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 JOB = Job("", "")
 
 
-async def test_no_sandbox_is_started_before_it_is_needed() -> None:
-    backend = ScriptedSandbox()
-    await SandboxSession(backend).close()
-    assert backend.acquired == 0
-
-
 async def test_all_runs_share_one_sandbox() -> None:
     backend = ScriptedSandbox([RunResult(), RunResult()])
     session = SandboxSession(backend)
@@ -244,12 +238,6 @@ async def test_an_error_is_shared_with_nobody() -> None:
     with pytest.raises(SandboxError):
         await SandboxSession(backend, attempts=1, executions=memo).run(JOB)
     assert await run(backend, memo) == 2
-
-
-async def test_a_run_that_hit_its_time_limit_is_shared() -> None:
-    backend, memo = ScriptedSandbox([RunResult(timed_out=True)]), SharedExecutions()
-    await run(backend, memo)
-    assert (await SandboxSession(backend, executions=memo).run(JOB)).timed_out
 
 
 class Gated:

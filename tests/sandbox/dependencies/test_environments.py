@@ -171,11 +171,6 @@ async def test_an_environment_that_has_gone_is_built_again(world: World) -> None
     assert world.store.made == [built.key] * 2
 
 
-async def test_what_is_being_installed_is_said(world: World) -> None:
-    await world.environments.build([f"a{number}" for number in range(8)])
-    assert world.store.said == ["Installing a0, a1, a2, a3, a4 and 3 more"]
-
-
 async def test_an_environment_that_the_store_has_is_had_by_its_key_and_stays(world: World) -> None:
     built = await world.environments.build(["foo>=1"])
     later = world.later(network=False)
@@ -217,11 +212,6 @@ async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(
     assert first.key == second.key
     assert first.requirements != second.requirements
     assert list(world.store.published) == [first.key]
-
-
-async def test_another_interpreter_is_another_environment(world: World) -> None:
-    other = World(world.folder, version="3.12")
-    assert (await world.environments.build(["foo"])).key != (await other.environments.build(["foo"])).key
 
 
 async def test_a_later_run_asks_nobody(world: World) -> None:
@@ -377,23 +367,3 @@ async def test_a_backend_builds_once_what_its_sandboxes_import(
     sandbox = await backend.acquire()
     assert passes(await sandbox.run(dataclasses.replace(program, environment=built[0].key)), "test_a")
     await sandbox.release()
-
-
-async def test_a_build_that_is_cancelled_while_the_store_shrinks_holds_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered = asyncio.Event()
-
-    async def slow(*_arguments: object, **_options: object) -> list[Stored]:
-        entered.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    monkeypatch.setattr("agent.sandbox.dependencies.environments.shrink", slow)
-    environments = world.limited(1)
-    building = asyncio.create_task(environments.build(["bricks"]))
-    await entered.wait()
-    building.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await building
-    assert not world.store.leases._held

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
@@ -23,7 +20,7 @@ from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import package_index
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
-from agent.sandbox.dependencies.index_rule import IndexRule, within_one_edit
+from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import LIFE, PackageIndex
 from agent.sandbox.dependencies.sources import Sources
 from agent.sandbox.select import rule as rule_of
@@ -251,13 +248,6 @@ async def test_a_cache_that_is_torn_or_cannot_be_written_costs_a_question_only(w
     assert await world.another_process().resolve("venerable_thing") == "venerable-thing"
 
 
-async def test_equal_questions_at_once_are_one(world: World) -> None:
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    found = await asyncio.gather(*(world.rule.resolve("venerable_thing") for _ in range(20)))
-    assert set(found) == {"venerable-thing"}
-    assert len(world.asked) == 1
-
-
 async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
     world.settings = Sources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
     world.serve("elsewhere-thing", "", under="own", status=404)
@@ -352,48 +342,10 @@ async def test_what_the_rule_admits_is_fetched(world: World, tmp_path: Path) -> 
     assert (await builder.build([requirement])).installed == ("venerable-thing==1.0",)
 
 
-async def test_an_index_that_is_down_holds_up_nothing_that_was_fetched_before(world: World, tmp_path: Path) -> None:
-    store = MemoryStore(tmp_path)
-
-    def builder() -> WheelEnvironments:
-        uv, supply = MakingUv(tmp_path / "uv"), Supply(rule=world.another_process())
-        return WheelEnvironments(store, uv=uv, answers=tmp_path / "answers", clock=world.clock, supply=supply)
-
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    built = await builder().build(["venerable-thing"])
-    world.server.clear()
-    world.serve("venerable-thing", "", status=500)
-    world.clock.now += 2 * LIFE
-    assert await builder().build(["venerable-thing"]) == built
-    assert await builder().build(["numpy"])
-
-
 async def test_with_the_network_off_nobody_is_asked(world: World, tmp_path: Path) -> None:
     builder, _uv = environments(world, tmp_path, network=False)
     assert await builder.requirement("venerable_thing") is None
     assert world.asked == []
-
-
-def edit_distance(first: str, second: str) -> int:
-    """Return the optimal string alignment distance, by the book."""
-    table = [
-        [row + column if row * column == 0 else 0 for column in range(len(second) + 1)] for row in range(len(first) + 1)
-    ]
-    for row, one in enumerate(first, 1):
-        for column, other in enumerate(second, 1):
-            table[row][column] = min(
-                table[row - 1][column] + 1,
-                table[row][column - 1] + 1,
-                table[row - 1][column - 1] + (one != other),
-            )
-            if row > 1 and column > 1 and (one, first[row - 2]) == (second[column - 2], other):
-                table[row][column] = min(table[row][column], table[row - 2][column - 2] + 1)
-    return table[-1][-1]
-
-
-@given(st.text("ab", max_size=6), st.text("ab", max_size=6))
-def test_one_edit_is_what_the_textbook_says(first: str, second: str) -> None:
-    assert within_one_edit(first, second) == (edit_distance(first, second) <= 1)
 
 
 async def test_what_the_user_wrote_is_not_judged_and_what_comes_with_it_is(world: World, tmp_path: Path) -> None:

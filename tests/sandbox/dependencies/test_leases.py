@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,16 +47,6 @@ def claimed(leases: Leases, key: str = "k") -> bool:
         return claim(key)
 
 
-async def test_it_is_in_use_until_all_have_given_it_back(leases: Leases) -> None:
-    assert claimed(leases)
-    await asyncio.gather(leases.take("k"), leases.take("k"))
-    leases.give_back("k")
-    assert not claimed(leases)
-    assert claimed(leases, "other")
-    leases.give_back("k")
-    assert claimed(leases)
-
-
 def test_a_process_uses_it_until_it_dies(leases: Leases, tmp_path: Path) -> None:
     with another_process(tmp_path) as other:
         assert not claimed(leases)
@@ -74,16 +63,6 @@ async def test_who_takes_one_that_is_being_removed_waits_for_that(leases: Leases
         assert not taking.done()
     await taking
     assert not claimed(leases)
-
-
-async def test_a_use_is_remembered_with_its_time(leases: Leases, tmp_path: Path) -> None:
-    assert leases.used("k") is None
-    await leases.take("k")
-    os.utime(tmp_path / "k", (1, 1))
-    leases.give_back("k")
-    assert leases.used("k") == 1
-    await leases.take("k")
-    assert (leases.used("k") or 0) > 1e9
 
 
 async def test_where_leases_cannot_be_kept_nothing_is_removed_and_nothing_fails(tmp_path: Path) -> None:

@@ -105,14 +105,3 @@ async def test_what_a_process_uses_is_not_removed_by_another(process: Process) -
     first.environments.release(used.key)
     assert [each.key for each in await discard(shelf, await shelf.stored())] == [used.key]
     assert await keys(shelf) == set()
-
-
-async def test_what_another_process_removed_is_built_again(process: Process) -> None:
-    first, second = await process(), await process()
-    built = await first.environments.build(["one"])
-    first.environments.release(built.key)
-    shelf = store_of(second)
-    await discard(shelf, await shelf.stored())
-    first.environments.forget(built.key)
-    assert await first.environments.build(["one"]) == built
-    assert await keys(shelf) == {built.key}

@@ -81,20 +81,6 @@ async def test_markers_and_wheels_are_those_of_the_sandbox_not_of_this_process(h
 
 
 @pytest.mark.parametrize(
-    ("tag", "platform"),
-    [
-        (TAG, "x86_64-manylinux_2_36"),
-        (InterpreterTag("3.11", libc_version="2.27"), "x86_64-manylinux_2_17"),
-        (InterpreterTag("3.11", machine="aarch64", libc_version="2.99"), "aarch64-manylinux_2_40"),
-        (InterpreterTag("3.11", libc="musl", libc_version="1.2"), "x86_64-unknown-linux-musl"),
-    ],
-)
-def test_glibc_is_rounded_down_to_a_platform_that_uv_knows(tag: InterpreterTag, platform: str) -> None:
-    arguments = Target(tag).arguments()
-    assert arguments[arguments.index("--python-platform") + 1] == platform
-
-
-@pytest.mark.parametrize(
     "tag",
     [
         InterpreterTag("3.11", machine="s390x"),

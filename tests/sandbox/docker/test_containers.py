@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import threading
 from collections.abc import Mapping
@@ -137,16 +136,6 @@ async def test_what_the_engine_creates_although_it_was_lost_is_removed_later() -
     assert not engine.names
 
 
-async def test_a_launch_that_cannot_be_undone_is_reported_at_the_end() -> None:
-    engine = Engine()
-    crew = ContainerCrew(engine)
-    engine.broken |= {"start", "remove"}
-    with pytest.raises(SandboxError, match="start failed"):
-        await crew.launch(CONFIG)
-    assert [str(error) for error in (await crew.close()).values()] == ["remove failed"]
-    assert not engine.connected()
-
-
 @pytest.mark.parametrize("step", ["create", "start"])
 async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
     engine = Engine()
@@ -164,51 +153,6 @@ async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> No
     assert not engine.connected()
 
 
-@pytest.mark.parametrize("ending", ["cancelled", "too late"])
-async def test_the_failure_of_a_launch_that_nobody_waits_for_is_not_complained_about(ending: str) -> None:
-    complaints: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    gc.collect()
-    before = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _loop, context: complaints.append(context))
-    try:
-        engine = Engine()
-        crew = ContainerCrew(engine)
-        engine.gates["create"].clear()
-        launch = asyncio.create_task(crew.launch(CONFIG, deadline=0.1 if ending == "too late" else 60))
-        await asyncio.to_thread(engine.reached["create"].wait)
-        if ending == "cancelled":
-            launch.cancel()
-        with pytest.raises((SandboxError, asyncio.CancelledError)):
-            await launch
-        engine.gates["create"].set()
-        await crew.close()
-        await asyncio.sleep(0)
-        del launch
-        gc.collect()
-        await asyncio.sleep(0)
-    finally:
-        loop.set_exception_handler(before)
-    assert complaints == []
-
-
-async def test_launches_after_close_are_refused() -> None:
-    crew = ContainerCrew(Engine())
-    await crew.close()
-    with pytest.raises(SandboxError, match="closed"):
-        await crew.launch(CONFIG)
-
-
-async def test_close_removes_containers_whose_users_are_still_being_cancelled() -> None:
-    engine = Engine()
-    crew = ContainerCrew(engine)
-    launched = await crew.launch(CONFIG)
-    launched.connection.close()
-    assert await crew.close() == {}
-    assert not engine.names
-    crew.discard(launched.name)  # its user learns of it late, and that is no error
-
-
 async def test_close_reports_what_could_not_be_removed() -> None:
     engine = Engine()
     crew = ContainerCrew(engine)
@@ -218,22 +162,6 @@ async def test_close_reports_what_could_not_be_removed() -> None:
     crew.discard(launched.name)
     assert {name: str(error) for name, error in (await crew.close()).items()} == {launched.name: "remove failed"}
     assert not engine.connected()
-
-
-async def test_what_could_not_be_removed_is_removed_when_the_engine_is_back() -> None:
-    engine = Engine()
-    crew = ContainerCrew(engine)
-    first = await crew.launch(CONFIG)
-    engine.broken.add("remove")
-    crew.discard(first.name)
-    await crew._finished()
-    engine.broken.clear()
-    second = await crew.launch(CONFIG)
-    crew.discard(second.name)
-    for launched in (first, second):
-        launched.connection.close()
-    assert await crew.close() == {}
-    assert not engine.names
 
 
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
@@ -292,12 +220,3 @@ async def test_who_failed_is_told_apart(
     error = await postmortem(look, "c", "")
     assert type(error) is kind
     assert says in str(error)
-
-
-async def test_a_container_whose_end_the_engine_learns_of_late_is_looked_at_again() -> None:
-    states = [ContainerState(running=True, exit_code=0, oom_killed=False), ended(137)]
-
-    async def look() -> ContainerState | None:
-        return states.pop(0)
-
-    assert "killed from outside" in str(await postmortem(look, "c", ""))

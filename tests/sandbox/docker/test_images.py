@@ -68,14 +68,6 @@ async def test_an_unchanged_folder_is_built_once(folder: Path) -> None:
     assert "Step 1/1" in said
 
 
-async def test_a_changed_folder_is_built_anew(folder: Path) -> None:
-    engine = Engine("python:3.11-slim-bookworm")
-    first = await ensure_built(engine, ImageSource(folder), print, install=install)
-    (folder / "requirements.txt").write_text("thing==2.0\n")
-    assert await ensure_built(engine, ImageSource(folder), print, install=install) != first
-    assert len(engine.contexts) == 2
-
-
 async def test_the_context_holds_the_folder_and_the_packages(folder: Path) -> None:
     (folder / ".hidden").write_text("x")
     engine = Engine("python:3.11-slim-bookworm")
@@ -92,39 +84,6 @@ async def test_a_missing_base_image_is_pulled_and_one_that_is_nowhere_is_an_erro
     (folder / "Dockerfile").write_text("FROM elsewhere/python:3.11\n")
     with pytest.raises(SandboxUnavailable, match=r"elsewhere/python:3\.11 is nowhere"):
         await ensure_built(engine, ImageSource(folder), said.append, install=install)
-
-
-def test_equal_content_gives_equal_contexts(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "packages").mkdir()
-    (tmp_path / "packages" / "thing.py").touch()
-    first, second = io.BytesIO(), io.BytesIO()
-    ImageSource(folder).pack(tmp_path / "packages", first)
-    (folder / "Dockerfile").touch()
-    ImageSource(folder).pack(tmp_path / "packages", second)
-    assert first.getvalue() == second.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("dockerfile", "bases", "version"),
-    [
-        ("FROM python:3.12-slim\n", ("python:3.12-slim",), "3.12"),
-        ("# FROM x\nfrom --platform=linux/amd64 r.corp:5000/lib/python:3.13 AS a\nFROM a\n", None, "3.13"),
-        ("FROM node:20 AS js\nFROM python:3.11\n", ("node:20", "python:3.11"), "3.11"),
-    ],
-)
-def test_the_dockerfile_names_bases_and_python(
-    folder: Path, dockerfile: str, bases: tuple[str, ...] | None, version: str
-) -> None:
-    (folder / "Dockerfile").write_text(dockerfile)
-    source = ImageSource(folder)
-    assert source.bases() == (bases or ("r.corp:5000/lib/python:3.13",))
-    assert source.python_version() == version
-
-
-def test_a_base_without_a_python_version_is_an_error(folder: Path) -> None:
-    (folder / "Dockerfile").write_text("FROM debian:12\n")
-    with pytest.raises(SandboxUnavailable, match="no FROM line names a Python version"):
-        ImageSource(folder).python_version()
 
 
 async def test_packages_come_from_where_the_host_s_settings_say(
