@@ -13,19 +13,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent import errors, events
-    from agent.annotator import Annotator
-    from agent.config import Config
-    from agent.datasets import read_pairs
-    from agent.graph import Variant
-    from agent.history import History
-    from agent.languages.base import Language
-    from agent.llm.base import LLM, ScriptedLLM
-    from agent.sandbox.base import SandboxBackend
-    from agent.sandbox.scripted import ScriptedSandbox
-    from agent.state import Node
-    from agent.sync import annotate
-    from agent.types import Annotation, Pair, TestReport, Usage
+    from agent import errors as errors
+    from agent import events as events
+    from agent.annotator import Annotator as Annotator
+    from agent.config import Config as Config
+    from agent.datasets import read_pairs as read_pairs
+    from agent.graph import Variant as Variant
+    from agent.history import History as History
+    from agent.languages.base import Language as Language
+    from agent.llm.base import LLM as LLM
+    from agent.llm.base import ScriptedLLM as ScriptedLLM
+    from agent.sandbox.base import SandboxBackend as SandboxBackend
+    from agent.sandbox.scripted import ScriptedSandbox as ScriptedSandbox
+    from agent.state import Node as Node
+    from agent.sync import annotate as annotate
+    from agent.types import Annotation as Annotation
+    from agent.types import Pair as Pair
+    from agent.types import TestReport as TestReport
+    from agent.types import Usage as Usage
 
 __version__ = "0.1.0"
 
@@ -50,26 +55,7 @@ _HOMES = {
     "read_pairs": "agent.datasets",
 }
 
-__all__ = [
-    "LLM",
-    "Annotation",
-    "Annotator",
-    "Config",
-    "History",
-    "Language",
-    "Node",
-    "Pair",
-    "SandboxBackend",
-    "ScriptedLLM",
-    "ScriptedSandbox",
-    "TestReport",
-    "Usage",
-    "Variant",
-    "annotate",
-    "errors",
-    "events",
-    "read_pairs",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -372,7 +372,7 @@ def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:
 
 
 def _versions(parts: Mapping[str, object]) -> dict[str, str]:
-    """Tell parts of the user's from others of the same name: by their class and, where they have one, their version."""
+    """Identify parts of the user's among others of that name: by class and, where they have one, version."""
     kinds = {name: f"{type(part).__module__}.{type(part).__qualname__}" for name, part in parts.items()}
     versions = {name: getattr(part, "version", None) for name, part in parts.items()}
     return {name: kind if versions[name] is None else f"{kind} {versions[name]}" for name, kind in kinds.items()}

@@ -47,7 +47,9 @@ class Variant(BaseModel):
         node = _known(name, self.name, nodes)
         plain = node.plain
         if plain is None:
-            return self._led_past(name, self._way_around(name, node))
+            if node.bypass is None:
+                raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
+            return self._led_past(name, self.nodes[name][node.bypass])
         if set(node.outcomes) != set(_known(plain, self.name, nodes).outcomes):
             raise GraphError(f"node {name!r} cannot give way to {plain!r}: their outcomes differ")
         if plain in self.nodes:
@@ -56,14 +58,6 @@ class Variant(BaseModel):
             update={"nodes": {plain if other == name else other: edges for other, edges in self.nodes.items()}}
         )
         return renamed._led_past(name, plain)
-
-    def _way_around(self, name: str, node: Node) -> str:
-        if node.bypass is None:
-            raise GraphError(f"node {name!r} cannot be left out: the pipeline has no way around it")
-        target = self.nodes[name][node.bypass]
-        if target == name:
-            raise GraphError(f"node {name!r} cannot be left out: its bypass leads back to itself")
-        return target
 
     def _led_past(self, name: str, target: str) -> Variant:
         kept = {

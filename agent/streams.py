@@ -180,11 +180,8 @@ async def completed(
             if failed is not None:
                 raise failed
     finally:
-        await _cancel([*running, *([] if pull is None else [pull])])
+        tasks = [*running, *([] if pull is None else [pull])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await source.aclose()
-
-
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

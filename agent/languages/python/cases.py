@@ -52,11 +52,7 @@ def find_cases(tree: ast.Module, snippet: range) -> Found:
 
 
 def check_correction(program: Program, corrected: Program) -> None:
-    """Refuse a corrected program that changes anything inside a test function.
-
-    Raises:
-        MalformedProgram: a case is gone or changed.
-    """
+    """Raise `MalformedProgram` for a corrected program that changes anything inside a test function."""
     before, after = (
         dict(_found(parse(each.source, MAX_PROGRAM), range(each.first_line, each.last_line + 1))[0])
         for each in (program, corrected)
@@ -115,19 +111,15 @@ def _check(cases: list[tuple[str, ast.AST]]) -> None:
             raise MalformedProgram(f"the test case `{name}` holds a `yield`: its body would never run")
 
 
-def _is_test_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_test_function(node: Function) -> bool:
     return node.name.startswith("test_") and not any(last_name(part) == "fixture" for part in node.decorator_list)
 
 
-def _has_required_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    if any(last_name(part) == "patch" for decorator in node.decorator_list for part in _expressions(decorator)):
+def _has_required_parameters(node: Function) -> bool:
+    if any(isinstance(part, ast.expr) and last_name(part) == "patch" for part in walk(node.decorator_list)):
         return False  # `mock.patch` gives its own arguments
     positional = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
     return positional > 0 or None in node.args.kw_defaults
-
-
-def _expressions(node: ast.expr) -> Iterator[ast.expr]:
-    return (part for part in ast.walk(node) if isinstance(part, ast.expr))
 
 
 def _is_test_case(lineage: Iterable[ast.ClassDef]) -> bool:

@@ -21,6 +21,7 @@ from agent.languages.python.source import (
     roots_imported,
     walk,
     walk_scope,
+    yields,
 )
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 
@@ -166,7 +167,7 @@ def _about_async(tree: ast.Module) -> str | None:
 
 
 def _about_generators(tree: ast.Module) -> str | None:
-    names = [node.name for node in tree.body if isinstance(node, Function) and _yields(node)]
+    names = [node.name for node in tree.body if isinstance(node, Function) and yields(node)]
     return f"{_listed(names)} is a generator: nothing runs until the result is iterated." if names else None
 
 
@@ -199,18 +200,18 @@ def acts_at_load(statements: Iterable[ast.stmt]) -> bool:
     return any(isinstance(node, doing) for node in walk_scope(plain, classes=True))
 
 
-def _is_method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_method(node: Function) -> bool:
     decorators = {part.id for part in node.decorator_list if isinstance(part, ast.Name)}
     attributes = {part.attr for part in node.decorator_list if isinstance(part, ast.Attribute)}
     makes_it_one = decorators & {"property", "classmethod"} or attributes & {"setter", "getter", "deleter"}
     return _receiver(node) in ("self", "cls") or bool(makes_it_one)
 
 
-def _receiver(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+def _receiver(node: Function) -> str | None:
     return next((part.arg for part in (*node.args.posonlyargs, *node.args.args)), None)
 
 
-def _attributes_of_receivers(methods: Iterable[ast.FunctionDef | ast.AsyncFunctionDef]) -> list[str]:
+def _attributes_of_receivers(methods: Iterable[Function]) -> list[str]:
     used: dict[str, None] = {}
     given = set(_ALWAYS_THERE)
     for method in methods:
@@ -225,10 +226,6 @@ def _attributes_of_receivers(methods: Iterable[ast.FunctionDef | ast.AsyncFuncti
             else:
                 given.add(node.attr)
     return [name for name in used if name not in given]
-
-
-def _yields(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(node.body, classes=True))
 
 
 def _is_name(node: ast.expr, name: str) -> bool:

@@ -28,11 +28,7 @@ class PythonLanguage(Language):
         self._resolve = resolve
 
     def inspect(self, code: str) -> Snippet:
-        """Say whether a snippet parses and what a test program must know of it.
-
-        Raises:
-            SnippetTooLarge: it is longer or nested deeper than is read.
-        """
+        """Say whether a snippet parses and what a test program must know of it."""
         code = normalise(code)
         try:
             problem, advice = examine(code)
@@ -41,11 +37,7 @@ class PythonLanguage(Language):
         return Snippet(code, problem, advice)
 
     def insert(self, template: str, snippet: Snippet) -> Program:
-        """Put the snippet in place of the marker, verbatim.
-
-        Raises:
-            MalformedProgram: no or several markers, no test case, or the program does not parse.
-        """
+        """Put the snippet in place of the marker, verbatim."""
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place(template, snippet.code)
@@ -70,19 +62,11 @@ class PythonLanguage(Language):
         return None if snippet.problem is not None else signatures.signature(snippet.code)
 
     def surroundings(self, scaffold: str, snippet: Snippet) -> str:
-        """Return what scaffolding defines around the snippet, bodies and values left out.
-
-        Raises:
-            MalformedProgram: the snippet cannot stand in it unchanged, or it holds test cases.
-        """
+        """Return what scaffolding defines around the snippet, bodies and values left out."""
         return signatures.surroundings(scaffold, snippet.code)
 
     def check_correction(self, program: Program, corrected: Program) -> None:
-        """Refuse a corrected program that changes anything inside a test function.
-
-        Raises:
-            MalformedProgram: a case is gone or changed.
-        """
+        """Refuse a corrected program that changes anything inside a test function."""
         cases.check_correction(program, corrected)
 
     def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
@@ -104,11 +88,7 @@ class PythonLanguage(Language):
         return replace(job, options={**job.options, SENTINEL: "1"})
 
     def report(self, program: Program, result: RunResult) -> TestReport:
-        """Read a run: per-case outcomes, status, and who failed.
-
-        Raises:
-            MalformedProgram: it is none of `insert`'s, and cannot be read.
-        """
+        """Read a run: per-case outcomes, status, and who failed."""
         try:
             return reporting.report(program, result)
         except Unparsable as error:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 
 from agent.languages.base import MutantKind, Mutation, Snippet
 from agent.languages.python.mutations import Edit, edits
-from agent.languages.python.source import Function, Unparsable, bindings, fragment_reason, parse, walk_scope
+from agent.languages.python.source import Function, Unparsable, bindings, fragment_reason, parse, walk_scope, yields
 from agent.sandbox.inside import source
 
 MAX_CHARACTERS = 20_000
 """Longer snippets have stand-ins alone: every mutant is written out and compiled whole."""
 
-_MESSAGE = "this stand-in always raises"
+_RAISE = "raise RuntimeError('this stand-in always raises')"
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
 _RECEIVERS = frozenset({"self", "cls", "mcs"})
 _SHOWN = 80
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def mutants(code: str, limit: int) -> tuple[Mutation, ...]:
@@ -90,7 +89,7 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
             bodies = [(node, body_of(node)) for node in functions]
             if any(body is not None for _, body in bodies):
                 changes: list[tuple[ast.AST, str, object]] = [
-                    (node, "body", [*_docstring(node), *(body or _nothing(node))]) for node, body in bodies
+                    (node, "body", [*_docstring(node), *(body or _statements("return", node))]) for node, body in bodies
                 ]
                 with _changed(changes):
                     yield kind, change, ast.unparse(tree)
@@ -99,7 +98,7 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
         nothing = " = ".join([*names, "None"]) if names else "pass"
         for kind, change, statement in (
             (MutantKind.RETURNS_NOTHING, "it does nothing", nothing),
-            (MutantKind.RAISES, "it raises", f"raise RuntimeError({_MESSAGE!r})"),
+            (MutantKind.RAISES, "it raises", _RAISE),
         ):
             with _changed([(tree, "body", [*imports, *ast.parse(statement).body])]):
                 yield kind, change, ast.unparse(tree)
@@ -109,7 +108,7 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
             yield edit.kind, f"line {line}: {before} became {_shown(_after(edit))}", ast.unparse(tree)
 
 
-def _outermost(tree: ast.Module) -> Iterator[_Function]:
+def _outermost(tree: ast.Module) -> Iterator[Function]:
     """Yield the functions and methods whose bodies do the work: no constructors, unless there is nothing else."""
     found = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
     yield from [node for node in found if node.name not in _CONSTRUCTORS] or found
@@ -129,16 +128,12 @@ def _changed(changes: Iterable[tuple[ast.AST, str, object]]) -> Iterator[None]:
             setattr(node, field, value)
 
 
-def _docstring(node: _Function) -> list[ast.stmt]:
+def _docstring(node: Function) -> list[ast.stmt]:
     """Return a function's docstring: whether there is one is not what a test should notice."""
     return node.body[:1] if ast.get_docstring(node, clean=False) is not None else []
 
 
-def _nothing(node: _Function) -> list[ast.stmt]:
-    return _statements("return", node)
-
-
-def _first_argument(node: _Function) -> list[ast.stmt] | None:
+def _first_argument(node: Function) -> list[ast.stmt] | None:
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args]
     if named and named[0].arg in _RECEIVERS:
@@ -150,27 +145,18 @@ def _first_argument(node: _Function) -> list[ast.stmt] | None:
         value = f"next(iter({arguments.vararg.arg}), None)"
     else:
         return None
-    yields = _yields(node)
-    return [*ast.parse(f"yield {value}").body] if yields else _statements(f"return {value}", node)
+    return [*ast.parse(f"yield {value}").body] if yields(node) else _statements(f"return {value}", node)
 
 
-def _raise(node: _Function) -> list[ast.stmt]:
-    return _statements(f"raise RuntimeError({_MESSAGE!r})", node)
-
-
-def _statements(text: str, node: _Function) -> list[ast.stmt]:
+def _statements(text: str, node: Function) -> list[ast.stmt]:
     """Return statements for a body; what was a generator stays one, so that it is iterated as before."""
-    return ast.parse(f"{text}\nyield" if _yields(node) else text).body
-
-
-def _yields(node: _Function) -> bool:
-    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(node.body, classes=True))
+    return ast.parse(f"{text}\nyield" if yields(node) else text).body
 
 
 _STAND_INS = (
-    (MutantKind.RETURNS_NOTHING, "it returns nothing", _nothing),
+    (MutantKind.RETURNS_NOTHING, "it returns nothing", partial(_statements, "return")),
     (MutantKind.RETURNS_FIRST_ARGUMENT, "it returns its first argument", _first_argument),
-    (MutantKind.RAISES, "it raises", _raise),
+    (MutantKind.RAISES, "it raises", partial(_statements, _RAISE)),
 )
 
 

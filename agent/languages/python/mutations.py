@@ -12,26 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.languages.python.source import Definition
+from agent.languages.python.source import Definition, is_main_guard
 
-_OPPOSITE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-_NEIGHBOUR: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
+_Comparisons = dict[type[ast.cmpop], type[ast.cmpop]]
+_NEGATED: _Comparisons = {ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
+_OPPOSITE = _NEGATED | {other: one for one, other in _NEGATED.items()}
+_NEIGHBOUR: _Comparisons = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -42,18 +28,8 @@ _ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult,
 }
 _EMPTY = {"list": "[]", "sorted": "[]", "dict": "{}", "set": "set()", "tuple": "()", "str": "''", "join": "''"}
-_SEQUENCES = _EMPTY.keys() | {
-    "repr",
-    "format",
-    "strip",
-    "lower",
-    "upper",
-    "replace",
-    "encode",
-    "decode",
-    "split",
-    "bytes",
-}
+_TEXTS = {"repr", "format", "strip", "lower", "upper", "replace", "encode", "decode", "split", "bytes"}
+_SEQUENCES = _EMPTY.keys() | _TEXTS
 _EMPTY_OF: Mapping[type[ast.expr], str] = {
     ast.List: "[]",
     ast.ListComp: "[]",
@@ -108,7 +84,7 @@ def _doing(tree: ast.Module) -> Iterator[ast.AST]:
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and _is_main_guard(node):
+        if isinstance(node, ast.If) and is_main_guard(node.test):
             pending.extend(node.orelse)
             continue
         yield node
@@ -118,11 +94,6 @@ def _doing(tree: ast.Module) -> Iterator[ast.AST]:
         elif isinstance(node, ast.AnnAssign):
             children = [] if node.value is None else [node.value]
         pending.extend(children)
-
-
-def _is_main_guard(node: ast.If) -> bool:
-    names = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
-    return bool(names & {"__name__", "TYPE_CHECKING"})
 
 
 def _comparisons(node: ast.AST) -> Iterator[Edit]:
@@ -148,13 +119,8 @@ def _numbers(node: ast.AST) -> Iterator[Edit]:
         at = 0 if len(node.args) == 1 else 1
         end = node.args[at]
         if not isinstance(end, ast.Constant | ast.Starred):
-            yield Edit(
-                "off_by_one",
-                node,
-                "args",
-                partial(_with, node.args, at, ast.BinOp(end, ast.Sub(), ast.Constant(1))),
-                node,
-            )
+            shorter = ast.BinOp(end, ast.Sub(), ast.Constant(1))
+            yield Edit("off_by_one", node, "args", partial(_with, node.args, at, shorter), node)
 
 
 def _branches(node: ast.AST) -> Iterator[Edit]:

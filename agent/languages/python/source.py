@@ -58,23 +58,13 @@ def parse(code: str, limit: int = MAX_CHARACTERS) -> ast.Module:
 
 
 def check_compiles(tree: ast.Module) -> None:
-    """Find the errors that only the compiler sees, such as a `return` outside of a function.
-
-    Raises:
-        TooLarge: it is too deeply nested.
-        Unparsable: it does not compile.
-    """
+    """Raise `Unparsable` for what only the compiler refuses, such as a `return` outside of a function."""
     with _plain_errors():
         compile(tree, "<program>", "exec", dont_inherit=True)
 
 
 def fragment_reason(code: str) -> str | None:
-    """Say why parsable code compiles only inside a function or loop; None when it compiles as a module.
-
-    Raises:
-        TooLarge: it is too long or too deeply nested.
-        Unparsable: it compiles nowhere.
-    """
+    """Say why code compiles only inside a function or loop; None when it does as a module; else raise `Unparsable`."""
     try:
         check_compiles(parse(code))
     except Unparsable as error:
@@ -149,7 +139,7 @@ def _plain_errors(code: str = "") -> Iterator[None]:
 def start_line(node: ast.stmt) -> int:
     """Return the first line of a statement, decorators included."""
     decorators = node.decorator_list if isinstance(node, Definition) else []
-    return min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def is_within(node: ast.AST, first_line: int, last_line: int) -> bool:
@@ -206,7 +196,7 @@ def loaded(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         node = pending.pop()
         inner: list[ast.stmt] = []
         if isinstance(node, ast.If):
-            inner = node.orelse if _is_main_guard(node.test) else [*node.body, *node.orelse]
+            inner = node.orelse if is_main_guard(node.test) else [*node.body, *node.orelse]
         elif isinstance(node, ast.Try | ast.TryStar):
             handlers = [part for handler in node.handlers for part in handler.body]
             inner = [*node.body, *handlers, *node.orelse, *node.finalbody]
@@ -217,8 +207,14 @@ def loaded(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         pending.extend(reversed(inner))
 
 
-def _is_main_guard(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+def yields(node: Function) -> bool:
+    """Say whether a function is a generator."""
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk_scope(node.body, classes=True))
+
+
+def is_main_guard(test: ast.expr) -> bool:
+    """Say whether a condition keeps code from running where it is imported."""
+    return any(isinstance(part, ast.Name) and part.id in ("__name__", "TYPE_CHECKING") for part in ast.walk(test))
 
 
 def bindings(node: ast.AST) -> Iterator[str]:

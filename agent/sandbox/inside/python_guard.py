@@ -40,7 +40,7 @@ MRO = type.__dict__["__mro__"].__get__
 
 
 class Guard:
-    """Tells when the program changed what its own judgement depends on."""
+    """Reports what the program changed of what its own judgement depends on."""
 
     def __init__(self, emit: Callable[..., None], space: dict[str, Any]) -> None:
         self.emit = emit

@@ -45,7 +45,6 @@ MAX_STACKS = 32
 MAX_LINES = 40
 NEXT = ("cr_await", "gi_yieldfrom", "ag_await")
 FRAME = ("cr_frame", "gi_frame", "ag_frame")
-ASYNC_GENERATOR_TYPE = types.AsyncGeneratorType
 
 
 def main(job: Any, emit: Callable[..., None]) -> None:
@@ -374,7 +373,7 @@ def of_awaiting(each: Any) -> list[Line]:
             lines.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
             each = first_of(each, NEXT)
         else:  # what steps through an async generator names it nowhere
-            each = next((one for one in gc.get_referents(each) if isinstance(one, ASYNC_GENERATOR_TYPE)), None)
+            each = next((one for one in gc.get_referents(each) if isinstance(one, ASYNC_GENERATOR)), None)
     return lines[::-1]
 
 
