@@ -71,15 +71,11 @@ def delimited(blocks: Sequence[tuple[str, str]], around: str = "") -> list[str]:
     tagged = []
     for name, text in blocks:
         counter = 0
-        while (identity := _identity(name, text, counter)) in taken:
+        while (identity := hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]) in taken:
             counter += 1
         taken += f"\n{identity}"
         tagged.append(f'<{name} id="{identity}">\n{text}\n</{name} id="{identity}">')
     return tagged
-
-
-def _identity(name: str, text: str, counter: int) -> str:
-    return hashlib.sha256(f"{name}\0{counter}\0{text}".encode()).hexdigest()[:12]
 
 
 def describe_report(report: TestReport) -> str:

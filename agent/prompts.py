@@ -157,8 +157,8 @@ class Prompts:
                 if block not in blocks:
                     raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
         self.render(role, role.variables)
-        for criterion in ("half",) if "criterion" in role.variables else ():
-            self.render(role, {**role.variables, "criterion": criterion})
+        if "criterion" in role.variables:
+            self.render(role, {**role.variables, "criterion": "half"})
 
 
 class _Plain(str):
@@ -187,16 +187,11 @@ def _finalize(value: Any) -> Any:
 
 def _plain(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Let templates show the names that steer them; a language's name may come from the data."""
-    plain = {name: _Plain(_word(str(variables[name]))) for name in ("language", "fence") if name in variables}
-    if "marker" in variables:
-        plain["marker"] = _Plain(variables["marker"])
+    plain = {"marker": _Plain(variables["marker"])} if "marker" in variables else {}
+    for name in variables.keys() & {"language", "fence"}:
+        word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", str(variables[name]))
+        plain[name] = _Plain(word if len(word) <= _LONGEST_WORD else "unknown")  # it could be a sentence
     return {**variables, **plain}
-
-
-def _word(name: str) -> str:
-    """Return a name that fits between the lines of a prompt; one that could be a sentence is left out."""
-    word = re.sub(r"[^A-Za-z0-9_+#.-]", "_", name)
-    return word if len(word) <= _LONGEST_WORD else "unknown"
 
 
 def _read(folder: Path) -> dict[str, str]:

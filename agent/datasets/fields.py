@@ -25,7 +25,7 @@ def parse_mapping(text: str) -> dict[str, str]:
     """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…]`.
 
     Raises:
-        ConfigError: an entry without `=`, an unknown or repeated name, an empty field.
+        ConfigError: an entry without `=`, a repeated name, an empty field.
     """
     mapping: dict[str, str] = {}
     for entry in text.split(","):
@@ -35,25 +35,20 @@ def parse_mapping(text: str) -> dict[str, str]:
         if name in mapping:
             raise ConfigError(f"--map: {name!r} is given twice")
         mapping[name] = field
-    check_mapping(mapping)
     return mapping
 
 
-def check_mapping(mapping: Mapping[str, str]) -> None:
-    """Check that only names of a pair's fields are mapped.
+class Fields:
+    """Turns one record of a file into a pair.
 
     Raises:
-        ConfigError: an unknown name.
+        ConfigError: a name is mapped that a pair does not have.
     """
-    for name in mapping:
-        if name not in KNOWN:
-            raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}")
-
-
-class Fields:
-    """Turns one record of a file into a pair."""
 
     def __init__(self, mapping: Mapping[str, str] | None = None) -> None:
+        for name in mapping or ():
+            if name not in KNOWN:
+                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}")
         self._names = {**KNOWN, **{name: (field,) for name, field in (mapping or {}).items()}}
 
     def pair(self, record: Any, number: int) -> Pair:

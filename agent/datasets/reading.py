@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from agent.datasets.encoding import dumps
-from agent.datasets.fields import Fields, check_mapping
+from agent.datasets.fields import Fields
 from agent.datasets.sources import BadLine, Record, records
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
@@ -56,7 +56,6 @@ def read_pairs(
     path = Path(path)
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit {limit}: at least 1 pair is needed")
-    check_mapping(mapping or {})
     reader = _Reader(path, mapping or {})
     for record in records(path):
         reader.add(record)
@@ -102,11 +101,7 @@ class _Reader:
             self.pairs.append(pair)
 
     def check(self, *, skip: bool) -> None:
-        """Fail on what makes the file unusable.
-
-        Raises:
-            InputError: no pairs, a mapping to fields that no line has, bad lines that are not to be skipped.
-        """
+        """Fail on no pairs, on a mapping to fields that no line has, on bad lines that are not to be skipped."""
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
             fields = ", ".join(map(repr, self._first_fields[:20]))
@@ -203,14 +198,8 @@ def _lines(pairs: Iterable[Pair]) -> Iterator[bytes]:
             raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
         seen.add(pair.id)
         try:
-            yield dumps(_record(pair)) + b"\n"
+            record = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
+            context = {} if pair.context is None else {"context": pair.context}
+            yield dumps({**record, **context, "meta": pair.meta}) + b"\n"
         except (TypeError, ValueError) as error:
             raise InputError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
-
-
-def _record(pair: Pair) -> dict[str, object]:
-    record: dict[str, object] = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
-    if pair.context is not None:
-        record["context"] = pair.context
-    record["meta"] = pair.meta
-    return record

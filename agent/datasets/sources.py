@@ -122,18 +122,15 @@ def _without_bom(start: bytes, path: Path) -> bytes:
 def _array_or_lines(file: IO[bytes], path: Path) -> Iterator[Record | BadLine]:
     data = _without_bom(file.read(), path)
     if data.lstrip().startswith(b"["):
-        yield from _elements(_text(data, path), path)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise InputError(bad_byte(error), path=path, line=line) from None
+        yield from _elements(text, path)
     else:
         # Many datasets call their files of JSON lines `.json`.
         yield from _lines(io.BytesIO(data), path)
-
-
-def _text(data: bytes, path: Path) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(bad_byte(error), path=path, line=line) from None
 
 
 def _elements(text: str, path: Path) -> Iterator[Record]:
@@ -189,16 +186,6 @@ def open_regular(path: Path) -> IO[bytes]:
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def read_regular(path: Path) -> bytes:
-    """Return what an ordinary file, or a link to one, holds.
-
-    Raises:
-        OSError: it cannot be read, or is something else.
-    """
-    with open_regular(path) as file:
-        return file.read()
 
 
 def check_regular(descriptor: int) -> None:

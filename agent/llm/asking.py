@@ -21,17 +21,12 @@ from agent.types import Usage
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
-_TOO_LONG = "the reply reached the limit on its length"
-_TOOL = "the model called a tool, and was given none"
 # how servers say that a reply did not end as it should; LangChain hands theirs through as they are
 _ENDINGS = {
-    "length": _TOO_LONG,
-    "max_tokens": _TOO_LONG,
+    **dict.fromkeys(("length", "max_tokens"), "the reply reached the limit on its length"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "the model called a tool, and was given none"),
     "content_filter": "the server's content filter stopped the reply",
     "refusal": "the model refused to answer",
-    "tool_calls": _TOOL,
-    "function_call": _TOOL,
-    "tool_use": _TOOL,
 }
 
 T = TypeVar("T")

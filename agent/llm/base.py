@@ -78,11 +78,9 @@ class LLM(Protocol):
 
     def identity(self) -> Mapping[str, Any]:
         """Return what decides the replies: model, parameters, extra body (JSON-serialisable)."""
-        ...
 
     async def reply(self, call: Call) -> Reply:
         """Answer one call."""
-        ...
 
 
 def by_pair(model: LLM) -> bool:
@@ -120,13 +118,11 @@ class ScriptedLLM:
         if isinstance(replies, str):
             raise TypeError("replies are a list of texts, such lists by role, or a function; not a text")
         self._name = name
-        self._answering: Answering | None = replies if callable(replies) else None
-        self._by_role: dict[str, list[Answer]] | None = None
-        self._answers: list[Answer] = []
+        self._script: Answering | dict[str, list[Answer]] | list[Answer]
         if isinstance(replies, Mapping):
-            self._by_role = {role: list(answers) for role, answers in replies.items()}
-        elif not callable(replies):
-            self._answers = list(replies)
+            self._script = {role: list(answers) for role, answers in replies.items()}
+        else:
+            self._script = replies if callable(replies) else list(replies)
         self.calls: list[Call] = []
 
     def identity(self) -> Mapping[str, Any]:
@@ -148,10 +144,10 @@ class ScriptedLLM:
         return answer
 
     async def _answer(self, call: Call) -> Answer:
-        if self._answering is not None:
-            given = self._answering(call)
+        if callable(self._script):
+            given = self._script(call)
             return await given if inspect.isawaitable(given) else given
-        answers = self._answers if self._by_role is None else self._by_role.get(call.role, [])
+        answers = self._script if isinstance(self._script, list) else self._script.get(call.role, [])
         if not answers:
             raise ModelError(
                 f"the script {self._name!r} has no answer left for role {call.role!r}, pair {call.pair_id!r}, "

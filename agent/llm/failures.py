@@ -91,11 +91,10 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds a server asks to wait (`Retry-After` in seconds or as a date); None when it does not say."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
-    value = headers.get("retry-after")
-    if value is None or (seconds := _number(value)) is not None:
-        return None if value is None else seconds
+    if (seconds := _number(headers.get("retry-after"))) is not None:
+        return seconds
     try:
-        date = parsedate_to_datetime(value)
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -39,7 +39,6 @@ class ReplyCache(Protocol):
 
     def get(self, key: str) -> Reply | None:
         """Return the reply stored under a key."""
-        ...
 
     def put(self, key: str, reply: Reply) -> None:
         """Store a reply.
@@ -47,11 +46,9 @@ class ReplyCache(Protocol):
         Raises:
             StorageError: it could not be written.
         """
-        ...
 
     def forget(self, key: str) -> None:
         """Drop the reply stored under a key, if there is one: the call is to be made again."""
-        ...
 
 
 class MemoryReplyCache:
@@ -101,19 +98,14 @@ class Budget:
         if self._untried:
             async with self._first_call:
                 if self._untried:
-                    self.check()
+                    self._check()
                     yield
                     self._untried = False
                     return
-        self.check()
+        self._check()
         yield
 
-    def check(self) -> None:
-        """Refuse another call once the limit is reached.
-
-        Raises:
-            BudgetExceeded: the limit is reached, or what the replies so far cost is unknown.
-        """
+    def _check(self) -> None:
         if self.limit_usd is None:
             return
         cost, before = self.spent.cost_usd, self.before_usd

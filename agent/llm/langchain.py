@@ -120,7 +120,8 @@ def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] =
     """Return what a message of the model `name` says, without the texts that are `hidden`."""
     metadata = message.response_metadata or {}
     served = str(metadata.get("model_name") or metadata.get("model") or name)
-    cached = _from_cache(message)
+    metadata_of_usage: Mapping[str, Any] = message.usage_metadata or {}
+    cached = metadata_of_usage.get("total_cost") == 0  # which LangChain's own cache adds to the usage it repeats
     fingerprint = metadata.get("system_fingerprint")
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
     body = metadata.get("body")
@@ -179,12 +180,6 @@ def _usage(message: AIMessage) -> Usage:
         output_tokens=count(found.get("output_tokens")),
         reasoning_tokens=count(written.get("reasoning")),
     )
-
-
-def _from_cache(message: AIMessage) -> bool:
-    """Say whether LangChain's own cache answered: it repeats the usage, and adds a total cost of 0."""
-    found: Mapping[str, Any] = message.usage_metadata or {}
-    return found.get("total_cost") == 0
 
 
 def _reasoning(message: AIMessage) -> str | None:

@@ -75,7 +75,11 @@ def parse_model(
 
         return HeuristicModel()
     if name.startswith("replay:"):
-        return _replay(name.removeprefix("replay:"))
+        from agent.llm.replay import ReplayModel
+
+        if name == "replay:":
+            raise ConfigError("replay: needs a file of replies, as in replay:examples/replies.jsonl")
+        return ReplayModel(name.removeprefix("replay:"))
     key = api_key or os.environ.get("OPENAI_API_KEY") or None
     _check_key(config, key)
     from agent.llm.openai import OpenAIModel
@@ -112,10 +116,8 @@ class Models:
             return source
         if isinstance(source, Mapping):
             return cls._built(source.items(), options)
-        if isinstance(source, str):
-            return cls.from_options([source], **options)
-        if isinstance(source, list | tuple):
-            return cls.from_options(source, **options)
+        if isinstance(source, str | list | tuple):
+            return cls.from_options([source] if isinstance(source, str) else source, **options)
         return cls._built([] if source is None else [(DEFAULT, source)], options)  # type: ignore[list-item]
 
     @classmethod
@@ -140,13 +142,11 @@ class Models:
 
     @classmethod
     def _built(cls, choices: Iterable[tuple[str, ModelSpec]], options: Mapping[str, Any]) -> Models:
-        by_name: dict[str, LLM] = {}
+        made: dict[ModelSpec | int, LLM] = {}
         models: dict[str, LLM] = {}
         for role, spec in choices:
-            model = by_name.get(spec) if isinstance(spec, str) else None
-            models[role] = model or parse_model(spec, **options)
-            if isinstance(spec, str):
-                by_name[spec] = models[role]
+            same = spec if isinstance(spec, str) else id(spec)
+            models[role] = made[same] = made.get(same) or parse_model(spec, **options)
         return cls(models.pop(DEFAULT, None), models)
 
     def check(self, roles: Iterable[str]) -> None:
@@ -215,14 +215,6 @@ def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     raise ConfigError(f"a model is a name, a LangChain BaseChatModel, or has `identity` and `reply`; this is {what}")
 
 
-def _replay(file: str) -> LLM:
-    from agent.llm.replay import ReplayModel
-
-    if not file:
-        raise ConfigError("replay: needs a file of replies, as in replay:examples/replies.jsonl")
-    return ReplayModel(file)
-
-
 def _config(name: str, settings: dict[str, Any]) -> ModelConfig:
     body = settings.get("extra_body")
     try:
@@ -269,7 +261,8 @@ def independence(models: Iterable[LLM]) -> str | None:
             return f"{_name(identity)} answers the same in every round: the rounds agree by themselves"
         if identity.get("kind") != "openai":
             continue
-        temperature = _temperature(identity)
+        body, parameters = identity.get("extra_body") or {}, identity.get("parameters") or {}
+        temperature = body.get("temperature", parameters.get("temperature"))
         if temperature is None:
             return (
                 f"no temperature is set for {_name(identity)}: its server decides how independent the rounds are "
@@ -282,11 +275,6 @@ def independence(models: Iterable[LLM]) -> str | None:
 
 def _is_scripted(identity: Mapping[str, Any]) -> bool:
     return identity.get("kind") in _SCRIPTED or ("kind" not in identity and identity.get("model") == "heuristic")
-
-
-def _temperature(identity: Mapping[str, Any]) -> Any:
-    body, parameters = identity.get("extra_body") or {}, identity.get("parameters") or {}
-    return body.get("temperature", parameters.get("temperature"))
 
 
 def _name(identity: Mapping[str, Any]) -> str:

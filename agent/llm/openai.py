@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
@@ -196,38 +196,6 @@ class _Pools(openai.DefaultAsyncHttpxClient):
         await super().aclose()
 
 
-class KeyRing:
-    """Gives the key for each call, and keeps it and the secret headers' values out of messages.
-
-    Args:
-        source: the key, a function (it may be async) that is asked for it each time, or None where none is needed.
-        hidden: values of headers, such as `Bearer ...`.
-    """
-
-    def __init__(self, source: ApiKey | None, hidden: Iterable[str] = ()) -> None:
-        self._source = source
-        self.secrets = {secret for value in hidden for secret in (value, value.rpartition(" ")[2])}
-
-    async def key(self) -> str:
-        """Return the key, or a dummy for servers that ask for none.
-
-        Raises:
-            AccountError: the function raised, or gave no text.
-        """
-        key: Any = self._source
-        if callable(key):
-            try:
-                key = await key() if inspect.iscoroutinefunction(key) else await asyncio.to_thread(key)
-            except Exception as error:  # the user's function may raise anything
-                raise AccountError(f"the function given as api_key failed: {type(error).__name__}") from error
-            if not isinstance(key, str) or not key:
-                raise AccountError(f"the function given as api_key returned no key but {type(key).__name__}")
-        if not key:
-            return _NO_KEY
-        self.secrets.add(key)
-        return str(key)
-
-
 class OpenAIModel:
     """A model behind an OpenAI-compatible server.
 
@@ -258,7 +226,9 @@ class OpenAIModel:
         self._sleep = sleep
         self._now = now
         self._headers = {**self._server.headers, **config.headers}
-        self._keys = KeyRing(api_key, self._headers.values())
+        self._api_key: Any = api_key
+        # kept out of messages, as is the key
+        self._secrets = {secret for value in self._headers.values() for secret in (value, value.rpartition(" ")[2])}
         self._extra_body = self._extended()
         self._identity = {
             "kind": "openai",
@@ -329,6 +299,21 @@ class OpenAIModel:
         if http is not None and http is not self._http_client:
             await http.aclose()
 
+    async def _key(self) -> str:
+        """Return the key, or a dummy for servers that ask for none."""
+        key = self._api_key
+        if callable(key):
+            try:
+                key = await key() if inspect.iscoroutinefunction(key) else await asyncio.to_thread(key)
+            except Exception as error:  # the user's function may raise anything
+                raise AccountError(f"the function given as api_key failed: {type(error).__name__}") from error
+            if not isinstance(key, str) or not key:
+                raise AccountError(f"the function given as api_key returned no key but {type(key).__name__}")
+        if not key:
+            return _NO_KEY
+        self._secrets.add(key)
+        return str(key)
+
     def _attempts(self, call: Call) -> AsyncRetrying:
         """Try again after failures that may pass; wait as long as the server asks, else longer each time.
 
@@ -363,11 +348,7 @@ class OpenAIModel:
         )
 
     async def _ask(self, call: Call) -> AIMessage:
-        """Ask once.
-
-        Raises:
-            Failure: no reply came.
-        """
+        """Ask once, or raise a `Failure`."""
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
             async with asyncio.timeout(self._config.deadline) as deadline:
@@ -379,17 +360,15 @@ class OpenAIModel:
             raise Failure(why, usage=Usage(calls=1), timeout=True) from error
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, self._now())
-            raise judged(error.status_code, error_object(error.body), self._keys.secrets, wait=wait) from None
+            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait) from None
         except openai.APIConnectionError as error:
             raise self._disconnected(error) from error
         except UnusableBody as error:
             if error.error is None:
-                raise Failure(
-                    f"answered with {for_message(str(error), self._keys.secrets)}", usage=error.usage
-                ) from None
+                raise Failure(f"answered with {for_message(str(error), self._secrets)}", usage=error.usage) from None
             code = error.error.get("code")
             status = code if isinstance(code, int) else 500
-            raise judged(status, error.error, self._keys.secrets, usage=error.usage) from None
+            raise judged(status, error.error, self._secrets, usage=error.usage) from None
         except _BODY_ERRORS as error:
             if getattr(error, "response", None) is None:
                 raise
@@ -402,7 +381,7 @@ class OpenAIModel:
         # By name: the user's client decides whether the error is httpx's or httpx2's.
         kind = type(cause).__name__
         if kind in _NOT_CONNECTED:
-            why = f"cannot be reached ({kind}: {for_message(str(cause), self._keys.secrets)})"
+            why = f"cannot be reached ({kind}: {for_message(str(cause), self._secrets)})"
             return Failure(why, unreachable=True)
         timeout = isinstance(error, openai.APITimeoutError)
         what = "gave no complete reply in time" if timeout else "cut the connection"
@@ -424,12 +403,8 @@ class OpenAIModel:
         return (ModelUnavailable if failure.meaning == "retry" else ModelError)(message, usage=usage)
 
     def _parameters(self, call: Call) -> dict[str, Any]:
-        parameters: dict[str, Any] = {}
-        if self._config.temperature is not None:
-            parameters["temperature"] = self._config.temperature
-        if body := self._body(call):
-            parameters["extra_body"] = body
-        return parameters
+        parameters = {"temperature": self._config.temperature, "extra_body": self._body(call) or None}
+        return {name: value for name, value in parameters.items() if value is not None}
 
     def _body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
@@ -448,15 +423,12 @@ class OpenAIModel:
 
     def _chat(self) -> Chat:
         loop = asyncio.get_running_loop()
-        if loop not in self._chats:
-            self._chats[loop] = self._connect()
-        return self._chats[loop]
-
-    def _connect(self) -> Chat:
-        return Chat(
+        if loop in self._chats:
+            return self._chats[loop]
+        chat = self._chats[loop] = Chat(
             model=self._config.name,
             base_url=self._server.url,
-            api_key=self._keys.key,
+            api_key=self._key,
             default_headers=self._headers,
             timeout=openai.Timeout(self._config.deadline, connect=min(_CONNECT_TIMEOUT, self._config.deadline)),
             # langchain-openai's own client is shared by all event loops of a process
@@ -469,6 +441,7 @@ class OpenAIModel:
             openai_proxy=None,
             http_socket_options=(),
         )
+        return chat
 
 
 def _response_format(call: Call, reply_format: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from markdown_it import MarkdownIt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -217,11 +217,7 @@ def _with_reading(reply: _Judged, readings: int, *, positive: bool) -> _Judged:
 
 
 def parse_simulation(text: str) -> SimulationReply:
-    """Read a predicted outcome.
-
-    Raises:
-        Unparsable: it holds no status, or several that differ.
-    """
+    """Read a predicted outcome."""
     return _validated(SimulationReply, json_object(text, "status"))
 
 
@@ -245,15 +241,11 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
         raise Unparsable(f"the ```{fence} block is empty")
     values = {**json_object(described[0].content, "stand_ins"), "template": programs[0].content, "number": None}
     if readings:
-        values = {**values, "reading": "", "number": _tested(values, readings)}
+        number = _numbered(values, readings)["reading"]
+        if number is None and readings > 1:
+            raise Unparsable('"reading": say which reading is tested, by its number')
+        values = {**values, "reading": "", "number": number or 1}
     return _validated(ProgramReply, values)
-
-
-def _tested(values: dict[str, Any], readings: int) -> int:
-    number = _numbered(values, readings)["reading"]
-    if number is None and readings > 1:
-        raise Unparsable('"reading": say which reading is tested, by its number')
-    return number or 1
 
 
 def parse_commands(text: str) -> tuple[str, ...]:
@@ -263,9 +255,7 @@ def parse_commands(text: str) -> tuple[str, ...]:
         Unparsable: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
     """
     blocks = fenced_blocks(text)
-    shells = [block for block in blocks if block.language in SHELLS]
-    if not shells:
-        shells = [block for block in blocks if not block.language]
+    shells = [block for block in blocks if block.language in SHELLS] or [each for each in blocks if not each.language]
     if not shells:
         raise Unparsable("the reply must hold one ```bash block (an empty one when no command can help)")
     lines = (line.strip().removeprefix("$ ").strip() for block in shells for line in block.content.split("\n"))
@@ -368,7 +358,9 @@ def _blocks(text: str) -> list[Block]:
             lines = token.content.count("\n") + (token.content[-1:] not in ("", "\n"))
             content = token.content.removesuffix("\n")
             fence = token.markup + token.info
-            blocks.append(Block(_language(token.info), content, fence, first, end, closed=end - first == lines + 2))
+            words = re.sub("[{},]", " ", token.info).split()
+            language = words[0].lstrip(".").lower() if words else ""
+            blocks.append(Block(language, content, fence, first, end, closed=end - first == lines + 2))
     return blocks
 
 
@@ -382,11 +374,6 @@ def fenced_blocks(text: str) -> list[Block]:
     if blocks and not blocks[-1].closed:
         raise Unparsable(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
     return blocks
-
-
-def _language(info: str) -> str:
-    words = info.replace("{", " ").replace("}", " ").replace(",", " ").split()
-    return words[0].lstrip(".").lower() if words else ""
 
 
 def json_object(text: str, key: str) -> dict[str, Any]:
@@ -423,7 +410,8 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
             # elsewhere, must not be taken in its place. Other braces are prose or code.
             end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
             if key in text[position:end]:
-                _refuse_object(error)
+                cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+                raise Unparsable(f"the JSON object is malformed: {cause}") from error
             broken += 1
             if broken > _MAX_BROKEN_OBJECTS:
                 raise Unparsable("the reply holds too many braces that are no JSON; give one JSON object") from error
@@ -432,11 +420,6 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
                 found.append(_with_surrogates_replaced(value))
         position = text.find("{", end)
     return found
-
-
-def _refuse_object(error: Exception) -> NoReturn:
-    cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-    raise Unparsable(f"the JSON object is malformed: {cause}") from error
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -104,9 +104,9 @@ class AnnotationLog:
 
     The caller holds the folder's lock: there is one writer.
 
-    Raises:
+    Raises, as every method does:
         RunFolderError: a whole line is not an annotation, or the file is a link or something else than a file.
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written (disk full), and is as before.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,11 +121,7 @@ class AnnotationLog:
             raise
 
     def append(self, annotation: Annotation) -> None:
-        """Write one line, whole or not at all.
-
-        Raises:
-            StorageError: it could not be written (disk full); the file is as before.
-        """
+        """Write one line, whole or not at all."""
         if self._descriptor is None:
             raise RuntimeError(f"{self.path} is closed")
         line = encode_annotation(annotation) + b"\n"
@@ -134,11 +130,7 @@ class AnnotationLog:
         self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
 
     def compact(self) -> None:
-        """Close the file, and where it has superseded lines put one without them in its place.
-
-        Raises:
-            StorageError: the disk is full or fails; the file is as before.
-        """
+        """Close the file, and where it has superseded lines put one without them in its place."""
         self.close()
         if self.index.superseded:
             with replacing(self.path) as draft, draft.open("wb") as file:
@@ -146,11 +138,7 @@ class AnnotationLog:
             self.index.read()
 
     def close(self) -> None:
-        """Bring the file to the disk and close it; closing twice does nothing.
-
-        Raises:
-            StorageError: the system could not write what it held.
-        """
+        """Bring the file to the disk and close it; closing twice does nothing."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             with writing(self.path):

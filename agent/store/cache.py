@@ -29,23 +29,19 @@ class SqliteReplyCache(Database):
 
     def get(self, key: str) -> Reply | None:
         """Return the reply as it was put, with the usage it cost then; None when there is none."""
-        with self.using() as connection:
-            row = connection.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        rows = self.execute("SELECT reply FROM replies WHERE key = ?", (key,))
         try:
-            return None if row is None else unpack_reply(row[0])
+            return unpack_reply(rows[0][0]) if rows else None
         except ValueError as error:
             raise RunFolderError(f"{self.path}: holds an unreadable reply ({error}). {self.remedy}") from error
 
     def put(self, key: str, reply: Reply) -> None:
         """Keep a reply. The first one of a key stays, so that runs at the same time go on with the same answer."""
-        packed = pack_reply(reply)
-        with self.using() as connection:
-            connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, packed))
+        self.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, pack_reply(reply)))
 
     def forget(self, key: str) -> None:
         """Drop the reply of a key, if there is one."""
-        with self.using() as connection:
-            connection.execute("DELETE FROM replies WHERE key = ?", (key,))
+        self.execute("DELETE FROM replies WHERE key = ?", (key,))
 
 
 def pack_reply(reply: Reply) -> bytes:

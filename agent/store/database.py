@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
 from agent.store.files import GO_ON, writing
@@ -50,7 +49,7 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.is_file():
             raise RunFolderError(f"{path}: no such file")
-        with self._errors():
+        with self.errors():
             self._connection = self._reader() if read_only else self._opened(path, create=True)
 
     def close(self) -> None:
@@ -60,35 +59,23 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def using(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection, in autocommit mode.
-
-        Raises:
-            RunFolderError: the file is damaged.
-            StorageError: it cannot be written.
-        """
-        with self._errors():
-            yield self._connection
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Execute a statement, in autocommit mode, and return its rows; raises as the class does."""
+        with self.errors():
+            return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection within a transaction, of which all is kept or nothing.
-
-        Raises:
-            RunFolderError: the file is damaged.
-            StorageError: it cannot be written.
-        """
-        with self._errors(), _transaction(self._connection):
+        """Give the connection within a transaction, of which all is kept or nothing; raises as the class does."""
+        with self.errors(), _transaction(self._connection):
             yield self._connection
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into ours."""
         try:
             yield
         except sqlite3.Error as error:

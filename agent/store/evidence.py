@@ -85,30 +85,27 @@ class EvidenceStore(Database):
 
     def get(self, pair_id: str, round: int = 0) -> History | None:
         """Return what happened to a pair in a round, None when nothing is kept."""
-        with self.using() as connection:
-            query = "SELECT record FROM records WHERE key = ? AND round = ?"
-            row = connection.execute(query, (_key(pair_id), round)).fetchone()
-            if row is None:
-                return None
-            try:
-                record = loads(unpacked(row[0]))
-                for event in record["events"]:
-                    if event["kind"] == "exchange":
-                        event["messages"] = [self._message(message) for message in event["messages"]]
-                return History.model_validate(record)
-            except (ValueError, TypeError, KeyError) as error:
-                cause = f"is damaged ({what_is_wrong(error)})"
-                raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
+        rows = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", (_key(pair_id), round))
+        if not rows:
+            return None
+        try:
+            record = loads(unpacked(rows[0][0]))
+            for event in record["events"]:
+                if event["kind"] == "exchange":
+                    event["messages"] = [self._message(message) for message in event["messages"]]
+            return History.model_validate(record)
+        except (ValueError, TypeError, KeyError) as error:
+            cause = f"is damaged ({what_is_wrong(error)})"
+            raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
 
     def answer(self, key: str) -> Reply | None:
         """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
 
         `key` is that of the question as it was first asked, whatever had to be asked again.
         """
-        with self.using() as connection:
-            row = connection.execute("SELECT reply FROM answers WHERE key = ?", (key,)).fetchone()
+        rows = self.execute("SELECT reply FROM answers WHERE key = ?", (key,))
         try:
-            return None if row is None else unpack_reply(row[0])
+            return unpack_reply(rows[0][0]) if rows else None
         except ValueError as error:
             raise RunFolderError(f"{self.path}: holds an unreadable answer ({error}). {self.remedy}") from error
 
@@ -124,32 +121,29 @@ class EvidenceStore(Database):
         """
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
         costs: list[float | None] = []
-        with self.using() as connection:
-            for role, model, priced, fresh, cached, output, cost in connection.execute(query):
-                try:
-                    usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
-                except ValueError as error:
-                    raise RunFolderError(f"{self.path}: is damaged ({what_is_wrong(error)}). {self.remedy}") from error
-                if not priced:
-                    costs.append(None if price is None else price(role, model, usage))
-                else:
-                    costs.append(usage.cost_usd)
+        for role, model, priced, fresh, cached, output, cost in self.execute(query):
+            try:
+                usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
+            except ValueError as error:
+                raise RunFolderError(f"{self.path}: is damaged ({what_is_wrong(error)}). {self.remedy}") from error
+            if not priced:
+                costs.append(None if price is None else price(role, model, usage))
+            else:
+                costs.append(usage.cost_usd)
         return added(costs)
 
     @property
     def kept(self) -> bool:
         """Whether anything was ever put here."""
-        with self.using() as connection:
-            return bool(connection.execute("SELECT EXISTS (SELECT * FROM records)").fetchone()[0])
+        return bool(self.execute("SELECT 1 FROM records LIMIT 1"))
 
     def _message(self, message: dict[str, str]) -> dict[str, str]:
         if "content_hash" not in message:
             return message
-        query = "SELECT text FROM texts WHERE hash = ?"
-        row = self._connection.execute(query, (bytes.fromhex(message["content_hash"]),)).fetchone()
-        if row is None:
+        rows = self.execute("SELECT text FROM texts WHERE hash = ?", (bytes.fromhex(message["content_hash"]),))
+        if not rows:
             raise KeyError(f"text {message['content_hash']} is missing")
-        return {"role": message["role"], "content": unpacked(row[0]).decode("utf-8", "surrogatepass")}
+        return {"role": message["role"], "content": unpacked(rows[0][0]).decode("utf-8", "surrogatepass")}
 
 
 def unusable(history: History) -> Iterator[Exchange]:

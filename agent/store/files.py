@@ -18,7 +18,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import check_regular, read_regular
+from agent.datasets.sources import check_regular, open_regular
 from agent.errors import RunFolderError, StorageError
 from agent.types import SCHEMA_VERSION
 from agent.wording import what_is_wrong
@@ -116,17 +116,13 @@ def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> 
         RunFolderError: it cannot be read, or as `decode_record`.
     """
     try:
-        data = read_regular(path)
+        with open_regular(path) as file:
+            data = file.read()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
     return decode_record(data, kind, str(path), what=what, remedy=remedy)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names to the disk."""
-    _to_disk(folder, os.O_RDONLY)
 
 
 def open_own(path: Path, flags: int = 0) -> int:
@@ -213,9 +209,9 @@ def replacing(path: Path) -> Iterator[Path]:
         draft = _new_draft(path)
         try:
             yield draft
-            _to_disk(draft, os.O_RDWR)
+            to_disk(draft, os.O_RDWR)
             draft.replace(path)
-            sync_folder(path.parent)
+            to_disk(path.parent)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
@@ -249,7 +245,8 @@ def _new_draft(path: Path) -> Path:
     return draft
 
 
-def _to_disk(path: Path, flags: int) -> None:
+def to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
+    """Bring a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -131,23 +131,17 @@ def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
 def _label(identifier: str, rounds: Mapping[int, _Vote]) -> PairLabel:
     votes = [rounds[number] for number in sorted(rounds)]
     label = majority(vote.label for vote in votes)
-    return PairLabel(
-        id=identifier,
-        label=label,
-        votes=tuple(vote.label for vote in votes),
-        agreement=agreement([vote.label for vote in votes if not vote.failed]),
-        confidence=_confidence(label, votes),
-        errors=sum(vote.failed for vote in votes),
-    )
-
-
-def _confidence(label: Label, votes: Sequence[_Vote]) -> float | None:
-    if label is None:
-        return None
     known = [
         vote.confidence if vote.label == label else 1 - vote.confidence
         for vote in votes
         if vote.label is not None and vote.confidence is not None
     ]
-    # exact: equal confidences must not come out a little lower, in another bin
-    return mean(known) if known else None
+    return PairLabel(
+        id=identifier,
+        label=label,
+        votes=tuple(vote.label for vote in votes),
+        agreement=agreement([vote.label for vote in votes if not vote.failed]),
+        # exact: equal confidences must not come out a little lower, in another bin
+        confidence=mean(known) if known and label is not None else None,
+        errors=sum(vote.failed for vote in votes),
+    )

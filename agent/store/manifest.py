@@ -68,13 +68,8 @@ class Manifest:
             RunFolderError: it is damaged or of a newer version.
         """
         self.path = path
-        begun: dict[str, Any] = {
-            "schema": SCHEMA_VERSION,
-            "identity": as_json(identity or {}),
-            "segments": [],
-            "changes": [],
-        }
-        self.document = read_manifest(path) if identity is None else begun
+        begun = {"schema": SCHEMA_VERSION, "identity": as_json(identity or {}), "segments": [], "changes": []}
+        self.document: dict[str, Any] = read_manifest(path) if identity is None else begun
         self.notes: list[str] = []
         self._clock = clock
         self._saved = clock()
@@ -116,23 +111,19 @@ class Manifest:
         current = self.document["segments"][-1]
         if reply.address:
             current["replies"][reply.address] = current["replies"].get(reply.address, 0) + 1
-        if not reply.cached and not self._seen_again(current, role, reply):
-            entry = {"role": role, "model": reply.model, "fingerprint": reply.fingerprint, "first_call": self._now()}
+        served = {"role": role, "model": reply.model, "fingerprint": reply.fingerprint}
+        again = [each for each in current["served"] if served.items() <= each.items()]
+        if again and not reply.cached:
+            again[0]["last_call"] = self._now()
+        elif not reply.cached:
             before = [each for segment in self.document["segments"] for each in segment["served"]]
             before = [_served_as(each) for each in before if each["role"] == role]
-            if before and _served_as(entry) not in before:
-                self._flag(f"served model of {role}" if role else "served model", before[-1], _served_as(entry))
-            current["served"].append({**entry, "last_call": entry["first_call"]})
+            if before and _served_as(served) not in before:
+                self._flag(f"served model of {role}" if role else "served model", before[-1], _served_as(served))
+            current["served"].append({**served, "first_call": self._now(), "last_call": self._now()})
             self.save()
-        elif (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
+        if (self._clock() - self._saved).total_seconds() > _SAVE_SECONDS:
             self.save()
-
-    def _seen_again(self, segment: Mapping[str, Any], role: str, reply: Reply) -> bool:
-        for entry in segment["served"]:
-            if (entry["role"], entry["model"], entry["fingerprint"]) == (role, reply.model, reply.fingerprint):
-                entry["last_call"] = self._now()
-                return True
-        return False
 
     def close(self) -> None:
         """Note the end of the segment and save."""

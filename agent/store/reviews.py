@@ -10,6 +10,7 @@ import hashlib
 import heapq
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError, UsageError
-from agent.store.files import append_line, decode_record, open_own, read_document, replacing, sync_folder, writing
+from agent.store.files import append_line, decode_record, open_own, read_document, replacing, to_disk, writing
 from agent.store.majority import Ended, ended, standing_for
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
@@ -76,11 +77,9 @@ def read_reviews(path: Path, *, blind: bool = False) -> list[Review]:
     """
     last: dict[tuple[str, str], Review] = {}
     for review in iter_reviews(path):
-        if blind and not review.blind:
-            continue
-        key = (review.reviewer, review.id)
-        last.pop(key, None)
-        last[key] = review
+        if review.blind or not blind:
+            last.pop((review.reviewer, review.id), None)
+            last[review.reviewer, review.id] = review
     return list(last.values())
 
 
@@ -164,7 +163,7 @@ def locked(path: Path) -> Iterator[int]:
         with writing(path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_new:
-                sync_folder(path.parent)
+                to_disk(path.parent)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -237,7 +236,7 @@ def draw(annotations: Iterable[Annotation], by: Sequence[str], n: int, seed: int
     strata: dict[tuple[Value, ...], list[str]] = {}
     for pair_id, key in keys_of(annotations, by).items():
         strata.setdefault(key, []).append(pair_id)
-    ordered = sorted(strata, key=_sortable)
+    ordered = sorted(strata, key=lambda key: [(value is None, str(value)) for value in key])
     if not ordered:
         raise UsageError("the run has no annotations yet: there is nothing to draw a sample from")
     numbers = allocate([len(strata[key]) for key in ordered], n)
@@ -269,13 +268,10 @@ def allocate(sizes: Sequence[int], n: int) -> list[int]:
         )
     least = [min(2, size) for size in sizes]
     given = least if sum(least) <= n else [1] * len(sizes)
-    queue = [_claim(sizes, given, stratum) for stratum in range(len(sizes)) if given[stratum] < sizes[stratum]]
-    heapq.heapify(queue)
     for _ in range(n - sum(given)):
-        _, stratum = heapq.heappop(queue)
-        given[stratum] += 1
-        if given[stratum] < sizes[stratum]:
-            heapq.heappush(queue, _claim(sizes, given, stratum))
+        open_ = [place for place, size in enumerate(sizes) if given[place] < size]
+        # of equal claims the first
+        given[max(open_, key=lambda place: sizes[place] / math.sqrt(given[place] * (given[place] + 1)))] += 1
     return given
 
 
@@ -304,11 +300,8 @@ def write_sample(path: Path, sample: ReviewSample) -> None:
 def stale(sample: ReviewSample, annotations: Iterable[Annotation]) -> bool:
     """Say whether the run is not any more what the sample was drawn from: pairs were added or labelled again."""
     keys = keys_of(annotations, sample.by)
-    sizes: dict[tuple[Value, ...], int] = {}
-    for key in keys.values():
-        sizes[key] = sizes.get(key, 0) + 1
-    drawn_from = {_key_of(stratum, sample.by): stratum for stratum in sample.strata}
-    if sizes != {key: stratum.size for key, stratum in drawn_from.items()}:
+    drawn_from = {tuple(stratum.key.get(name) for name in sample.by): stratum for stratum in sample.strata}
+    if Counter(keys.values()) != {key: stratum.size for key, stratum in drawn_from.items()}:
         return True
     return any(keys.get(pair_id) != key for key, stratum in drawn_from.items() for pair_id in stratum.sampled)
 
@@ -332,19 +325,6 @@ def _key_over(rounds: Mapping[int, tuple[Ended, tuple[Value, ...]]], by: Sequenc
     if place is not None:
         return ordered[place][1]
     return tuple(None if name in _DECIDED else value for name, value in zip(by, ordered[0][1], strict=True))
-
-
-def _key_of(stratum: Stratum, by: Sequence[str]) -> tuple[Value, ...]:
-    return tuple(stratum.key.get(name) for name in by)
-
-
-def _sortable(key: tuple[Value, ...]) -> tuple[tuple[bool, str], ...]:
-    return tuple((value is None, str(value)) for value in key)
-
-
-def _claim(sizes: Sequence[int], given: Sequence[int], stratum: int) -> tuple[float, int]:
-    """Return what puts the stratum with the best claim on another pair first; equal claims by position."""
-    return -sizes[stratum] / math.sqrt(given[stratum] * (given[stratum] + 1)), stratum
 
 
 def _number(seed: int, use: str, pair_id: str) -> bytes:

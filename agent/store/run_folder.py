@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agent.datasets import normalised_sha256, write_normalised
@@ -164,7 +163,10 @@ class RunFolder(RunView):
             if self._to_finish:
                 self._to_finish = False
                 self._log.compact()
-                self._write_labels()
+                votes = Votes()
+                for found in self.index.labels():
+                    votes.add(found)
+                write_labels(self.path / files.LABELS, votes.labels(self._order))
 
     def _write(self, annotation: Annotation, evidence: History) -> None:
         if evidence.segment is None:
@@ -176,16 +178,8 @@ class RunFolder(RunView):
             self._to_finish = False
             raise
 
-    def _write_labels(self) -> None:
-        votes = Votes()
-        for found in self.index.labels():
-            votes.add(found)
-        write_labels(self.path / files.LABELS, votes.labels(self._order))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None:
+    def __exit__(self, *ended: object) -> None:
+        if any(ended):
             self.abandoned(exchange for _, evidence in self._held for exchange in evidence.exchanges)
             self._held.clear()
         self.close()
