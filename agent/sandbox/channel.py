@@ -56,12 +56,7 @@ class _Answer:
     seconds: float = 0.0
 
     def take(self, kind: bytes, payload: bytes) -> bool:
-        """Add a frame; return whether it was the last.
-
-        Raises:
-            MalformedFrame: no supervisor sends it.
-            EnvironmentGone: the supervisor says so.
-        """
+        """Add a frame; return whether it was the last."""
         if kind == b"x":
             self._end(unpack(payload))
             return True

@@ -219,11 +219,7 @@ _TOKEN = re.compile(
 
 
 def _scan(command: str) -> _Scan:
-    """Find what a shell would act on.
-
-    Raises:
-        ValueError: a quotation is not closed.
-    """
+    """Find what a shell would act on."""
     kept: list[str] = []
     operators: set[str] = set()
     breaks: list[tuple[int, int]] = []

@@ -74,11 +74,7 @@ class Eras(SandboxBackend):
         return self if era is None else self._eras.setdefault(era, _OfEra(era, self))
 
     async def start(self, progress: Progress) -> None:
-        """Start the run's own backend; what others have to tell goes to `progress` as well.
-
-        Raises:
-            SandboxUnavailable: it does not work here.
-        """
+        """Start the run's own backend; what others have to tell goes to `progress` as well."""
         self._progress = progress
         await self._own.start(progress)
 
@@ -97,11 +93,7 @@ class Eras(SandboxBackend):
         return self._own.unenforced()
 
     async def acquire(self) -> Sandbox:
-        """Start a sandbox by the run's own settings.
-
-        Raises:
-            SandboxError: it could not be started.
-        """
+        """Start a sandbox by the run's own settings."""
         return await self._own.acquire()
 
     async def close(self) -> None:
@@ -110,11 +102,7 @@ class Eras(SandboxBackend):
             await backend.close()
 
     async def with_python(self, python: str) -> SandboxBackend:
-        """Return a started backend for a minor version of Python.
-
-        Raises:
-            EraUnavailable: there is no such Python here, or its sandboxes do not work.
-        """
+        """Return a started backend for a minor version of Python."""
         if self._own.describe().get("python", "").startswith(f"{python}."):
             return self._own
         async with self._turns[python]:

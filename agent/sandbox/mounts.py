@@ -6,7 +6,7 @@ import os
 import platform
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -40,11 +40,6 @@ def read_mounts(texts: Iterable[str]) -> tuple[Mount, ...]:
         if any(place.is_relative_to(other) or other.is_relative_to(place) for other in places[:number]):
             raise UsageError(f"--mount-ro: {place} is given to two mounts, or lies in another one")
     return mounts
-
-
-def read_only(mounts: Iterable[Mount]) -> Mapping[Path, str]:
-    """Return mounts as a mapping of host paths to where they are to be read."""
-    return {mount.host: mount.box for mount in mounts}
 
 
 def refuse_hiding(mounts: Iterable[Mount], folders: Iterable[str]) -> None:

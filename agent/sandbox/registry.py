@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -17,8 +16,7 @@ class Entry:
     """One backend: `place` is its class, as `module:Class`, which is imported on first need.
 
     `remedies` say how to get it on an operating system, by the name that `platform.system()` has for it; under "" for
-    the others. `{install}` stands for the command that installs packages. With `runs_images` its constructor takes
-    `image` and `images` as well.
+    the others. With `runs_images` its constructor takes `image` and `images` as well.
     """
 
     place: str
@@ -26,6 +24,7 @@ class Entry:
     runs_images: bool = False
 
 
+INSTALL = "sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
 _WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
 
 REGISTRY: Mapping[str, Entry] = {
@@ -43,7 +42,7 @@ REGISTRY: Mapping[str, Entry] = {
         {
             "Darwin": "bubblewrap is for Linux: use Docker",
             "Windows": _WSL,
-            "": "install bubblewrap: {install} bubblewrap",
+            "": f"install bubblewrap: {INSTALL}",
         },
     ),
 }
@@ -52,37 +51,8 @@ REGISTRY: Mapping[str, Entry] = {
 CHOICES = ("auto", *REGISTRY)
 """What may be asked for."""
 
-_PACKAGE_MANAGERS = {
-    "debian": "sudo apt install",
-    "ubuntu": "sudo apt install",
-    "fedora": "sudo dnf install",
-    "rhel": "sudo dnf install",
-    "arch": "sudo pacman -S",
-    "alpine": "sudo apk add",
-    "suse": "sudo zypper install",
-}
 
-
-def remedy(name: str, *, system: str | None = None, release: str | None = None) -> str:
-    """Say how to get a backend to work on an operating system, by default this one.
-
-    `system` is as `platform.system()` says it; `release` the text of Linux's os-release file.
-    """
+def remedy(name: str, *, system: str | None = None) -> str:
+    """Say how to get a backend to work on an operating system, by default this one; `platform.system()` names it."""
     remedies = REGISTRY[name].remedies
-    text = remedies.get(system or platform.system()) or remedies.get("", "")
-    return text.format(install=_install(_os_release() if release is None else release))
-
-
-def _install(release: str) -> str:
-    """Return the start of the distribution's command for installing packages."""
-    fields = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
-    names = f"{fields.get('ID', '')} {fields.get('ID_LIKE', '')}".replace('"', "").split()
-    known = (command for name in names for like, command in _PACKAGE_MANAGERS.items() if like in name)
-    return next(known, "with the system's package manager:")
-
-
-def _os_release() -> str:
-    for path in (Path("/etc/os-release"), Path("/usr/lib/os-release")):
-        if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
-    return ""
+    return remedies.get(system or platform.system()) or remedies.get("", "")

@@ -79,7 +79,7 @@ class ScriptedSandbox(SandboxBackend):
     async def acquire(self) -> _ScriptedSandbox:
         """Give a sandbox that goes on with the script."""
         self.acquired += 1
-        return _ScriptedSandbox(self, self._runs, self._commands, self._sentinels)
+        return _ScriptedSandbox(self)
 
 
 def _all_raised(job: Job) -> RunResult:
@@ -97,11 +97,7 @@ class _Answers(Generic[Answer, Asked]):
         self.asked: list[Asked] = []
 
     async def to(self, asked: Asked) -> Answer:
-        """Give the next answer, or raise it.
-
-        Raises:
-            ScriptExhausted: there is none left.
-        """
+        """Give the next answer, or raise it."""
         self.asked.append(asked)
         if self._by_function is not None:
             given = self._by_function(asked)
@@ -130,28 +126,19 @@ class _ScriptedEnvironments(EnvironmentBuilder):
 
 
 class _ScriptedSandbox(Sandbox):
-    def __init__(
-        self,
-        backend: ScriptedSandbox,
-        runs: _Answers[RunResult, Job],
-        commands: _Answers[CommandResult, tuple[str, ...]],
-        sentinels: _Answers[RunResult, Job],
-    ) -> None:
+    def __init__(self, backend: ScriptedSandbox) -> None:
         self._backend = backend
-        self._runs = runs
-        self._sentinels = sentinels
-        self._commands = commands
         self._released = False
 
     async def run(self, job: Job) -> RunResult:
         """Give the script's next result."""
         self._check()
-        return await (self._sentinels if SENTINEL in job.options else self._runs).to(job)
+        return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).to(job)
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
         """Give the script's next command result."""
         self._check()
-        return await self._commands.to(tuple(argv))
+        return await self._backend._commands.to(tuple(argv))
 
     async def release(self) -> None:
         """Count the release, once."""

@@ -107,17 +107,15 @@ async def choose(
     try:
         await _stock(backend)
         if config.era == "pair":
-            backend = _with_eras(backend, config, backends)
+            own, pool = backend, min(config.pool, _ERA_POOL)
+            backend = Eras(
+                own, lambda python: backends[own.name](config.model_copy(update={"python": python, "pool": pool}))
+            )
             await backend.start(progress)
     except BaseException:
         await backend.close()
         raise
     return backend
-
-
-def _with_eras(own: SandboxBackend, config: SandboxConfig, backends: Mapping[str, Make]) -> SandboxBackend:
-    pool = min(config.pool, _ERA_POOL)
-    return Eras(own, lambda python: backends[own.name](config.model_copy(update={"python": python, "pool": pool})))
 
 
 async def _stock(backend: SandboxBackend) -> None:

@@ -29,9 +29,10 @@ from agent.sandbox.channel import Channel, ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.inside import source, supervisor_argv
 from agent.sandbox.interpreter import find_interpreter
-from agent.sandbox.mounts import Mount, read_only, refuse_hiding
+from agent.sandbox.mounts import Mount, refuse_hiding
 from agent.sandbox.places import shared_cache
 from agent.sandbox.pool import Pool
+from agent.sandbox.registry import INSTALL
 from agent.sandbox.seccomp import kernel_filter
 
 _START_SECONDS = 20.0
@@ -81,11 +82,7 @@ class BwrapBackend(SandboxBackend):
         self.environments: EnvironmentBuilder = WheelEnvironments(self.store, supply=supply)
 
     async def start(self, progress: Progress) -> None:
-        """Find bubblewrap and an interpreter, and try one sandbox.
-
-        Raises:
-            SandboxUnavailable: it is missing, or the system forbids it; the message says the remedy.
-        """
+        """Find bubblewrap and an interpreter, and try one sandbox."""
         if self._found is not None:
             return
         self.store.progress = self.store.waits = progress
@@ -94,7 +91,7 @@ class BwrapBackend(SandboxBackend):
         self._compiled = {source("python_harness"): store.compiled("python_harness")}
         self._arguments = bubblewrap.arguments(
             supervisor_argv(bubblewrap.interpreter.path, user=None, work=WORK, compiled=store.compiled("supervisor")),
-            shown={store.envs: "/envs", store.inside: INSIDE, **read_only(self._mounts)},
+            shown={store.envs: "/envs", store.inside: INSIDE, **{mount.host: mount.box for mount in self._mounts}},
             tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
             kept={},
         )
@@ -138,11 +135,7 @@ class BwrapBackend(SandboxBackend):
         return left
 
     async def acquire(self) -> BwrapSandbox:
-        """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none.
-
-        Raises:
-            SandboxError: it could not be started.
-        """
+        """Return a sandbox that nobody had before, with a supervisor that answers; cancelling this leaves none."""
         self._running()
         return await self._pool.take()
 
@@ -202,11 +195,7 @@ class BwrapSandbox(ChannelSandbox):
         self._group: Group | None = None
 
     async def confine(self, groups: ControlGroups, limits: Limits) -> None:
-        """Put the supervisor, and so all that it will start, into a control group; before anything else runs.
-
-        Raises:
-            SandboxError: the kernel refuses.
-        """
+        """Put the supervisor, and so all that it will start, into a control group; before anything else runs."""
         if (first := self._process.first) is not None:
             self._group = await asyncio.to_thread(groups.enter, first, limits)
 
@@ -251,9 +240,7 @@ def _find(root: Path, python: str | None) -> tuple[Bubblewrap, BwrapStore]:
         raise SandboxUnavailable(f"bubblewrap is for Linux, and this is {platform.system()}: use Docker")
     executable = shutil.which("bwrap")
     if executable is None:
-        raise SandboxUnavailable(
-            "bubblewrap is not installed: sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
-        )
+        raise SandboxUnavailable(f"bubblewrap is not installed: {INSTALL}")
     interpreter = find_interpreter(python)
     store = BwrapStore(root, interpreter)
     confined = kernel_filter(interpreter.tag.machine)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from agent.errors import SandboxError
@@ -74,7 +73,6 @@ class ControlGroups:
     hierarchy: Hierarchy | None
     missing: Mapping[str, str]
     owner: Owner = field(default_factory=Owner.current)
-    _numbers: count[int] = field(default_factory=count, repr=False)
     _mark: str = field(default_factory=partial(secrets.token_hex, 4), repr=False)
 
     @classmethod
@@ -102,7 +100,7 @@ class ControlGroups:
         """
         if self.hierarchy is None:
             return None
-        name = str(next(self._numbers))
+        name = secrets.token_hex(4)
         folders = [folder / name for folder in self._own()]
         counter = self.hierarchy.folders.get("memory")
         file = "memory.oom_control" if self.hierarchy.version == 1 else "memory.events"

@@ -34,11 +34,7 @@ class BwrapShelf(Store):
 
     @property
     def interpreter(self) -> InterpreterTag:
-        """The interpreter that sandboxes run.
-
-        Raises:
-            SandboxError: the backend was not started, so it is not known.
-        """
+        """The interpreter that sandboxes run."""
         return self._place()[0].interpreter.tag
 
     @property
@@ -52,22 +48,14 @@ class BwrapShelf(Store):
         return self._place()[1].staging
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, or None when there is none.
-
-        Raises:
-            SandboxError: the store cannot be read.
-        """
+        """Return the lock of a published environment, or None when there is none."""
         try:
             return await asyncio.to_thread(_lock, self._place()[1].envs / key)
         except (OSError, ValueError, RecursionError) as error:
             raise SandboxError(f"the environment store cannot be read: {error}") from error
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
-        """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place.
-
-        Raises:
-            SandboxError: the sandbox broke, or the store cannot be written.
-        """
+        """Byte-compile a tree in a sandbox that sees nothing else, and move it to its place."""
         bubblewrap, store = self._place()
         code = f"{source('shelf')}\nfinish(Path({_TREE!r}), json.loads(sys.argv[1]))\nprint(json.dumps(dict()))"
         arguments = bubblewrap.arguments(
@@ -83,11 +71,7 @@ class BwrapShelf(Store):
             raise SandboxError(f"the environment could not be stored: {error}") from error
 
     async def stored(self) -> list[Stored]:
-        """Return every published environment, those for other interpreters as well.
-
-        Raises:
-            SandboxError: the store cannot be read.
-        """
+        """Return every published environment, those for other interpreters as well."""
         try:
             return await asyncio.to_thread(self._stored)
         except OSError as error:
@@ -101,11 +85,7 @@ class BwrapShelf(Store):
         ]
 
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove environments that were claimed.
-
-        Raises:
-            SandboxError: the store cannot be written.
-        """
+        """Remove environments that were claimed."""
         try:
             for envs in self._place()[1].every_envs():
                 await asyncio.to_thread(shelf.remove, envs, list(keys))

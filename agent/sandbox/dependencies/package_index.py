@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import http.client
-import json
 import netrc
 import ssl
 import time
@@ -33,12 +31,9 @@ from pydantic import BaseModel, Field, ValidationError
 from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies.sources import Sources, read_sources, without_credentials
 from agent.sandbox.flights import Flights
-from agent.sandbox.places import replacing, user_cache
 
 UNREACHABLE = "no network, or the package index does not answer: check the connection and pip's settings"
 REFUSED = "the package index refuses access: check the credentials in pip's settings"
-LIFE = 7 * 24 * 3600.0
-"""Seconds for which an index's answer is used again."""
 
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/vnd.pypi.simple.v1+html")
@@ -76,18 +71,16 @@ class _Page(BaseModel):
 class PackageIndex:
     """The indexes of the settings over HTTP; the first that has a project speaks for it.
 
-    Answers are kept in `cache`, settings are read once; after a question that was not answered there is silence for a
-    minute. A local folder has no dates and is not asked.
+    Settings are read once; after a question that was not answered there is silence for a minute. A local folder has no
+    dates and is not asked.
     """
 
     def __init__(
         self,
-        cache: Path | None = None,
         *,
         sources: Callable[[], Sources] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._cache = cache or user_cache() / "projects"
         self._read_sources = sources
         self._sources: Sources | None = None
         self._clock = clock
@@ -117,36 +110,10 @@ class PackageIndex:
         if not self._sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
         for index in self._sources.remote_indexes:
-            known = self._recall(index, name)
-            if known is None:
-                known = [_ask(index, name, self._sources)]
-                self._keep(index, name, known[0])
-            if known[0] is not None:
-                return known[0]
+            found = _ask(index, name, self._sources)
+            if found is not None:
+                return found
         return None
-
-    def _recall(self, index: str, name: NormalizedName) -> list[Project | None] | None:
-        """Return what an index said lately, in a list; None when it was not asked."""
-        try:
-            record = json.loads(self._path(index, name).read_bytes())
-            if not 0 <= self._clock() - record["time"] < LIFE:
-                return None
-            if record["project"] is None:
-                return [None]
-            first, releases = record["project"]
-            return [Project(None if first is None else datetime.fromisoformat(first), int(releases))]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # absent, or torn
-
-    def _keep(self, index: str, name: NormalizedName, project: Project | None) -> None:
-        first = None if project is None or project.first_upload is None else project.first_upload.isoformat()
-        facts = None if project is None else [first, project.releases]
-        with suppress(OSError), replacing(self._path(index, name)) as new:
-            new.write_text(json.dumps({"time": self._clock(), "project": facts}))
-
-    def _path(self, index: str, name: NormalizedName) -> Path:
-        asked = json.dumps([without_credentials(index)[0], name])
-        return self._cache / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"
 
 
 async def refused(name: str, sources: Sources) -> bool:
@@ -163,11 +130,7 @@ async def refused(name: str, sources: Sources) -> bool:
 
 
 def _ask(index: str, name: NormalizedName, sources: Sources) -> Project | None:
-    """Ask one index. Blocks.
-
-    Raises:
-        DependencyUnavailable: as for `PackageIndex.project`.
-    """
+    """Ask one index. Blocks."""
     try:
         status, kind, body = _get(index, name, sources)
     except (OSError, ValueError, http.client.HTTPException):
@@ -189,13 +152,7 @@ def _ask(index: str, name: NormalizedName, sources: Sources) -> Project | None:
 
 
 def _get(index: str, name: NormalizedName, sources: Sources) -> tuple[int, str, bytes]:
-    """Return status, content type and body of a project's page.
-
-    Raises:
-        OSError: the index does not answer.
-        ValueError: its address, or the certificates, cannot be used.
-        HTTPException: what answers does not speak HTTP.
-    """
+    """Return status, content type and body of a project's page."""
     bare, user = without_credentials(index)
     request = urllib.request.Request(f"{bare.rstrip('/')}/{name}/", headers={"Accept": f"{_JSON}, text/html;q=0.1"})
     user = user or _netrc(sources, request.host)

@@ -86,20 +86,16 @@ def _read(path: Path, seen: dict[Path, None]) -> Iterator[str]:
     for number, line in _lines(path):
         include = _INCLUDE.fullmatch(line)
         if include is not None:
-            yield from _read(_included(path, include[1].strip(), number), seen)
+            name = include[1].strip()
+            if not (path.parent / name).is_file():
+                raise InputError(f"{name!r} is no file", path=path, line=number)
+            yield from _read(path.parent / name, seen)
             continue
         try:
             requirement = parse_requirement(line)
         except MalformedRequirement as error:
             raise InputError(str(error), path=path, line=number) from None
         yield canonical(requirement) + (f"; {requirement.marker}" if requirement.marker else "")
-
-
-def _included(path: Path, name: str, line: int) -> Path:
-    other = path.parent / name
-    if not other.is_file():
-        raise InputError(f"{name!r} is no file", path=path, line=line)
-    return other
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

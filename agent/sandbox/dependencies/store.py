@@ -112,11 +112,7 @@ class Leases:
             yield claim
 
     def _locked(self, key: str, kind: int) -> int | None:
-        """Return a descriptor of the environment's file, locked; None while others do not let it be.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Return a descriptor of the environment's file, locked; None while others do not let it be."""
         path = self._folder() / key
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

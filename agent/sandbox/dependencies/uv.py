@@ -109,14 +109,10 @@ class Uv:
     ) -> None:
         self.root = root or shared_cache() / "uv"
         self.cache = self.root / "cache"
-        self._read_sources = sources
+        self.sources = sources
         self._room = room
         self._seconds = seconds
         self._noted: set[str] = set()
-
-    def sources(self) -> Sources:
-        """Return where packages come from."""
-        return self._read_sources()
 
     async def install(
         self,
@@ -210,7 +206,8 @@ class Uv:
                 os.killpg(process.pid, signal.SIGKILL)
             output, exit_code = await asyncio.shield(ended)
         if (watch.done() and not watch.cancelled()) or await asyncio.to_thread(self._excess, into, began):
-            await asyncio.to_thread(self._drop_since, began)
+            for path in await asyncio.to_thread(self._since, began):
+                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
             raise DependencyUnavailable(
                 f"the packages take more than {self._room.size >> 20} MB or {self._room.files} files with their "
                 "downloads, the limit for one environment"
@@ -242,10 +239,6 @@ class Uv:
             loose = [bucket for bucket in buckets if bucket.name.startswith(".tmp")]
             return [path for path in (*unpacked, *loose) if _changed(path) >= began]
         return []
-
-    def _drop_since(self, began: float) -> None:
-        for path in self._since(began):
-            shutil.rmtree(path, ignore_errors=True)
 
     async def clean(self) -> None:
         """Empty the cache: all of it can be downloaded again."""
@@ -385,12 +378,7 @@ def _readable(folder: str, work: Path) -> str:
         return folder
     place = Path(tempfile.mkdtemp(dir=work))
     for wheel in Path(folder).glob("*.whl"):
-        try:
-            if not wheel.stat().st_mode & 0o004:
-                raise PermissionError
-            os.link(wheel, place / wheel.name)
-        except OSError:
-            shutil.copyfile(wheel, place / wheel.name)
+        shutil.copyfile(wheel, place / wheel.name)
     return str(place)
 
 

@@ -132,11 +132,7 @@ class DockerBackend(SandboxBackend):
         self._alive: set[DockerSandbox] = set()
 
     async def start(self, progress: Progress) -> None:
-        """Connect, build or find the image, remove what dead owners left, and start one container to see it works.
-
-        Raises:
-            SandboxUnavailable: no engine, no image, or no hardened container on it; the message says the remedy.
-        """
+        """Connect, build or find the image, remove what dead owners left, and start one container to see it works."""
         if self._site is not None:
             return
         self._progress = self.store.progress = self.store.waits = progress
@@ -179,11 +175,7 @@ class DockerBackend(SandboxBackend):
         return self._unenforced
 
     async def acquire(self) -> DockerSandbox:
-        """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none.
-
-        Raises:
-            SandboxError: it could not be started.
-        """
+        """Return a container that nobody had before, with a supervisor that answers; cancelling this leaves none."""
         self._running()
         return await self._pool.take()
 
@@ -299,11 +291,7 @@ class DockerSandbox(ChannelSandbox):
         self._stream: AttachedStream | None = None
 
     async def attach(self) -> None:
-        """Wait for the supervisor.
-
-        Raises:
-            SandboxError: it did not come up.
-        """
+        """Wait for the supervisor."""
         stream = self._stream = await AttachedStream.open(self._launched.connection)
         channel = Channel(stream.reader, stream.writer, self._site.setting.limits, site=True, why=self._why)
         await self.open(channel, START_DEADLINE)

@@ -124,11 +124,6 @@ def _bind(mount: Mount) -> dict[str, Any]:
     return {"Type": "bind", "Source": str(mount.host), "Target": mount.box, "ReadOnly": True, "BindOptions": options}
 
 
-def fresh_name() -> str:
-    """Return a name that no container has."""
-    return f"{PREFIX}-{secrets.token_hex(6)}"
-
-
 @dataclass(frozen=True)
 class Launched:
     """A container that was started; `connection` is its attached stream."""
@@ -219,7 +214,7 @@ class ContainerCrew:
             if given_up.is_set() or self._closing:
                 raise SandboxError(f"the start of container {name} was given up")
 
-        name, connection = fresh_name(), None
+        name, connection = f"{PREFIX}-{secrets.token_hex(6)}", None
         try:
             go_on()
             self._engine.create(config, name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
-import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,15 +191,6 @@ class DockerEngine:
         with _reported(f"send files to container {name}"):
             self._api.put_archive(name, folder, archive)
 
-    def read(self, name: str, path: str) -> bytes | None:
-        """Return the content of a file in a container, or None when there is no such file."""
-        with _reported(f"read {path} from container {name}"):
-            try:
-                chunks, _ = self._api.get_archive(name, path)
-                return _only_file(b"".join(chunks))
-            except NotFound:
-                return None
-
 
 def _elsewhere(environment: Mapping[str, str], error: Exception) -> docker.DockerClient:
     """Try the sockets of rootless Docker, Podman, Colima and Docker Desktop when the default place has none."""
@@ -289,12 +278,3 @@ def _product(component: str | None) -> str:
 
 def _machine(name: str) -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
-def _only_file(archive: bytes) -> bytes | None:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as unpacked:
-        for entry in unpacked:
-            content = unpacked.extractfile(entry)
-            if content is not None:
-                return content.read()
-    return None

@@ -25,12 +25,11 @@ from agent.sandbox.docker.containers import (
     ContainerCrew,
     Setting,
     builder_config,
-    fresh_name,
     postmortem,
     sandbox_config,
 )
 from agent.sandbox.docker.engine import DockerEngine
-from agent.sandbox.inside import shelf, source
+from agent.sandbox.inside import source
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.places import shared_cache, user_cache
 
@@ -77,7 +76,7 @@ class DockerShelf(Store):
     """A `Store` in the volume that every sandbox has mounted read-only. `site` says where, once started.
 
     What the volume held at the start and what was installed since is known without asking the engine; only for the
-    rest, which another process may have built, is it asked.
+    rest, which another process may have built, is it looked at.
 
     Leases and times of use are kept on the host, for each engine and volume: sandboxes see the volume and must change
     nothing in it, and a container for each use would cost more than the use. Another host or user of the same engine
@@ -94,11 +93,7 @@ class DockerShelf(Store):
 
     @property
     def interpreter(self) -> InterpreterTag:
-        """The interpreter of the image.
-
-        Raises:
-            SandboxError: the backend was not started, so it is not known.
-        """
+        """The interpreter of the image."""
         if self._interpreter is None:
             raise SandboxError("the Docker backend was not started")
         return self._interpreter
@@ -128,21 +123,10 @@ class DockerShelf(Store):
         self._leases_folder = user_cache() / "docker" / place / "leases"
 
     async def installed(self, key: str) -> tuple[str, ...] | None:
-        """Return the lock of a published environment, or None when there is none.
-
-        Raises:
-            SandboxError: the engine cannot read the volume.
-        """
+        """Return the lock of a published environment, or None when there is none."""
         if key not in self._known:
-            site = self._site()
-            content = await site.crew.call(_read, site, f"{STORE}/{key}/{shelf.LOCK}")
-            if content is None:
-                return None
-            try:
-                self._known[key] = texts(json.loads(content))
-            except (ValueError, RecursionError) as error:
-                raise SandboxError(f"the environment {key} has no readable lock: {error}") from error
-        return self._known[key]
+            await self.stored()
+        return self._known.get(key)
 
     async def publish(self, tree: Path, key: str, lock: Sequence[str]) -> None:
         """Byte-compile a tree in a throwaway container without network, secrets or capabilities, and publish it there.
@@ -169,11 +153,7 @@ class DockerShelf(Store):
         self._known.pop(key, None)
 
     async def stored(self) -> list[Stored]:
-        """Return every published environment of the volume.
-
-        Raises:
-            SandboxError: the container that looks does not start, or breaks.
-        """
+        """Return every published environment of the volume."""
         site = self._site()
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_LIST}"]
         said = await _printed(site, sandbox_config(site.setting, command), _START_DEADLINE)
@@ -182,11 +162,7 @@ class DockerShelf(Store):
         return [replace(each, used=self.leases.used(each.key) or each.used) for each in stored]
 
     async def remove(self, keys: Sequence[str]) -> None:
-        """Remove environments that were claimed, in a container without network or capabilities.
-
-        Raises:
-            SandboxError: it does not start, or breaks.
-        """
+        """Remove environments that were claimed, in a container without network or capabilities."""
         site = self._site()
         command = ["python3", "-I", "-S", "-c", f"{source('shelf')}\n{_REMOVE}", *keys]
         for key in keys:
@@ -205,11 +181,7 @@ def _listed(said: Mapping[str, Any]) -> list[Stored]:
 
 
 def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any]) -> T:
-    """Read what a container said, which may be anything.
-
-    Raises:
-        SandboxError: it makes no sense.
-    """
+    """Read what a container said, which may be anything."""
     try:
         return read(said)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -243,24 +215,10 @@ def _pack(tree: Path, place: str, stream: BinaryIO) -> None:
         archive.add(tree, place, filter=plain)
 
 
-def _read(site: Site, path: str) -> bytes | None:
-    """Read a file of the store through a container that is created for it and never started."""
-    name = fresh_name()
-    try:
-        site.engine.create(sandbox_config(site.setting, ["python3"]), name)
-        return site.engine.read(name, path)
-    finally:
-        site.engine.remove(name)
-
-
 async def _printed(
     site: Site, config: Mapping[str, Any], deadline: float, prepare: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """Run a container to its end and return the JSON object that is the last line of its output.
-
-    Raises:
-        SandboxError: it did not start, did not end in time, or ended without an answer.
-    """
+    """Run a container to its end and return the JSON object that is the last line of its output."""
     launched = await site.crew.launch(config, prepare, deadline=deadline)
     try:
         stream = await AttachedStream.open(launched.connection)

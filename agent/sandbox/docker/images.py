@@ -27,7 +27,7 @@ REPOSITORY = "test-driven-annotator"
 OLDEST_GLIBC = "2.28"
 """What wheels for an image may ask of its C library; every base image in use is newer."""
 
-_FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
+_FROM = re.compile(r"^FROM\s+(\S+)", re.MULTILINE)
 _PYTHON = re.compile(r"python[^:/]*:(\d+\.\d+)")
 _OFFICIAL = re.compile(r"(?:docker\.io/)?(?:library/)?python:(3\.\d{1,2})(?:\.\d+)?(|-.+)")
 
@@ -56,11 +56,12 @@ class ImageSource:
         """Return the image name that stands for this content."""
         return f"{REPOSITORY}/{self.folder.name.lower()}:{self.digest()[:12]}"
 
-    def bases(self) -> tuple[str, ...]:
-        """Return the images that the Dockerfile builds on, stages of its own left out."""
-        found = _FROM.findall((self.folder / "Dockerfile").read_text(encoding="utf-8"))
-        stages = {stage for _, stage in found if stage} | {"scratch"}
-        return tuple(dict.fromkeys(image for image, _ in found if image not in stages))
+    def base(self) -> str:
+        """Return the image that the Dockerfile builds on."""
+        found = _FROM.search((self.folder / "Dockerfile").read_text(encoding="utf-8"))
+        if found is None:
+            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} names no image to build on")
+        return found[1]
 
     def requirements(self) -> Path | None:
         """Return the requirements file, or None."""
@@ -73,13 +74,10 @@ class ImageSource:
         Raises:
             SandboxUnavailable: it names none, so packages cannot be chosen.
         """
-        versions = [match.group(1) for base in self.bases() if (match := _PYTHON.search(base))]
-        if not versions:
-            raise SandboxUnavailable(
-                f"{self.folder / 'Dockerfile'}: no FROM line names a Python version (python:3.11-slim-bookworm), "
-                "so the packages of requirements.txt cannot be chosen"
-            )
-        return versions[-1]
+        found = _PYTHON.search(self.base())
+        if found is None:
+            raise SandboxUnavailable(f"{self.folder / 'Dockerfile'} is not FROM an image of a Python, python:3.11-slim")
+        return found[1]
 
     def pack(self, packages: Path, stream: BinaryIO) -> None:
         """Write the folder, and the tree `packages`, as a tar archive; equal content gives equal bytes."""
@@ -142,8 +140,7 @@ async def ensure_built(
     if await call(engine.image_id, tag) is not None:
         return tag
     progress(f"Building the sandbox image {tag} (once)")
-    for base in source.bases():
-        await ensure_present(engine, base, progress, call=call)
+    await ensure_present(engine, source.base(), progress, call=call)
     requirements = source.requirements()
     staging = shared_cache() / "staging"
     staging.mkdir(parents=True, exist_ok=True)

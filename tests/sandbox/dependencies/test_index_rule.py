@@ -21,7 +21,7 @@ from agent.errors import DependencyUnavailable
 from agent.sandbox.dependencies import package_index
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import IndexRule
-from agent.sandbox.dependencies.package_index import LIFE, PackageIndex
+from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.sources import Sources
 from agent.sandbox.select import rule as rule_of
 from tests.sandbox.dependencies.test_environments import Clock, MakingUv, MemoryStore
@@ -35,16 +35,15 @@ JSON = "application/vnd.pypi.simple.v1+json"
 class World:
     """A package index on this machine, and what asks it."""
 
-    def __init__(self, server: HTTPServer, folder: Path) -> None:
+    def __init__(self, server: HTTPServer) -> None:
         self.server = server
         self.clock = Clock()
         self.clock.now = NOW
-        self.folder = folder
         self.settings = Sources((server.url_for("/simple"),))
         self.rule = self.another_process()
 
     def another_process(self) -> IndexRule:
-        return IndexRule(PackageIndex(self.folder, sources=lambda: self.settings, clock=self.clock), clock=self.clock)
+        return IndexRule(PackageIndex(sources=lambda: self.settings, clock=self.clock), clock=self.clock)
 
     def serve(self, name: str, page: Any, *, under: str = "simple", status: int = 200, kind: str = JSON) -> None:
         body = page if isinstance(page, str | bytes) else json.dumps(page)
@@ -59,8 +58,8 @@ class World:
 
 
 @pytest.fixture
-def world(httpserver: HTTPServer, tmp_path: Path) -> World:
-    return World(httpserver, tmp_path / "projects")
+def world(httpserver: HTTPServer) -> World:
+    return World(httpserver)
 
 
 async def temporary(rule: IndexRule, name: str) -> str:
@@ -225,29 +224,6 @@ async def test_an_answer_that_makes_no_sense_vouches_for_nothing(world: World, b
     assert "package index" in await refusal(world.rule, "odd_thing")
 
 
-async def test_an_answer_holds_a_week_for_every_process_of_the_machine(world: World) -> None:
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    world.serve("hallucinated", "", status=404)
-    for seconds, questions in ((0.0, 2), (LIFE - 1, 2), (2.0, 4)):
-        world.clock.now += seconds
-        rule = world.another_process()
-        assert await rule.resolve("venerable_thing") == "venerable-thing"
-        assert await rule.resolve("hallucinated") is None
-        assert len(world.asked) == questions
-
-
-async def test_a_cache_that_is_torn_or_cannot_be_written_costs_a_question_only(world: World) -> None:
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    await world.rule.resolve("venerable_thing")
-    for text in ("", "{}", "[]", '{"schema": 1, "name": "venerable-thing", "time": "x", "project": 3}'):
-        [path] = world.folder.iterdir()
-        path.write_text(text)
-        assert await world.another_process().resolve("venerable_thing") == "venerable-thing"
-    world.folder = world.folder / "file"
-    world.folder.write_text("")
-    assert await world.another_process().resolve("venerable_thing") == "venerable-thing"
-
-
 async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
     world.settings = Sources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
     world.serve("elsewhere-thing", "", under="own", status=404)
@@ -258,7 +234,7 @@ async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(wor
     assert "it is new" in await refusal(world.rule, "both_thing")
 
 
-async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
+async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -273,8 +249,7 @@ async def test_a_password_of_the_index_is_sent_to_it_and_written_nowhere(
     world.settings = Sources((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
     assert seen == ["Basic " + base64.b64encode(b"me:s3cr et").decode()]
-    written = caplog.text + "".join(path.read_text() for path in world.folder.iterdir())
-    assert "s3cr" not in written
+    assert "s3cr" not in caplog.text
 
 
 @pytest.mark.parametrize(
