@@ -38,7 +38,6 @@ def session(folder: Path, *before: str, **changes: str) -> subprocess.CompletedP
     ("folder", "marks", "status"),
     [
         ("anywhere", ["bwrap"], 1),
-        ("anywhere", ["chromium"], 0),
         ("bwrap", ["chromium"], 0),
         ("bwrap", ["bwrap"], 1),
         ("anywhere", ["bwrap", "real_data"], 0),

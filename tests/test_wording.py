@@ -16,10 +16,6 @@ def test_one_is_singular_and_large_numbers_are_parted(number: int, told: str) ->
     assert counted(number, "pair") == told
 
 
-def test_a_plural_may_be_of_its_own() -> None:
-    assert (counted(1, "query", "queries"), counted(3, "query", "queries")) == ("1 query", "3 queries")
-
-
 def test_of_a_failed_validation_the_first_mistake_is_told_and_the_others_are_counted() -> None:
     with pytest.raises(ValidationError) as one:
         Usage.model_validate({"calls": -1})

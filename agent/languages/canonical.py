@@ -47,20 +47,12 @@ def canonical(text: str, limit: int = LIMIT) -> str:
     """
     if limit < _SMALLEST:
         raise ValueError(f"limit is {limit}; at least {_SMALLEST} characters are needed")
-    text = _readable(text)
+    text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
+    text = _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
     # Cutting may bring pieces together that read as one of the masks; each pass leaves less to find.
     while (settled := _cut(_masked(text), limit)) != text:
         text = settled
     return text
-
-
-def _readable(text: str) -> str:
-    text = _SURROGATE.sub("\ufffd", text.replace("\r\n", "\n"))
-    return _INVISIBLE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def _masked(text: str) -> str:

@@ -65,14 +65,6 @@ CHEATS = {
             assert Better().count("ab") == 2
         """,
     ),
-    "a computed name": (
-        CLASS,
-        """
-        setattr(Counter, "".join(["co", "unt"]), lambda self, text: len(text))
-        def test_a():
-            assert Counter().count("ab") == 2
-        """,
-    ),
     "other code": (FUNCTION, "def given(x):\n    return 2 * x\ndouble.__code__ = given.__code__\n" + CASE),
     "a copy that claims to wrap it": (
         FUNCTION,
@@ -211,10 +203,6 @@ HONEST = {
         "async def double(x):\n    return 2 * x\n",
         "async def test_a():\n    assert await double(4) == 8\n",
     ),
-    "functions that call each other": (
-        "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)\n",
-        "def test_a():\n    assert even(4) and not odd(4)\n",
-    ),
     "a class": (
         "class Box:\n    size = 3\n    def __init__(self, x):\n        self.x = x\n    @property\n"
         "    def double(self):\n        return 2 * self.x\n    @staticmethod\n    def one():\n        return 1\n"
@@ -240,7 +228,6 @@ HONEST = {
         "class Square(Shape):\n    def side(self):\n        return 2\ndef test_a():\n    assert Square().area() == 4\n",
     ),
     "work at load": (RIGHT, "RESULT = double(4)\ndef test_a():\n    assert RESULT == 8\n"),
-    "a snippet that works at load": (RIGHT + "eight = double(4)\n", "def test_a():\n    assert double(eight) == 16\n"),
     "no function": ("x = 4\ny = 2 * x\n", "def test_a():\n    assert y == 8\n"),
     "a thread": (
         "found = []\ndef note(x):\n    found.append(x)\n",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram, Program
 from agent.languages.python.insertion import MAX_PROGRAM
@@ -30,25 +29,17 @@ _MOST_NAMED = 5
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
-@dataclass(frozen=True)
-class Found:
-    """The cases of a program, in order, and whether they need pytest to run."""
-
-    names: tuple[str, ...]
-    needs_pytest: bool
-
-
-def find_cases(tree: ast.Module, snippet: range) -> Found:
+def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]:
     """Find `test_*` functions and the test methods of unittest classes; with pytest those of `Test*` classes too.
 
-    What stands in the snippet's lines never is a case.
+    Return their names in order, and whether they need pytest. What stands in the snippet's lines never is a case.
 
     Raises:
         MalformedProgram: no case, too many, two of one name, or one whose body would never run.
     """
     cases, needs_pytest = _found(tree, snippet)
     _check(cases)
-    return Found(tuple(name for name, _ in cases), needs_pytest)
+    return tuple(name for name, _ in cases), needs_pytest
 
 
 def check_correction(program: Program, corrected: Program) -> None:

@@ -41,10 +41,10 @@ class PythonLanguage(Language):
         if snippet.problem is not None:
             raise MalformedProgram(f"the candidate cannot be tested: {snippet.problem}")
         placement = place(template, snippet.code)
-        found = cases.find_cases(placement.tree, range(placement.first_line, placement.last_line + 1))
+        names, needs_pytest = cases.find_cases(placement.tree, range(placement.first_line, placement.last_line + 1))
         imports = cases.third_party(placement.tree)
         options = {"first_line": str(placement.first_line), "last_line": str(placement.last_line)}
-        if found.needs_pytest:
+        if needs_pytest:
             imports = tuple(dict.fromkeys((*imports, "pytest")))
             options["pytest"] = "1"
         return Program(
@@ -52,7 +52,7 @@ class PythonLanguage(Language):
             source=placement.source,
             first_line=placement.first_line,
             last_line=placement.last_line,
-            cases=found.names,
+            cases=names,
             imports=imports,
             options=options,
         )

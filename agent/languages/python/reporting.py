@@ -247,16 +247,19 @@ class Blame:
         A case that ran, or had run, was about the snippet. While loading it is the program's doing, unless the snippet
         acts when it is loaded.
         """
-        return Cause.SNIPPET if running is not None or ended or self._snippet_acts_at_load else Cause.PROGRAM
+        if running is not None or ended:
+            return Cause.SNIPPET
+        acts = acts_at_load(node for node in self._tree.body if self.is_snippets(start_line(node)))
+        return Cause.SNIPPET if acts else Cause.PROGRAM
 
     def of_tampering(self, message: str) -> Cause:
         """Return the cause of changed built-ins: the program's own lines, where they name what was changed."""
         match = _BUILT_IN_CHANGED.search(message)
-        name = match[1] if match else None
-        own = self._own_lines
-        patched = name and re.search(
-            rf"(?:builtins|unittest)[\w.]*\.{name}\s*=[^=]|setattr\([^)]*['\"]{name}['\"]", own
-        )
+        name = match and match[1]
+        lines = self._program.source.split("\n")
+        own = "\n".join(lines[: self._program.first_line - 1] + lines[self._program.last_line :])
+        change = rf"(?:builtins|unittest)[\w.]*\.{name}\s*=[^=]|setattr\([^)]*['\"]{name}['\"]"
+        patched = name and re.search(change, own)
         return Cause.PROGRAM if patched else Cause.SNIPPET
 
     def is_snippets(self, line: int) -> bool:
@@ -286,7 +289,7 @@ class Blame:
             return False
         if kind == "NameError":
             match = _NOT_DEFINED.match(message)
-            return match is not None and match[1] not in self._bound_by_snippet
+            return match is not None and match[1] not in names_bound(self._snippet)
         if kind != "AttributeError":
             return False
         if match := _NO_MODULE_ATTRIBUTE.match(message):
@@ -304,10 +307,6 @@ class Blame:
         return tuple(inside)
 
     @cached_property
-    def _bound_by_snippet(self) -> frozenset[str]:
-        return names_bound(self._snippet)
-
-    @cached_property
     def _attributes_of_snippet(self) -> frozenset[str]:
         attributes = (node for node in self._snippet if isinstance(node, ast.Attribute))
         stored = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
@@ -321,15 +320,6 @@ class Blame:
     @cached_property
     def _provided(self) -> frozenset[str]:
         return modules_provided(self._tree)
-
-    @cached_property
-    def _snippet_acts_at_load(self) -> bool:
-        return acts_at_load([node for node in self._tree.body if self.is_snippets(start_line(node))])
-
-    @cached_property
-    def _own_lines(self) -> str:
-        lines = self._program.source.split("\n")
-        return "\n".join(lines[: self._program.first_line - 1] + lines[self._program.last_line :])
 
     @cached_property
     def _tree(self) -> ast.Module:

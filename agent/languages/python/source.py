@@ -103,13 +103,9 @@ def syntax_reason(error: SyntaxError, code: str) -> str:
     older = python2.syntax(error)
     if older is not None:
         return f"Python 2 syntax: {older} ({message})"
-    if isinstance(error, IndentationError) and not code[: _offset(code, error.lineno or 1)].strip():
+    if isinstance(error, IndentationError) and not "".join(code.split("\n")[: (error.lineno or 1) - 1]).strip():
         return f"it is indented as a whole ({message})"
     return message
-
-
-def _offset(code: str, line: int) -> int:
-    return sum(len(text) + 1 for text in code.split("\n")[: line - 1])
 
 
 @contextmanager

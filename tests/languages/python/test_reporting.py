@@ -153,9 +153,6 @@ class TestLoading:
         assert "ZeroDivisionError" in found.message
         assert not found.executed
 
-    def test_scaffolding_that_raises_while_it_loads_is_the_programs(self, report: Report) -> None:
-        assert told(report(ADD, "assert add(1, 1) == 3\ndef test_a():\n    pass\n"))[:2] == (Status.ERROR, PROGRAM)
-
     def test_leaving_while_loading_is_never_a_pass(self, report: Report) -> None:
         code = "import os\nos._exit(0)\ndef f():\n    return 1"
         found = report(code, CALL)
