@@ -213,19 +213,6 @@ class TestBudget:
         assert [type(end) for end in ends] == [ModelError, Reply] + [BudgetExceeded] * 6
         assert (len(script.calls), most) == (2, 1)
 
-    async def test_after_the_first_reply_calls_are_made_at_once(self) -> None:
-        together = asyncio.Barrier(3)
-
-        async def meet(call: Call) -> Reply:
-            if call.sample:
-                await together.wait()
-            return cost(0.01)
-
-        gateway = budgeted(meet, Budget(1.0))
-        await gateway.ask(CALL)
-        async with asyncio.timeout(10):
-            await asyncio.gather(*(gateway.ask(replace(CALL, sample=sample)) for sample in (1, 2, 3)))
-
 
 def ended(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, History]:
     """Return a pair that asked in these roles, the last of which an error ended."""

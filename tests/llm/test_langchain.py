@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -170,11 +169,3 @@ class TestOverHttp:
     async def test_the_deadline_holds(self) -> None:
         with ChatServer(slow(30)) as server, pytest.raises(ModelTimeout, match=r"within 0\.2 s"):
             await LangChainModel(self.chat(server), deadline=0.2).reply(CALL)
-
-    async def test_cancelling_is_not_an_error_of_the_model(self) -> None:
-        with ChatServer(slow(30)) as server:
-            task = asyncio.create_task(LangChainModel(self.chat(server)).reply(CALL))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task

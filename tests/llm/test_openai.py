@@ -522,16 +522,6 @@ class TestClients:
             assert (reply.text, reply.usage.calls, len(seen)) == ("x", 2, 2)
             assert not client.is_closed
 
-    async def test_calls_in_flight_do_not_mix(self, stage: Stage) -> None:
-        def respond(request: Request) -> Answer:
-            number = int(request.prompt.rsplit(" ", 1)[1])
-            return slow(0.03 * (number % 3), says(f"answer {number}", prompt_tokens=number + 1))
-
-        model = stage(respond)
-        replies = await asyncio.gather(*(model.reply(call(f"question {number}")) for number in range(12)))
-        assert [reply.text for reply in replies] == [f"answer {number}" for number in range(12)]
-        assert [reply.usage.input_tokens for reply in replies] == [number + 1 for number in range(12)]
-
 
 class TestIdentity:
     def test_everything_that_decides_the_replies_is_in_it(self, stage: Stage) -> None:

@@ -15,7 +15,7 @@ from agent.llm.base import Reply
 from agent.store import database
 from agent.store.evidence import EvidenceStore
 from agent.types import Usage
-from tests.store.samples import SYSTEM, make_evidence, make_pair, noted
+from tests.store.samples import make_evidence, make_pair, noted
 
 
 @pytest.fixture
@@ -96,18 +96,6 @@ def test_an_answer_that_is_damaged_is_an_error(path: Path, content: bytes) -> No
     connection.close()
     with pytest.raises(RunFolderError, match="unreadable answer"):
         store.answer("one")
-
-
-def test_a_system_message_is_stored_once_for_all_pairs(path: Path) -> None:
-    for batch in range(2):
-        store = EvidenceStore(path)
-        for number in range(5):
-            store.put(make_evidence(f"{batch}-{number}"))
-        store.close()
-    assert count(path, "texts") == 1
-    read = EvidenceStore(path, read_only=True).get("1-4")
-    assert read is not None
-    assert read.exchanges[0].messages[0] == {"role": "system", "content": SYSTEM}
 
 
 def test_free_json_is_kept_that_pydantic_would_change_or_refuse(path: Path) -> None:
