@@ -115,7 +115,7 @@ class RunFolder(RunView):
                     cache.forget(exchange.key)
 
     def answer(self, key: str) -> Reply | None:
-        """Return what finished pairs were answered to a question that the run's pairs share, None when there is none."""
+        """Return what finished pairs were answered to a question that pairs share, None when there is none."""
         return self._store.answer(key)
 
     def replied(self, role: str, reply: Reply) -> None:
