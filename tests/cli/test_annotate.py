@@ -66,36 +66,6 @@ def test_a_server_that_goes_away_stops_the_run_and_costs_no_pair_its_label(agent
     assert (done.code, done.json["labels"], done.json["annotated_now"]) == (0, {"1": 60, "0": 0, "null": 0}, 50)
 
 
-def test_an_outage_of_one_model_costs_no_pair_its_label_while_another_model_answers(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(30))
-    gone = True
-
-    def answer(request: Request) -> Answer:
-        if request.body["model"] == "quick":
-            return reply(screen("unclear"))
-        return broken(503) if gone else reply(label(1))
-
-    with ChatServer(answer) as server:
-        options = ("--variant", "ps_fa", "--model", "m", "--model", "screen=quick", "--base-url", server.url)
-        options = (*options, "-o", "run", "--attempts", "1", "--concurrency", "2", "-c", "runner.llm_calls=2")
-        stopped = agent("annotate", file, *options)
-        assert (stopped.code, annotations(agent.folder / "run")) == (3, [])
-        gone = False
-        done = agent("annotate", file, *options, "--json")
-    assert (done.code, done.json["labels"]) == (0, {"1": 30, "0": 0, "null": 0})
-
-
-def test_a_pair_that_the_server_fails_is_an_error_where_others_are_answered(agent: Commands) -> None:
-    def answer(request: Request) -> Answer:
-        return broken() if "way 1\n" in request.prompt else reply(label(1))
-
-    with ChatServer(answer) as server:
-        options = judge(server, "-o", "run", "--attempts", "1", "--json")
-        done = agent("annotate", agent.write("p.jsonl", pairs(3)), *options)
-    assert (done.code, done.json["errors"]) == (1, {"ModelUnavailable": 1})
-    assert len(annotations(agent.folder / "run")) == 3
-
-
 def test_a_refused_way_to_ask_stops_the_run_at_once(agent: Commands) -> None:
     with ChatServer(fails(400, "'response_format.type' must be text")) as server:
         options = judge(server, "-o", "run", "--concurrency", "1")
@@ -121,7 +91,8 @@ def test_retry_errors_asks_again_exactly_what_had_no_usable_reply(agent: Command
 def test_a_run_goes_on_at_another_address_and_counts_the_replies_from_before(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(3))
     typo = ("--variant", "single_llm", "--model", "m", "--base-url", f"http://127.0.0.1:{free_port()}/v1")
-    assert agent("annotate", file, *typo, "--attempts", "1", "-o", "run").code == 3
+    lost = agent("annotate", file, *typo, "--attempts", "1", "-o", "run")
+    assert (lost.code, lost.out, "cannot be reached" in lost.err) == (3, "", True)
     with ChatServer(reply(label(1))) as old, ChatServer(reply(label(0))) as new:
         first = agent("annotate", file, *judge(old, "-o", "run", "--limit", "2", "--json"))
         moved = agent("annotate", file, *judge(new, "-o", "run", "--json"))
@@ -144,24 +115,6 @@ def test_a_run_without_a_finished_pair_takes_new_settings(agent: Commands) -> No
     assert "model.default.parameters.temperature: 0.5 in the folder, not set now" in refused.err
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [("keep", None), ("negative", 0)])
-def test_what_an_abstention_is_for_is_an_option(agent: Commands, chosen: str, expected: int | None) -> None:
-    graph = agent.write("g.yaml", "start: arbitrate_or_abstain\nnodes:\n  arbitrate_or_abstain: {decided: end}\n")
-    file = agent.write("p.jsonl", pairs(1))
-    with ChatServer(reply('{"reason": "open", "label": null}')) as server:
-        model = ("--model", "m", "--base-url", server.url)
-        assert agent("annotate", file, "--variant", graph, *model, "-o", "run", "--abstain", chosen).code == 0
-    found = annotations(agent.folder / "run")[0]
-    assert (found["label"], found["abstained"], found["decided_by"]) == (expected, True, "arbitrate")
-
-
-def test_json_goes_to_standard_output_alone(agent: Commands) -> None:
-    done = agent("annotate", agent.write("p.jsonl", pairs(2)), *OFFLINE, "--json")
-    assert done.json["pairs"] == sum(done.json["labels"].values()) == 2
-    assert done.json["run"] == "runs/p-ps_fa-heuristic"
-    assert done.json["wall_seconds"] > 0
-
-
 def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(5))
     with ChatServer(reply(label(1))) as server:
@@ -173,6 +126,7 @@ def test_after_a_limit_the_same_command_goes_on_in_the_same_folder(agent: Comman
         third = agent("annotate", file, *judge(server), "--json")
         assert (third.json["pairs"], third.json["annotated_now"], len(server.requests)) == (5, 0, 5)
     assert first.json["run"] == second.json["run"] == "runs/p-single_llm-m"
+    assert first.json["wall_seconds"] > 0
     assert sorted(a["id"] for a in annotations(agent.folder / first.json["run"])) == [f"p{n}" for n in range(5)]
 
 
@@ -194,22 +148,11 @@ def test_what_is_shown_at_the_end_is_what_was_asked_for_whatever_else_the_folder
             ["1 of 3 in the folder", "1 match · 0 no match · 0 undecided"],
         )
         shown(server, "--rounds", "2")
-        one_round = ["3, 1 round: 3 of 6 annotations in the folder", "1 match · 2 no match · 0 undecided"]
-        assert shown(server, "--rounds", "1") == (["p0 1", "p1 0", "p2 0"], one_round)
         narrowed = [
             "1 of 3, 2 rounds: 2 of 6 annotations in the folder",
             "1 match · 0 no match · 0 undecided by majority",
         ]
         assert shown(server, "--rounds", "2", "--limit", "1") == (["p0 0 1", "p0 1 1"], narrowed)
-
-
-def test_replies_are_shared_by_runs_through_the_cache(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(2))
-    with ChatServer(reply(label(1))) as server:
-        agent("annotate", file, *judge(server), "-o", "one")
-        again = agent("annotate", file, *judge(server), "-o", "two", "--json")
-    assert len(server.requests) == 2
-    assert (again.json["annotated_now"], again.json["usage"]["calls"]) == (2, 0)
 
 
 def test_rounds_close_with_the_majority_and_how_far_they_agree(agent: Commands) -> None:
@@ -238,14 +181,6 @@ def test_rounds_close_with_the_majority_and_how_far_they_agree(agent: Commands) 
     assert [(each["id"], each["votes"]) for each in map(json.loads, lines)] == [("p0", [1, 1]), ("p1", [1, 0])]
 
 
-def test_the_criterion_is_part_of_what_a_run_is(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(1))
-    assert agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half").code == 0
-    refused = agent("annotate", file, *OFFLINE, "-o", "run")
-    assert refused.code == 2
-    assert "pipeline.criterion: 'half' in the folder, 'exact' now" in refused.err
-
-
 def test_the_default_folder_is_named_after_file_variant_and_model(agent: Commands) -> None:
     file = agent.write("my pairs.v2.jsonl", pairs(1))
     with ChatServer(reply(label(1))) as server:
@@ -254,36 +189,24 @@ def test_the_default_folder_is_named_after_file_variant_and_model(agent: Command
     assert done.json["run"] == "runs/my_pairs.v2-ps_fa-without-screen-org_model_7b"
 
 
-def test_a_variant_set_with_c_is_the_variant(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(1))
-    done = agent("annotate", file, "--model", "heuristic", "-c", "variant=ps_fa", "--json")
-    assert (done.code, done.json["run"]) == (0, "runs/p-ps_fa-heuristic")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--variant", "fulll"), "unknown variant 'fulll'; there are: full,"),
-        (("--without", "judge"), "has no node 'judge'"),
         (("--without", "arbitrate"), "cannot be left out"),
         (("--model", "boss=heuristic"), "unknown role 'boss'"),
         (("--model", "x"), "two models for all roles: 'heuristic' and 'x'"),
         (("--sandbox", "chroot"), "chroot"),
         (("--limit", "0"), "--limit"),
-        (("--deadline", "0"), "--deadline"),
-        (("-c", "sandbox.memory=1"), "unknown setting 'sandbox.memory'"),
-        (("-c", "nonsense"), "settings look like"),
         (("--extra-body", "{"), "the extra body is no JSON"),
         (("--prices", "gone.yaml"), "gone.yaml"),
         (("--prompts", "gone"), "gone"),
         (("--map", "query"), "--map"),
         (("--map", "query=q,code=c"), "no line has a field"),
         (("--cache", "p.jsonl"), "p.jsonl"),
-        (("--cache", "."), ".: is a folder; give a file that keeps replies (--cache)"),
         (("--cache", "/dev/null"), "/dev/null: is no file; give a file that keeps replies (--cache)"),
         (("-o", "p.jsonl"), "p.jsonl: is a file"),
         (("-o", "/proc/run"), "the folder /proc/run cannot be made"),
-        (("--cache", "/proc/caches/x.sqlite"), "the folder /proc/caches cannot be made"),
         (("--budget", "-1"), "--budget"),
         (("--pair-timeout", "inf"), "--pair-timeout"),
         (("-o", "."), "is not the folder of a run"),
@@ -304,7 +227,6 @@ def test_wrong_usage_is_one_message_and_exit_code_2(agent: Commands, arguments: 
         (("--model", "replay:gone.jsonl"), "gone.jsonl: cannot read the replies"),
         (("--model", "replay:p.jsonl"), "p.jsonl:1: "),
         (("--model", "replay:"), "needs a file of replies"),
-        (("--model", ""), "the model has no name"),
         (("--model", "m", "--base-url", "not a url"), "not a url"),
         (("--model", "m", "--base-url", "http://127.0.0.1:9", "--extra-body", "[1]"), "model option extra_body"),
     ],
@@ -345,36 +267,18 @@ def test_a_key_that_is_refused_stops_the_run(agent: Commands) -> None:
     assert annotations(agent.folder / "runs/p-single_llm-m") == []
 
 
-def test_an_endpoint_that_is_down_stops_the_run_and_the_same_command_goes_on(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(2))
-    url = f"http://127.0.0.1:{free_port()}/v1"
-    ended = agent("annotate", file, "--variant", "single_llm", "--model", "m", "--base-url", url, "--attempts", "1")
-    assert (ended.code, ended.out) == (3, "")
-    assert "cannot be reached" in ended.err
-    assert "The same command goes on from there:" in ended.err
-    assert annotations(agent.folder / "runs/p-single_llm-m") == []
-
-
 def test_the_folder_of_another_run_is_refused_with_the_differences(agent: Commands) -> None:
     file = agent.write("p.jsonl", pairs(2))
     assert agent("annotate", file, *OFFLINE, "-o", "run").code == 0
     before = annotations(agent.folder / "run")
-    other = agent("annotate", file, *OFFLINE, "-o", "run", "-c", "pipeline.criterion=half")
+    other = agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half")
     assert other.code == 2
-    assert "criterion" in other.err
-    assert "exact" in other.err
-    assert "half" in other.err
+    assert "pipeline.criterion: 'exact' in the folder, 'half' now" in other.err
     agent.write("p.jsonl", pairs(3))
     changed = agent("annotate", file, *OFFLINE, "-o", "run")
     assert changed.code == 2
     assert "input" in changed.err
     assert annotations(agent.folder / "run") == before
-
-
-def test_what_does_not_decide_labels_may_differ_between_starts(agent: Commands) -> None:
-    file = agent.write("p.jsonl", pairs(2))
-    agent("annotate", file, *OFFLINE, "-o", "run", "--limit", "1")
-    assert agent("annotate", file, *OFFLINE, "-o", "run", "--concurrency", "2", "--pair-timeout", "60").code == 0
 
 
 def test_a_folder_in_use_is_refused(agent: Commands) -> None:

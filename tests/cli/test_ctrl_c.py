@@ -54,6 +54,7 @@ def run(agent: Commands) -> Commands:
     return agent
 
 
+@pytest.mark.long
 @pytest.mark.bwrap
 @pytest.mark.parametrize(
     "command",
@@ -82,6 +83,7 @@ def test_at_any_moment_it_is_told_in_a_line(run: Commands, command: str) -> None
     assert STOPPED in codes
 
 
+@pytest.mark.long
 @pytest.mark.bwrap
 @pytest.mark.parametrize("command", ["replay run --all", "annotate p.jsonl -o new --model heuristic --sandbox bwrap"])
 def test_a_second_one_leaves_nothing_half_ended(run: Commands, command: str) -> None:

@@ -7,19 +7,16 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.cli import env
-from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.base import Progress, SandboxBackend
+from agent.errors import UsageError
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.store import Leases
 from agent.sandbox.dependencies.uv import Uv
-from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import Make
 from tests.cli.commands import Commands
 from tests.sandbox.stores import put
@@ -67,24 +64,21 @@ def prune(kept: Mapping[str, Make], *settings: str, **options: Any) -> None:
     env.prune("bwrap", list(settings), backends=kept, **given)
 
 
-def test_environments_are_listed_with_what_is_known_of_them(read: Any) -> None:
+def test_environments_are_listed_with_what_is_known_of_them_then_places_and_sums(
+    kept: Mapping[str, Make], store: Path, read: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env.show("bwrap", [], as_json=False, backends=kept)
+    head, first, second, own, downloads, total = capsys.readouterr().out.splitlines()
+    assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
+    assert first.startswith("newnewnewnew  ")
+    assert second.endswith("MB  bwrap    old==1.0")
+    assert own.startswith(f"bwrap: {store}/bwrap: 2 environments, 2.")
+    assert downloads.endswith("/uv/cache: 0.0 MB")
+    assert total.startswith("total: 2.")
     new, old = read()
     assert (new["key"], new["installed"], new["backend"]) == ("new" * 10, ["new==1.0"], "bwrap")
     assert 1_200_000 <= new["size"] < 1_400_000
     assert old["used"] < new["used"]
-
-
-def test_the_table_ends_with_places_and_sums(
-    kept: Mapping[str, Make], store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env.show("bwrap", [], as_json=False, backends=kept)
-    head, new, old, own, downloads, total = capsys.readouterr().out.splitlines()
-    assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
-    assert new.startswith("newnewnewnew  ")
-    assert old.endswith("MB  bwrap    old==1.0")
-    assert own.startswith(f"bwrap: {store}/bwrap: 2 environments, 2.")
-    assert downloads.endswith("/uv/cache: 0.0 MB")
-    assert total.startswith("total: 2.")
 
 
 def test_downloads_are_counted_and_go_with_the_rest(
@@ -159,29 +153,6 @@ def test_a_backend_that_does_not_work_is_an_error_without_a_traceback(agent: Com
     ended = agent("env", "list", "--sandbox", "docker", **NO_ENGINE)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("agent: no Docker engine answers")
-
-
-def test_where_no_backend_works_each_is_asked_once_and_its_reason_is_told() -> None:
-    asked: list[str] = []
-
-    class Absent(ScriptedSandbox):
-        async def start(self, progress: Progress) -> None:  # noqa: ARG002 - the protocol
-            asked.append(self.name)
-            raise SandboxUnavailable(f"{self.name} is not here")
-
-    def absent(name: str) -> SandboxBackend:
-        backend = Absent()
-        backend.name = name
-        return backend
-
-    with pytest.raises(SandboxUnavailable, match=r"docker: docker is not here\n- bwrap: bwrap is not here"):
-        env.show(
-            "auto",
-            [],
-            as_json=True,
-            backends={name: partial(lambda name, _config: absent(name), name) for name in ("docker", "bwrap")},
-        )
-    assert asked == ["docker", "bwrap"]
 
 
 def test_two_wishes_at_once_are_refused(agent: Commands) -> None:

@@ -55,6 +55,7 @@ def test_without_a_snippet_whatever_goes_wrong_is_the_programs_doing(agent: Comm
     ended = agent("exec", program, "--sandbox", "bwrap", "--timeout", "2", "--json")
     report = ended.json
     assert (ended.code, report["status"], report["cause"]) == (1, status, "program")
+    assert report["timed_out"] == (report["hang"] != []) == (status == "timeout")
     assert {case["cause"] for case in report["cases"]} == {"program"}
 
 
@@ -88,35 +89,6 @@ def containers(pid: int) -> list[str]:
 
 
 @pytest.mark.bwrap
-def test_a_program_needs_no_snippet(agent: Commands) -> None:
-    alone = agent.write("t.py", "def test_sum():\n    assert 1 + 1 == 2\n")
-    assert agent("exec", alone, "--sandbox", "bwrap").code == 0
-
-
-@pytest.mark.bwrap
-def test_a_program_that_hangs_is_stopped_at_the_timeout(agent: Commands) -> None:
-    endless = agent.write("t.py", "def test_never_ends():\n    while True:\n        pass\n")
-    ended = agent("exec", endless, "--sandbox", "bwrap", "--timeout", "0.5", "--json")
-    assert (ended.code, ended.json["status"], ended.json["timed_out"]) == (1, "timeout", True)
-    assert ended.json["hang"][-1]["function"] == "test_never_ends"
-
-
-@pytest.mark.bwrap
-@pytest.mark.parametrize(
-    ("snippet", "body"),
-    [
-        ("async def f():\n    while True:\n        await asyncio.sleep(0.01)\n", "asyncio.run(f())"),
-        ("def f():\n    while True:\n        pass\n", "t = threading.Thread(target=f)\n    t.start()\n    t.join()"),
-    ],
-)
-def test_a_program_that_waits_for_an_endless_snippet_is_not_to_blame(agent: Commands, snippet: str, body: str) -> None:
-    code = agent.write("s.py", snippet)
-    program = agent.write("t.py", f"import asyncio, threading\n# <candidate>\n\n\ndef test_ends():\n    {body}\n")
-    ended = agent("exec", program, "--code", code, "--sandbox", "bwrap", "--timeout", "2", "--json")
-    assert (ended.json["status"], ended.json["cause"]) == ("timeout", "snippet")
-
-
-@pytest.mark.bwrap
 def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands) -> None:
     lacking = agent.write("t.py", "import no_such_module_at_all\n\n\ndef test_it():\n    assert True\n")
     ended = agent("exec", lacking, "--sandbox", "bwrap", "--no-install", "--json")
@@ -126,16 +98,12 @@ def test_a_module_that_cannot_be_had_is_reported_as_a_dependency(agent: Commands
 def test_files_that_cannot_be_used_are_told(agent: Commands) -> None:
     good, empty = agent.write("t.py", PROGRAM), agent.write("empty.py", "x = 1\n")
     latin, broken = agent.write("latin.py", b"# \xe9\n"), agent.write("broken.py", "def f(:\n")
-    long = agent.write("long.py", "x = 1" + "#" * 100_000)
     for arguments, message in (
         (("gone.py",), "gone.py: cannot be read: No such file"),
-        ((".",), ".: cannot be read"),
         ((latin,), "latin.py: is not UTF-8 (byte 2)"),
         ((broken,), "broken.py: "),
         ((empty,), "empty.py: "),
         ((good, "--code", broken), "broken.py: "),
-        ((good, "--code", long), "long.py: the snippet was not read: it has 100,005 characters"),
-        ((good, "--code", "gone.py"), "gone.py: cannot be read"),
         ((good,), "t.py: holds the line `# <candidate>`: give the snippet for it (--code FILE)"),
         ((good, "--code", agent.write("add.py", ADD), "-c", "sandbox.memory=1"), "unknown setting"),
     ):

@@ -61,6 +61,7 @@ class Faulty:
         return reply(text, prompt_tokens=TOKENS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_hundred_pairs_end_with_a_label_or_a_typed_error(agent: Commands) -> None:
     faulty = Faulty()

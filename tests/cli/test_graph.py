@@ -20,10 +20,6 @@ def test_a_variant_is_a_mermaid_flowchart(agent: Commands) -> None:
     assert "screen -- unclear --> generate_test" in drawn.out
 
 
-def test_a_node_left_out_is_not_in_the_drawing(agent: Commands) -> None:
-    assert "screen" not in agent("graph", "full", "--without", "screen").out
-
-
 def test_a_variant_of_ones_own_is_drawn_from_its_file(agent: Commands) -> None:
     own = agent.write("own.yaml", "start: judge\nnodes:\n  judge: {decided: end}\n")
     assert "judge -- decided --> label" in agent("graph", own).out
@@ -43,7 +39,6 @@ def test_what_cannot_be_built_is_refused_with_the_reason(agent: Commands) -> Non
     unknown = agent("graph", "fulll")
     assert (unknown.code, unknown.out) == (2, "")
     assert "unknown variant 'fulll'; there are: full," in unknown.err
-    assert "cannot be left out" in agent("graph", "full", "--without", "arbitrate").err
     assert "has no node 'judge'" in agent("graph", "full", "--without", "judge").err
     dangling = agent.write("own.yaml", "start: screen\nnodes:\n  screen: {match: end, non_match: end, unclear: end}\n")
     assert "can end without a label" in agent("graph", dangling).err

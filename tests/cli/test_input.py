@@ -18,13 +18,10 @@ GOOD = json.dumps(pairs(1)[0])
     ("content", "place", "cause"),
     [
         ("", "p.jsonl: ", "the file is empty"),
-        ("\n\n", "p.jsonl: ", "holds no pairs"),
         (f"{GOOD}\n{{oops\n", "p.jsonl:2: ", "JSON"),
         (f"{GOOD}\n[1]\n", "p.jsonl:2: ", "object"),
-        (f'{GOOD}\n{{"id": "x", "code": "c"}}\n', "p.jsonl:2: ", "query"),
         (f'{GOOD}\n{{"id": "x", "query": "q"}}\n', "p.jsonl:2: ", "code"),
         (f'{GOOD}\n{{"id": "x", "query": 7, "code": "c"}}\n', "p.jsonl:2: ", "query"),
-        (f'{GOOD}\n{{"id": "x", "query": "q", "code": null}}\n', "p.jsonl:2: ", "code"),
         (f"{GOOD}\n\n{GOOD}\n", "p.jsonl:3: ", "the id 'p0' is that of line 1 too"),
     ],
 )
@@ -56,11 +53,6 @@ def test_several_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> Non
     skipped = agent("annotate", file, *OPTIONS, "--on-bad-line", "skip", "--json")
     assert (skipped.code, skipped.json["pairs"]) == (0, 1)
     assert "skipped 2 bad lines, the first: line 2: " in skipped.err
-
-
-def test_bad_lines_are_found_behind_the_limit_too(agent: Commands) -> None:
-    file = agent.write("p.jsonl", f"{GOOD}\nnope\n")
-    assert agent("annotate", file, *OPTIONS, "--limit", "1").code == 2
 
 
 def test_hostile_text_in_the_input_does_not_reach_the_terminal(agent: Commands) -> None:
@@ -102,20 +94,6 @@ def test_odd_code_is_data(agent: Commands) -> None:
     assert len(kept["a megabyte"]) > 1_000_000
     again = agent("annotate", "p.jsonl", *OPTIONS, "--json")
     assert (again.code, again.json["annotated_now"]) == (0, 0)
-
-
-def test_a_file_with_bom_and_crlf_line_ends_is_read(agent: Commands) -> None:
-    content = b"\xef\xbb\xbf" + "\r\n".join(json.dumps(row) for row in pairs(2)).encode()
-    done = agent("annotate", agent.write("p.jsonl", content), *OPTIONS, "--json")
-    assert (done.code, done.json["pairs"]) == (0, 2)
-
-
-def test_lost_newlines_are_noted_with_their_share(agent: Commands) -> None:
-    lost = "def add(a, b): total = a for n in [b]: total += n return total # and some more words that make it long"
-    rows = [{**row, "code": lost if number == 0 else ADD} for number, row in enumerate(pairs(4))]
-    done = agent("annotate", agent.write("p.jsonl", rows), *OPTIONS)
-    assert done.code == 0
-    assert "note: 25% of the snippets (1 of 4) are a single line" in done.err
 
 
 def test_ids_are_never_paths(agent: Commands) -> None:

@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from agent.sandbox.owner import PREFIX
 from agent.store import load_run
-from tests.cli.commands import Commands, Ended, annotations, pairs, reply
-from tests.cli.processes import alive, descendants, until
+from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.processes import until
 from tests.llm.server import Answer, ChatServer, Request, slow
-from tests.scripts import label, program, screen
+from tests.scripts import label, screen
 
 KILLS = 10
 AT_ONCE = 4
@@ -73,69 +72,6 @@ def test_an_interrupt_before_the_first_pair_is_no_traceback(agent: Commands) -> 
     assert stopped.code == 3
     assert "kept in" not in stopped.err
     assert "Traceback" not in stopped.err
-
-
-ENDLESS = """# <candidate>
-
-
-def test_never_ends():
-    while add(1, 2):
-        pass
-"""
-
-
-def endless(request: Request) -> Answer:
-    return reply(screen("unclear") if '"non_match"' in request.prompt else program(ENDLESS))
-
-
-def interrupted_in_the_sandbox(agent: Commands, backend: str) -> tuple[Ended, int]:
-    with ChatServer(endless) as server:
-        options = ("--model", "m", "--base-url", server.url, "--sandbox", backend, "--timeout", "300")
-        process = agent.start("annotate", agent.write("p.jsonl", pairs(3)), "-o", "run", *options)
-        until(lambda: spinning(backend, process.pid), "a program running in the sandbox", 15)
-        children = descendants(process.pid)
-        os.kill(process.pid, signal.SIGINT)
-        stopped = process.wait(20)
-    until(lambda: not alive(children), "the end of all processes", 10)
-    return stopped, process.pid
-
-
-def spinning(backend: str, pid: int) -> bool:
-    if backend == "bwrap":
-        return len(descendants(pid)) >= 3
-    return any(map(is_at_work, containers(pid)))
-
-
-def containers(pid: int) -> list[Any]:
-    import docker
-
-    wanted = {"label": f"{PREFIX}.pid={pid}"}
-    return list(docker.from_env().containers.list(all=True, filters=wanted, ignore_removed=True))
-
-
-def is_at_work(container: Any) -> bool:
-    import docker
-
-    try:
-        return len(container.top()["Processes"] or ()) > 1
-    except docker.errors.APIError:
-        return False  # it is starting, or gone
-
-
-@pytest.mark.long
-@pytest.mark.bwrap
-def test_an_interrupt_ends_the_programs_in_bubblewrap(agent: Commands) -> None:
-    stopped, _ = interrupted_in_the_sandbox(agent, "bwrap")
-    assert stopped.code == 3
-    assert "Interrupted." in stopped.err
-
-
-@pytest.mark.long
-@pytest.mark.docker
-def test_an_interrupt_removes_its_containers(agent: Commands) -> None:
-    stopped, pid = interrupted_in_the_sandbox(agent, "docker")
-    assert stopped.code == 3
-    assert containers(pid) == []
 
 
 def stored(cache: Path) -> set[int]:

@@ -42,13 +42,6 @@ def test_elsewhere_a_line_is_printed_every_ten_seconds_and_no_bar() -> None:
     ]
 
 
-def test_of_a_run_in_rounds_annotations_are_counted() -> None:
-    display, _, out = shown()
-    with display:
-        display(RunStarted(40, 10, "full", "docker", rounds=2))
-    assert out.getvalue() == "20 pairs in 2 rounds, 10 annotations finished before · variant full · sandbox docker\n"
-
-
 def test_each_error_is_told_at_once_on_one_harmless_line() -> None:
     display, _, out = shown()
     display(RunStarted(None, 0, "ps_fa", None))
@@ -98,13 +91,6 @@ def test_equal_errors_are_printed_once_and_counted_at_the_end() -> None:
     ]
 
 
-def test_a_note_is_printed_once() -> None:
-    display, _, out = shown()
-    for _ in range(2):
-        display(Note("Installing numpy"))
-    assert out.getvalue() == "Installing numpy\n"
-
-
 def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:
     display, clock, out = shown()
     display(RunStarted(4, 0, "full", "bwrap"))
@@ -116,11 +102,3 @@ def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:
     )
     clock.now += 31
     assert "waiting" not in display.line()
-
-
-def test_a_run_after_another_is_counted_anew() -> None:
-    display, _, _ = shown()
-    for _ in range(2):
-        display(RunStarted(2, 0, "full", "bwrap"))
-        display(finished(1, label=1))
-    assert (display.done, display.outcomes["match"]) == (1, 1)

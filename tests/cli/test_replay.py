@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.cli import replay as command
-from agent.cli.app import app
-from agent.cli.replay import Course
-from agent.store.run_view import RunView
 from tests.cli.commands import ADD, Commands, Ended, reply
 from tests.cli.processes import alive, descendants, until
 from tests.evaluation.replays import CHANCE, ENDLESS, FAILS, PASSES, packaged, reads
@@ -84,15 +78,6 @@ def test_the_interval_is_over_pairs_of_which_every_round_must_end_as_it_did(agen
     assert {(each["id"], each["cause"]) for each in told["pairs"]} == {("chance", "flaky")}
     drawn = agent("replay", "run", "--all", "--sample", "1", "--seed", "1").out
     assert "replayed    3 rounds of 1 of 3 pairs that were tested (a random sample, seed 1)" in drawn
-
-
-def test_a_sample_is_drawn_by_its_seed(agent: Commands) -> None:
-    annotate(agent, {str(number): PASSES for number in range(6)})
-    ended = agent("replay", "run", "--all", "--sample", "2", "--seed", "7")
-    assert ended.code == 0
-    assert "replayed    2 of 6 pairs that were tested (a random sample, seed 7)" in ended.out
-    told = agent("replay", "run", "--all", "--sample", "7", "--json").json
-    assert (told["chosen"], told["tested"], told["executions"]) == (6, 6, 6)
 
 
 def test_what_changed_on_this_machine_is_told(agent: Commands, open_folder: Path) -> None:
@@ -180,38 +165,6 @@ def test_ctrl_c_tells_what_is_known_so_far(agent: Commands) -> None:
     assert (told["interrupted"], told["same"], told["different"], told["chosen"]) == (True, 1, 0, 2)
 
 
-@asynccontextmanager
-async def _interrupted_at_the_start(*_args: Any, **_options: Any) -> AsyncIterator[None]:
-    os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.sleep(60)
-    yield
-
-
-@pytest.mark.parametrize("machine", [False, True])
-def test_before_the_pairs_are_chosen_ctrl_c_says_nothing_of_them(
-    agent: Commands, machine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    annotate(agent, {"1": PASSES})
-    choose = Course.choose
-
-    def chosen(course: Course, view: RunView) -> None:
-        choose(course, view)
-        course.known = False
-
-    monkeypatch.setattr(Course, "choose", chosen)
-    monkeypatch.setattr(command, "replaying", _interrupted_at_the_start)
-    arguments = ["replay", str(agent.folder / "run"), "--all", *["--json"] * machine]
-    with pytest.raises(SystemExit) as ended:
-        app(arguments)
-    said = capsys.readouterr()
-    assert (ended.value.code, said.err) == (3, "Interrupted.\n")
-    if machine:
-        told = json.loads(said.out)
-        assert (told["interrupted"], told["tested"], told["chosen"], told["same"]) == (True, None, None, 0)
-    else:
-        assert said.out == ""
-
-
 def _seconds(pid: int) -> float:
     """Return how long a process has been busy."""
     try:
@@ -226,26 +179,13 @@ def test_what_cannot_be_meant_is_told(agent: Commands) -> None:
     for arguments, message in (
         ((), "say which pair to replay by its id, or replay every one (--all)"),
         (("p1", "--all"), "the pair 'p1' and every pair (--all) were asked for: give one of them"),
-        (("p1", "--sample", "3"), "--sample draws from all pairs"),
         (("--all", "--execution", "1"), "choose among the executions of one pair"),
         (("p1", "--execution", "2"), "'p1': there is no execution 2; it has 1 to 1"),
         (("p1", "--round", "2"), "run has no round 2 of the pair 'p1'; it has: 0"),
         (("p11",), "run has no annotation of a pair with the id 'p11'; near it are: 'p1'"),
-        (("p1", "-c", "sandbox.nothing=1"), "unknown setting"),
         (("p1", "--python", "3.99"), "there is no Python 3.99"),
     ):
         ended = agent("replay", "run", *arguments)
         assert (ended.code, ended.out) == (2, "")
         assert message in ended.err
         assert "Traceback" not in ended.err
-
-
-def test_a_run_that_executes_nothing_cannot_be_replayed(agent: Commands) -> None:
-    rows = [{"id": "1", "query": "reverse a list", "code": ADD}]
-    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--variant", "ps_fa", "--model", "heuristic")
-    for what, message in (
-        ("1", "nothing was executed for it"),
-        ("--all", "the run had no sandbox: it executed nothing"),
-    ):
-        ended = agent("replay", "run", what)
-        assert (ended.code, message in ended.err) == (2, True)

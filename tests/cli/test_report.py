@@ -66,15 +66,6 @@ def test_an_ablations_report_lies_in_its_folder_has_its_name_and_lists_the_pairs
     assert agent("report", "out/full").out.startswith("out/full/report.html")
 
 
-def test_a_table_of_other_pairs_than_the_runs_is_said_to_be_one(agent: Commands) -> None:
-    write(agent.folder / "out", "full")
-    make_run(agent.folder / "out/full", make_pairs(2))
-    told = "The ablation is of 40 pairs, this run of 2: their figures are not of the same pairs."
-    assert told in agent("report", "out").err
-    assert agent("report", "out", "--json").json["notes"] == [told]
-    assert told in (agent.folder / "out/report.html").read_text()
-
-
 @pytest.mark.parametrize("name", ["run/annotations.jsonl", "run/reviews.jsonl", "gold.jsonl"])
 def test_a_page_takes_the_place_of_nothing_but_a_page(agent: Commands, run: Path, name: str) -> None:
     (agent.folder / "gold.jsonl").write_text('{"id": "p0", "label": 1}\n')
@@ -96,7 +87,6 @@ def test_what_cannot_be_reported_on_is_told_and_leaves_no_file(agent: Commands) 
         (("run", "--gold", "gone.jsonl"), 2, "gone.jsonl"),
         (("run", "--gold", "others.jsonl"), 2, "none of its pairs is among those labelled"),
         (("run", "-o", "gone/page.html"), 2, "gone/page.html: there is no folder gone; make it"),
-        (("run", "-o", "n" * 300 + ".html"), 2, "cannot be written (File name too long)"),
         (("run", "-o", "empty"), 2, "empty: is a folder; name a file in it (-o empty/report.html)"),
         (("run", "--max-mb", "1"), 2, "--max-mb"),
     ):

@@ -21,7 +21,6 @@ def run(agent: Commands) -> Path:
     ("options", "message"),
     [
         (("--queue", "undecided", "--sample", "5"), "give one of them"),
-        (("--queue", "undecided", "--new-sample"), "give one of them"),
         (("--queue", "everything"), "there is undecided, disputed, low-confidence"),
         (
             ("--queue", "low-confidence"),
@@ -30,7 +29,6 @@ def run(agent: Commands) -> Path:
         (("--limit", "5"), "--limit is for --queue"),
         (("--stratify", "lable"), "cannot be stratified by 'lable'; there is decided_by, label"),
         (("--sample", "1"), "a sample of 1 cannot hold a pair of each of the 2 strata: ask for 2 or more"),
-        (("--reviewer", " "), "--reviewer: a name is one line"),
         (("--reviewer", "a\nb"), "--reviewer: a name is one line"),
         (("--reviewer", "\x1b[31m"), "--reviewer: a name is one line"),
     ],

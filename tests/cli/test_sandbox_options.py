@@ -124,12 +124,7 @@ def test_every_program_has_what_the_requirements_file_names(
 @pytest.mark.bwrap
 def test_requirements_that_cannot_be_had_end_the_command(agent: Commands, index: dict[str, str]) -> None:
     program = agent.write("t.py", "def test_it():\n    pass\n")
-    for text, message in (
-        ("nosuchthing\n", "what --requirements asks for cannot be had: nosuchthing: no such distribution"),
-        ("fine\n-e .\n", "requirements.txt:2: '-e .' is an option"),
-        ("a<1\na>2\n", "you require a<1 and a>2"),
-    ):
-        names = agent.write("requirements.txt", text)
-        ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
-        assert (ended.code, ended.out) == (2, ""), ended.err
-        assert message in ended.err
+    names = agent.write("requirements.txt", "nosuchthing\n")
+    ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert "what --requirements asks for cannot be had: nosuchthing: no such distribution" in ended.err

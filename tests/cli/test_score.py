@@ -84,32 +84,6 @@ def test_reviewers_are_compared_and_a_sample_of_theirs_estimates_the_run(agent: 
     assert ":x:[b]" in ended.out
 
 
-def test_a_round_that_not_all_pairs_have_is_told_with_how_many_have_it(agent: Commands) -> None:
-    annotations = [annotated(f"p{n}", n % 2) for n in range(60)] + [annotated(f"p{n}", 1, round=1) for n in range(20)]
-    run = write_run(agent.folder / "run", annotations)
-    review(run, "ann", {pair: int(pair[1:]) % 2 for pair in sample_of(run, annotations, ["label"], 30)})
-    ended = agent("score", "run", "--round", "1")
-    assert (ended.code, ended.err) == (0, "")
-    assert "run: estimates for the 20 of 60 pairs that have the round, from " in ended.out
-    told = agent("score", "run", "--round", "1", "--json").json["runs"][0]["estimates"]
-    assert (told["pairs"], told["run_pairs"], told["accuracy"]["value"]) == (20, 60, 0.5)
-
-
-def test_reviews_of_a_queue_ahead_of_the_sample_are_told_with_what_to_do(agent: Commands) -> None:
-    annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
-    run = write_run(agent.folder / "run", annotations)
-    drawn = sample_of(run, annotations, ["label"], 30)
-    review(run, "ann", dict.fromkeys(drawn[:10], 1))
-    review(run, "ann", dict.fromkeys(drawn[-4:], 1), source="queue")
-    ended = agent("score", "run")
-    assert "from 30 sampled (10 reviewed blind, 16 not yet, 4 ahead)" in ended.out
-    assert (
-        "note: run: 4 pairs of the sample were reviewed in a queue ahead of the sample's order, and left" in ended.out
-    )
-    assert "Go on with the sample (agent review without --queue): what it has passed counts" in ended.out
-    assert agent("score", "run", "--json").json["runs"][0]["estimates"]["ahead"] == 4
-
-
 def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(agent: Commands) -> None:
     annotations = [annotated(f"p{n}", n % 2) for n in range(60)]
     run = write_run(agent.folder / "run", annotations)
@@ -125,21 +99,6 @@ def test_what_was_said_in_sight_of_the_label_is_left_out_unless_it_is_asked_for(
     last = agent("score", "run", "--reviews", "last")
     assert "from 30 sampled (30 reviewed, 0 not yet)" in last.out
     assert "3 reviews were given with the run's label in view, and count: that flatters" in last.out
-
-
-def test_names_of_annotators_stay_whole_on_a_narrow_terminal(agent: Commands) -> None:
-    names = ("Annemarie Wissenschaftlerin", "bob.the.reviewer@example.org", "gold_40-full_plus-deepseek-flash")
-    rows = [
-        {"id": str(n), "annotator": name, "label": int(n % (2 + place) > 0)}
-        for place, name in enumerate(names) for n in range(20)
-    ]  # fmt: skip
-    lines = agent("score", agent.write("people.jsonl", rows), COLUMNS="80").out.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("agreement, annotators"))
-    table = lines[start + 1 : lines.index("", start)]
-    assert max(map(len, table)) <= 80
-    assert [line.split("  ")[0].rstrip() for line in table[1:]] == [
-        names[0], f"– {names[1]}", f"– {names[2]}", names[1], f"– {names[2]}",
-    ]  # fmt: skip
 
 
 def test_what_cannot_be_scored_is_told_before_anything(agent: Commands) -> None:

@@ -64,13 +64,6 @@ def test_a_pair_without_a_label_says_why(agent: Commands) -> None:
     assert replies == ["reply", "asked again", "reply", "asked again", "reply", "unusable"]
 
 
-def test_text_of_strangers_cannot_steer_the_terminal(agent: Commands) -> None:
-    shown = [judged(agent), agent("show", "run", "pair/1", "--prompts"), agent("show", "run", "pair/2")]
-    for ended in shown:
-        assert not set(HOSTILE) & {"\x1b", "\u202e", "\x07"} & set(ended.out + ended.err)
-    assert "\\x1b[31m\\u202e\\x07" in shown[1].out
-
-
 def test_code_is_shown_character_by_character(agent: Commands) -> None:
     code = "def middle(xs, a, x, b):\n    return xs[a:x:b]\n"
     rows = [{"id": "1", "query": "take xs[a:x:b]", "code": code}]
@@ -131,37 +124,27 @@ def test_without_the_file_of_evidence_the_label_is_shown_and_what_is_missing_is_
     assert (told.code, told.json, missing in told.err) == (0, {**whole, "evidence": None}, True)
 
 
-def test_numbers_that_cannot_be_are_damage_and_no_json_holds_what_is_none(agent: Commands) -> None:
-    judged(agent)
-    file = agent.folder / "run/annotations.jsonl"
-    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
-    file.write_text("".join(json.dumps({**line, "seconds": 1e308}) + "\n" for line in lines))
-    for command in (("show", "run"), ("show", "run", "--json"), ("show", "run", "pair/1"), ("report", "run")):
-        ended = agent(*command)
-        assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
-        assert "run/annotations.jsonl" in ended.err
-        assert "is not an annotation (seconds: Input should be less than or equal to" in ended.err
-
-
-@pytest.mark.parametrize("label", [[1], True, "1", 2])
-def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, label: object) -> None:
+@pytest.mark.parametrize("field", [{"label": [1]}, {"label": True}, {"label": "1"}, {"label": 2}, {"seconds": 1e308}])
+def test_a_label_that_cannot_be_is_damage_wherever_it_is_met(agent: Commands, field: dict[str, object]) -> None:
     annotate = ("annotate", agent.write("p.jsonl", pairs(2)), "--variant", "single_llm", "--model", "heuristic")
     assert agent(*annotate, "-o", "run").code == 0
     file = agent.folder / "run/annotations.jsonl"
     first, *others = file.read_text().splitlines(keepends=True)
-    file.write_text("".join((json.dumps({**json.loads(first), "label": label}) + "\n", *others)))
+    file.write_text("".join((json.dumps({**json.loads(first), **field}) + "\n", *others)))
     (agent.folder / "run/labels.jsonl").unlink()
     agent.write("gold.jsonl", [{"id": row["id"], "label": 1} for row in pairs(2)])
     for command in (
         (*annotate, "-o", "run"),
         ("show", "run"),
+        ("show", "run", "--json"),
+        ("show", "run", "p0"),
         ("report", "run"),
         ("score", "run", "--gold", "gold.jsonl"),
     ):
         ended = agent(*command)
         assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False)
         assert "run/annotations.jsonl" in ended.err
-        assert "is not an annotation (label: " in ended.err
+        assert f"is not an annotation ({next(iter(field))}: " in ended.err
 
 
 CODE = "def first(items):\n    return items[0]  # take it\n"

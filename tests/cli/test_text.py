@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import io
-import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console as RichConsole
-from rich.table import Table
 
-from agent.cli.show import Page
 from agent.cli.text import Console, one_line, plain, print_json, say
 
-SLICE = "xs[a:x:b]"
 ANY = st.text(alphabet=st.characters() | st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp")))
 
 
@@ -40,32 +35,6 @@ def test_said_text_is_not_wrapped_and_what_looks_like_a_code_is_none() -> None:
     out = io.StringIO()
     say(Console(file=out, width=20), "[bold]:x:" + "x" * 50 + " y\x1b[1m")
     assert out.getvalue() == "[bold]:x:" + "x" * 50 + " y\\x1b[1m\n"
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_code_is_shown_as_it_is(terminal: bool) -> None:
-    out = io.StringIO()
-    page = Page(Console(file=out, force_terminal=terminal, color_system=None, width=300))
-    page.title(SLICE)
-    page.text(SLICE, "cyan")
-    page.code(f"[b]{SLICE}\n", "python")
-    page.outcomes([("failed", SLICE, ""), (SLICE, "", "")])
-    (table := Table(title=SLICE)).add_column(SLICE)
-    table.add_row(SLICE)
-    Console(file=out, width=300).print(table)
-    assert re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).count(SLICE) == 8
-    assert "\N{CROSS MARK}" not in out.getvalue()
-
-
-def test_text_without_colours_is_no_work_for_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(RichConsole, "print")
-    code = "x = 1\n" * 200_000
-    out = io.StringIO()
-    for terminal in (True, False):
-        page = Page(Console(file=out, force_terminal=terminal))
-        page.code(code, "python")
-        page.text(code, style="cyan")
-    assert out.getvalue() == (code + "\n") * 4
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
