@@ -52,6 +52,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     """
     console = Console(stderr=True)
     config = read_config(options.configured(), options.settings or ())
+    rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
     dataset = read_input(pairs, options, console)
@@ -61,7 +62,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     models = Models.from_options(options.model or (), **options.model_options())
     out = options.out or default_folder(pairs, "ablation", models.label())
     _check_links(out, chosen)
-    _check_folder(out, [variant.name for variant in chosen], len(wanted), config.runner.rounds)
+    _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)
     check_writable(out, options.cache)
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
@@ -81,8 +82,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
         try:
             run_interruptible(runs.run(dataset.all_pairs, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
-            explain_stop(console, error, _kept(out, chosen, config.runner.rounds))
-    rounds = config.runner.rounds
+            explain_stop(console, error, _kept(out, chosen, rounds))
     setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
     table = make_table(runs.runs, works, wanted, labels, setting, beside=out)

@@ -8,15 +8,17 @@ from itertools import islice
 from pathlib import Path
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from agent.annotator import Annotator
-from agent.cli import DONE, SOME_ERRORS, stories
+from agent.cli import DONE, SOME_ERRORS
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, read_input, run_interruptible
 from agent.cli.settings import note_without_effect, read_config
 from agent.cli.summary import as_json, as_table
-from agent.cli.text import Console, print_json, say
+from agent.cli.text import Console, one_line, print_json, say
 from agent.errors import RunStopped
 from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
@@ -24,8 +26,10 @@ from agent.llm.models import Models
 from agent.store import files
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
+from agent.views.story import path
 
 _PIPED_WIDTH = 120
+_MOST_PAIRS = 40
 
 
 def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions) -> None:
@@ -89,15 +93,32 @@ def _counted(view: RunView, limit: int | None, rounds: int) -> tuple[Tally, set[
     for annotation in view.annotations():
         if annotation.round < rounds and (ids is None or annotation.id in ids):
             tally.add(Seen(annotation))
-            if len(listed) <= stories.MOST_PAIRS:
+            if len(listed) <= _MOST_PAIRS:
                 listed.add((annotation.id, annotation.round))
     return tally, listed
 
 
 def _print(tally: Tally, listed: Set[tuple[str, int]], seconds: float, view: RunView) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
-    if len(listed) <= stories.MOST_PAIRS:
-        console.print(stories.table(view, listed), end="\n\n")
+    if len(listed) <= _MOST_PAIRS:
+        console.print(_paths(view, listed), end="\n\n")
     spent, elsewhere, kept = view.spent_usd(), view.replies_elsewhere, view.index.done()
     console.print(as_table(tally, seconds, kept=kept, spent_usd=spent, elsewhere=elsewhere))
     say(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
+
+
+def _paths(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
+    """Return these pairs and rounds of a run with label, who decided and path."""
+    found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    rounds = any(number for _, number in wanted)
+    for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
+        found.add_column(column, no_wrap=column != "path")
+    for annotation in view.annotations():
+        if (annotation.id, annotation.round) not in wanted:
+            continue
+        label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
+        stages = path(annotation, view.evidence(annotation.id, annotation.round))
+        pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
+        way = " → ".join(one_line(stage, 120) for stage in stages)
+        found.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), way)))
+    return found

@@ -14,14 +14,17 @@ from agent.cli.options import (
     Memory,
     ModelOptions,
     MountRo,
+    PairsFile,
     Python,
-    RecordedSandbox,
+    ReplayOptions,
     Requirements,
+    ReviewOptions,
     RunFolder,
     RunOptions,
     Sandboxes,
     SandboxName,
     Settings,
+    Without,
     takes_options,
 )
 
@@ -49,12 +52,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command()
 @takes_options
 def annotate(
-    pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
+    pairs: PairsFile,
     variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
-    without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
-    ] = None,
+    without: Without = None,
     *,
     options: RunOptions,
 ) -> None:
@@ -67,7 +67,7 @@ def annotate(
 @app.command()
 @takes_options
 def ablate(
-    pairs: Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")],
+    pairs: PairsFile,
     gold: Annotated[
         Path | None, typer.Option(help="Gold labels by id [default: the field `label` of the pairs themselves].")
     ] = None,
@@ -146,10 +146,7 @@ def doctor(
 @app.command()
 def graph(
     variant: Annotated[str | None, typer.Argument(help="A pipeline's name or YAML file; none: list them.")] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
-    ] = None,
+    without: Without = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a pipeline as a Mermaid flowchart."""
@@ -180,59 +177,20 @@ def show(
 
 
 @app.command()
+@takes_options
 def replay(
     run_folder: RunFolder,
     pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: with --all.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False,
-    sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The sample's seed.")] = 0,
-    execution: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Which of the pair's executions [default: the last].")
-    ] = None,
-    number: Annotated[
-        int | None, typer.Option("--round", min=0, metavar="N", help="Which round [default: the first].")
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Executions at once.")] = 4,
-    sandbox: RecordedSandbox = None,
-    image: Image = None,
-    memory: Annotated[
-        int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: as in the run].")
-    ] = None,
-    mount_ro: MountRo = None,
-    python: Python = None,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    *,
+    options: ReplayOptions,
 ) -> None:
     """Run recorded programs again, as and where they ran, and say whether the outcome is the same.
 
     Exit code 0: it is; 1: it is not, or some could not be run; 2: the recorded conditions are not to be had.
     """
-    from agent.cli.replay import Request, run
+    from agent.cli.replay import run
 
-    options = {
-        "sandbox.image": image,
-        "sandbox.memory_mb": memory,
-        "sandbox.mount_ro": mount_ro,
-        "sandbox.python": python,
-    }
-    run(
-        Request(
-            folder=run_folder,
-            pair_id=pair_id,
-            round=number,
-            execution=execution,
-            everything=everything,
-            sample=sample,
-            seed=seed,
-            concurrency=concurrency,
-            backend=sandbox,
-            options=options,
-            settings=tuple(settings or ()),
-            as_json=as_json,
-        )
-    )
+    run(run_folder, pair_id, options)
 
 
 @app.command()
@@ -265,54 +223,16 @@ def score(
 
 
 @app.command()
-def review(
-    run_folder: RunFolder,
-    sample: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Review a random sample of N pairs [default: 100].")
-    ] = None,
-    stratify: Annotated[
-        str | None, typer.Option(metavar="FIELD,…", help="Strata of the sample [default: decided_by,label].")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the sample [default: 0].")] = None,
-    new_sample: Annotated[
-        bool, typer.Option("--new-sample", help="Draw again, in place of an earlier sample.")
-    ] = False,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="undecided|disputed|low-confidence", help="For cleaning: these pairs, not a sample. Repeatable."
-        ),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Of the queue, only the first N pairs.")] = None,
-    blind: Annotated[bool, typer.Option(help="Hide label and evidence until a review is committed.")] = True,
-    reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Who reviews [default: your user name].")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
-    browser: Annotated[bool, typer.Option(help="Open the page where there is a desktop.")] = True,
-    as_json: AsJson = False,
-) -> None:
+@takes_options
+def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
     """Label pairs yourself, on a page that this machine alone can open. Without options: go on with the sample.
 
     A sample says how good the whole run is (`agent score RUN`); --queue finds the pairs that need a person. Reviews go
     to RUN/reviews.jsonl; annotations stay as they are. Ctrl-C ends it.
     """
-    from agent.cli.review import Request, run
-    from agent.views.queues import Wanted, kinds_of
+    from agent.cli.review import run
 
-    by = None if stratify is None else tuple(name for part in stratify.split(",") if (name := part.strip()))
-    run(
-        Request(
-            folder=run_folder,
-            wanted=Wanted(size=sample, by=by, seed=seed),
-            new_sample=new_sample,
-            queues=kinds_of(queue or ()),
-            limit=limit,
-            reviewer=reviewer,
-            blind=blind,
-            port=port,
-            browser=browser,
-            as_json=as_json,
-        )
-    )
+    run(run_folder, options)
 
 
 @app.command()

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent import __version__
 from agent.cli.options import ModelOptions
+from agent.cli.progress import bar
 from agent.cli.running import run_interruptible
 from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
@@ -115,14 +115,12 @@ async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Finding]:
 
 async def _attacked(backend: SandboxBackend, limited: Limits) -> AsyncGenerator[selfcheck.Finding, None]:
     """Run the self-check, with a bar that shows how far it is."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
+    with bar(Console(stderr=True)) as shown:
+        task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
         async with aclosing(selfcheck.inspect(backend, limited)) as findings:
             async for finding in findings:
                 yield finding
-                bar.advance(task)
+                shown.advance(task)
 
 
 def _auto(works: Mapping[str, bool]) -> Finding:

@@ -48,7 +48,7 @@ def show(sandbox: str, settings: list[str], *, as_json: bool, backends: Mapping[
     _print(found)
     for name, place in places.items():
         own = [each for each in found if each[0] == name]
-        say(Console(), f"{name}: {place}: {_count(own)}, {_size(own)}")
+        say(Console(), f"{name}: {place}: {_sum(own)}")
     uv = Uv()
     downloads = uv.size()
     say(Console(), f"downloads: {uv.cache}: {_megabytes(downloads)}")
@@ -95,9 +95,10 @@ def prune(
         print_json([_as_json(*each) for each in removed])
         return
     _print(removed)
-    say(Console(), f"{'to remove' if dry_run else 'removed'}: {_count(removed)}, {_size(removed)}")
+    done = "to remove" if dry_run else "removed"
+    say(Console(), f"{done}: {_sum(removed)}")
     if freed:
-        say(Console(), f"{'to remove' if dry_run else 'removed'}: {_megabytes(freed)} of downloads")
+        say(Console(), f"{done}: {_megabytes(freed)} of downloads")
 
 
 def _prune_downloads(limit: int, everything: bool, *, pretend: bool) -> int:
@@ -160,12 +161,8 @@ def _line(backend: str, _place: str, stored: Stored) -> str:
     return f"{stored.key[:12]:<12}  {used:%Y-%m-%d %H:%M}  {stored.size / 1e6:>9.1f} MB  {backend:<7}  {packages}"
 
 
-def _count(found: Sequence[Found]) -> str:
-    return counted(len(found), "environment")
-
-
-def _size(found: Sequence[Found]) -> str:
-    return _megabytes(sum(stored.size for *_, stored in found))
+def _sum(found: Sequence[Found]) -> str:
+    return f"{counted(len(found), 'environment')}, {_megabytes(sum(stored.size for *_, stored in found))}"
 
 
 def _megabytes(size: int) -> str:

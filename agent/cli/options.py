@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 else:
     Sandboxes = Literal[CHOICES]
 SandboxName = Annotated[Sandboxes, typer.Option("--sandbox", help="Where programs run.")]
-RecordedSandbox = Annotated[
-    Sandboxes | None,
-    typer.Option("--sandbox", help="Where programs run [default: where they ran in the run]."),
-]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[
     list[str] | None,
@@ -52,6 +48,11 @@ Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python 
 EraName = Annotated[
     Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
+]
+PairsFile = Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 _OBJECT = "options"
@@ -159,14 +160,69 @@ class RunOptions(ModelOptions):
         return given
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which recorded executions run again, and what is otherwise than it was."""
+
+    everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False
+    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")] = (
+        None
+    )
+    seed: Annotated[int, typer.Option(help="The sample's seed.")] = 0
+    execution: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Which of the pair's executions [default: the last].")
+    ] = None
+    round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Which round [default: the first].")] = None
+    concurrency: Annotated[int, typer.Option(min=1, help="Executions at once.")] = 4
+    sandbox: Annotated[
+        Sandboxes | None, typer.Option(help="Where programs run [default: where they ran in the run].")
+    ] = None
+    image: Image = None
+    memory: Annotated[
+        int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: as in the run].")
+    ] = None
+    mount_ro: MountRo = None
+    python: Python = None
+    settings: Settings = None
+    as_json: AsJson = False
+
+    def configured(self) -> Mapping[str, Any]:
+        """Return the options that are settings, by the settings' names."""
+        return _given({f"sandbox.{_SANDBOX[name]}": getattr(self, name) for name in _SANDBOX})
+
+
+@dataclass(frozen=True)
+class ReviewOptions:
+    """Which pairs a person reviews, and how the page is served."""
+
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Review a random sample of N pairs [default: 100].")
+    ] = None
+    stratify: Annotated[
+        str | None, typer.Option(metavar="FIELD,…", help="Strata of the sample [default: decided_by,label].")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="Of the sample [default: 0].")] = None
+    new_sample: Annotated[bool, typer.Option("--new-sample", help="Draw again, in place of an earlier sample.")] = False
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="undecided|disputed|low-confidence", help="For cleaning: these pairs, not a sample. Repeatable."
+        ),
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Of the queue, only the first N pairs.")] = None
+    blind: Annotated[bool, typer.Option(help="Hide label and evidence until a review is committed.")] = True
+    reviewer: Annotated[str | None, typer.Option(metavar="NAME", help="Who reviews [default: your user name].")] = None
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0
+    browser: Annotated[bool, typer.Option(help="Open the page where there is a desktop.")] = True
+    as_json: AsJson = False
+
+
+_SANDBOX = {"image": "image", "memory": "memory_mb", "mount_ro": "mount_ro", "python": "python"}
 _SETTINGS = {
     "sandbox.backend": "sandbox",
-    "sandbox.image": "image",
-    "sandbox.memory_mb": "memory",
-    "sandbox.mount_ro": "mount_ro",
+    **{f"sandbox.{setting}": name for name, setting in _SANDBOX.items()},
     "sandbox.requirements": "requirements",
     "sandbox.exclude_newer": "exclude_newer",
-    "sandbox.python": "python",
     "sandbox.era": "era",
     "runner.concurrency": "concurrency",
     "runner.rounds": "rounds",

@@ -18,6 +18,13 @@ from agent.wording import counted
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+def bar(console: Console) -> Progress:
+    """Return a bar for work of a known length with a text beside it; it shows on a terminal alone."""
+    beside = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), beside, TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class Display:
     """Listens to the events of one run, or of several that come one after another. `clock` gives seconds.
 
@@ -80,15 +87,8 @@ class Display:
         rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
         say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")
         if self._console.is_terminal:
-            self._bar = Progress(
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[counts]}", markup=False),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._task = self._bar.add_task("", total=event.total, completed=event.finished, counts="")
+            self._bar = bar(self._console)
+            self._task = self._bar.add_task("", total=event.total, completed=event.finished)
             self._bar.start()
 
     def _count(self, annotation: Annotation) -> None:
@@ -104,7 +104,7 @@ class Display:
 
     def _update(self, advance: int = 0) -> None:
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=advance, counts=self.line())
+            self._bar.update(self._task, advance=advance, description=self.line())
         elif self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = self._clock()
             say(self._console, f"{self._position()} {self.line()}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.options import ReplayOptions
+from agent.cli.progress import bar
 from agent.cli.running import run_interruptible
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
@@ -27,7 +28,6 @@ from agent.store.run_view import RunView, load_run
 from agent.types import TestReport
 from agent.wording import counted
 
-_SECONDS_BETWEEN_LINES = 10.0
 _LISTED = 50
 _CAUSES = {
     "flaky": "flaky: it does not always end in the same way",
@@ -35,25 +35,7 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for: one pair, or `everything`."""
-
-    folder: Path
-    pair_id: str | None
-    round: int | None
-    execution: int | None
-    everything: bool
-    sample: int | None
-    seed: int
-    concurrency: int
-    backend: str | None
-    options: Mapping[str, Any]
-    settings: Sequence[str]
-    as_json: bool
-
-
-def run(request: Request) -> None:
+def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
     """Replay, print what came of it, exit with 0 when every outcome is the recorded one, else 1.
 
     Raises:
@@ -62,67 +44,44 @@ def run(request: Request) -> None:
         SandboxUnavailable: the run's sandbox is not to be had here.
         typer.Exit: with the exit code (0 the same, 1 not so, 3 interrupted).
     """
-    with load_run(request.folder) as view:
-        _check(request)
-        (_replay_all if request.everything else _replay_one)(request, view)
-
-
-def _check(request: Request) -> None:
-    if request.everything and request.pair_id is not None:
-        raise UsageError(
-            f"the pair {request.pair_id!r} and every pair (--all) were asked for: give one of them "
-            f"(a pair's id replays it, --all --sample N a random sample)"
-        )
-    if not request.everything and request.pair_id is None:
+    with load_run(folder) as view:
+        if pair_id is not None and options.everything:
+            raise UsageError(
+                f"the pair {pair_id!r} and every pair (--all) were asked for: give one of them "
+                f"(a pair's id replays it, --all --sample N a random sample)"
+            )
+        if options.everything:
+            _replay_all(view, options)
+        elif pair_id is not None:
+            _replay_one(view, pair_id, options)
         raise UsageError("say which pair to replay by its id, or replay every one (--all)")
-    if request.everything and (request.execution is not None or request.round is not None):
-        raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
-    if request.sample is not None and not request.everything:
-        raise UsageError("--sample draws from all pairs: give it together with --all")
 
 
-def _config(request: Request, conditions: Conditions) -> Config:
+def _config(options: ReplayOptions, conditions: Conditions) -> Config:
     """Return the run's settings, with those of the command line over them."""
-    settings: dict[str, Any] = {
-        f"sandbox.{name}": value for name, value in conditions.config.sandbox.model_dump().items()
-    }
-    settings |= {f"pipeline.{name}": value for name, value in conditions.config.pipeline.model_dump().items()}
-    settings |= {"sandbox.pool": min(4, request.concurrency) if request.everything else 1}
-    settings |= {name: value for name, value in request.options.items() if value is not None}
-    return read_config(settings, request.settings)
+    held = conditions.config
+    settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in held.sandbox.model_dump().items()}
+    settings |= {f"pipeline.{name}": value for name, value in held.pipeline.model_dump().items()}
+    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.configured()}
+    return read_config(settings, options.settings or ())
 
 
-@dataclass
 class Course:
     """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
 
-    Until they are `known` nothing can be said of them. `executed` counts pairs, None where it was only looked whether
-    those were executed that were drawn.
+    `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
     """
 
-    request: Request
-    outcomes: Outcomes = field(default_factory=Outcomes)
-    known: bool = False
-    tested: int = 0
-    executed: int | None = None
-    chosen: Mapping[Key, int] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    started: float = field(default_factory=time.monotonic)
-
-    def choose(self, view: RunView) -> None:
-        """Choose what is replayed."""
+    def __init__(self, view: RunView, options: ReplayOptions) -> None:
+        self.options = options
         keys = keys_with_tests(view)
         self.tested = len({pair_id for pair_id, _ in keys})
-        size = self.request.sample
-        self.chosen = sampled(keys, size, self.request.seed, partial(executed_in, view))
-        if size is None or self.drawn < size:
-            self.executed = self.drawn
-        self.known, self.started = True, time.monotonic()
-
-    @property
-    def drawn(self) -> int:
-        """How many pairs were chosen."""
-        return len({pair_id for pair_id, _ in self.chosen})
+        self.chosen: Mapping[Key, int] = sampled(keys, options.sample, options.seed, partial(executed_in, view))
+        self.drawn = len({pair_id for pair_id, _ in self.chosen})
+        self.executed = self.drawn if options.sample is None or self.drawn < options.sample else None
+        self.outcomes = Outcomes()
+        self.notes: Sequence[str] = ()
+        self.started = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -130,26 +89,23 @@ class Course:
         return time.monotonic() - self.started
 
 
-def _replay_one(request: Request, view: RunView) -> None:
-    assert request.pair_id is not None
-    annotation = the_annotation(view, request.pair_id, request.round)
+def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> NoReturn:
+    if options.sample is not None:
+        raise UsageError("--sample draws from all pairs: give it together with --all")
+    annotation = the_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
-    segment = recorded(view, *key, request.execution).segment
-    [group] = grouped(view.manifest, {key: segment}, request.backend)
-    config = _config(request, group.conditions)
+    segment = recorded(view, *key, options.execution).segment
+    [group] = grouped(view.manifest, {key: segment}, options.sandbox)
+    config = _config(options, group.conditions)
 
     async def work() -> tuple[Replayed, Sequence[str]]:
         progress = partial(say, Console(stderr=True))
         async with replaying(view, group.conditions, config=config, concurrency=1, progress=progress) as replayer:
-            return await replayer.replay(*key, request.execution), replayer.notes
+            return await replayer.replay(*key, options.execution), replayer.notes
 
-    try:
-        found, notes = run_interruptible(work())
-    except KeyboardInterrupt:
-        say(Console(stderr=True), "Interrupted.")
-        raise typer.Exit(STOPPED) from None
+    found, notes = run_interruptible(work())
     notes = (*notes, *found.notes)
-    if request.as_json:
+    if options.as_json:
         print_json({**_as_json(found), "notes": notes})
     else:
         _print_notes(notes)
@@ -157,21 +113,23 @@ def _replay_one(request: Request, view: RunView) -> None:
     raise typer.Exit(DONE if found.same else SOME_ERRORS)
 
 
-def _replay_all(request: Request, view: RunView) -> None:
-    course, console = Course(request), Console(stderr=True)
+def _replay_all(view: RunView, options: ReplayOptions) -> NoReturn:
+    if options.execution is not None or options.round is not None:
+        raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
+    course, console = Course(view, options), Console(stderr=True)
 
     async def work() -> None:
-        course.choose(view)
-        groups = grouped(view.manifest, course.chosen, request.backend)
-        configs = [_config(request, group.conditions) for group in groups]
+        groups = grouped(view.manifest, course.chosen, options.sandbox)
+        configs = [_config(options, group.conditions) for group in groups]
         notes: list[Sequence[str]] = []
-        with _Bar(console, len(course.chosen)) as bar:
+        with bar(console) as shown:
+            task = shown.add_task("", total=len(course.chosen))
             for group, config in zip(groups, configs, strict=True):
                 running = replaying(
                     view,
                     group.conditions,
                     config=config,
-                    concurrency=request.concurrency,
+                    concurrency=options.concurrency,
                     progress=partial(say, console),
                 )
                 async with running as replayer:
@@ -180,17 +138,17 @@ def _replay_all(request: Request, view: RunView) -> None:
                     async with aclosing(replayer.replay_all(group.keys)) as found:
                         async for each in found:
                             course.outcomes.add(each)
-                            bar.step(course.outcomes)
+                            shown.update(task, advance=1, description=_counts(course.outcomes))
 
     interrupted = False
     try:
         run_interruptible(work())
     except KeyboardInterrupt:
         interrupted = True
-        say(console, "Interrupted; this is what is known so far." if course.known else "Interrupted.")
-    if request.as_json:
-        print_json(_all_as_json(course, interrupted))
-    elif course.known:
+        say(console, "Interrupted; this is what is known so far.")
+    if options.as_json:
+        print_json(_all_as_json(view.path, course, interrupted))
+    else:
         _print_notes(course.notes)
         _print_all(course)
     if interrupted:
@@ -198,35 +156,8 @@ def _replay_all(request: Request, view: RunView) -> None:
     raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
 
 
-class _Bar:
-    """A bar on a terminal, a line every ten seconds elsewhere."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        self._console = console
-        self._total = total
-        self._done = 0
-        self._printed = time.monotonic()
-        columns = (MofNCompleteColumn(), TextColumn("{task.fields[counts]}", markup=False), TimeRemainingColumn())
-        self._bar = Progress(
-            BarColumn(bar_width=24), *columns, console=console, transient=True, disable=not console.is_terminal
-        )
-        self._task = self._bar.add_task("", total=total, counts="")
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._bar.stop()
-
-    def step(self, outcomes: Outcomes) -> None:
-        """Show one more."""
-        self._done += 1
-        counts = f"same:{outcomes.same} different:{len(outcomes.different)} not run:{len(outcomes.not_run)}"
-        self._bar.update(self._task, advance=1, counts=counts)
-        if not self._console.is_terminal and time.monotonic() - self._printed >= _SECONDS_BETWEEN_LINES:
-            self._printed = time.monotonic()
-            say(self._console, f"{self._done}/{self._total} {counts}")
+def _counts(outcomes: Outcomes) -> str:
+    return f"same:{outcomes.same} different:{len(outcomes.different)} not run:{len(outcomes.not_run)}"
 
 
 def _print_notes(notes: Sequence[str]) -> None:
@@ -264,7 +195,7 @@ def _print_all(course: Course) -> None:
     if course.drawn < len(course.chosen):
         of, over = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
         alike = f"{counted(outcomes.same, 'round')}; every round of {counted(counts['pairs_same'], 'pair')}"
-    drawn = "" if course.request.sample is None else f" (a random sample, seed {course.request.seed})"
+    drawn = "" if course.options.sample is None else f" (a random sample, seed {course.options.seed})"
     out(f"replayed    {of}{drawn}")
     out(f"same        {alike}{_share(counts, over)}")
     more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages alone)" if outcomes.different else ""
@@ -314,18 +245,15 @@ def _as_json(found: Replayed) -> dict[str, Any]:
     }
 
 
-def _all_as_json(course: Course, interrupted: bool) -> dict[str, Any]:
-    """Return what came of a run's executions; pairs whose outcome was the same are counted alone.
-
-    `tested` and `chosen` are null where it was interrupted before that was known.
-    """
+def _all_as_json(run: Path, course: Course, interrupted: bool) -> dict[str, Any]:
+    """Return what came of a run's executions; pairs whose outcome was the same are counted alone."""
     return {
-        "run": str(course.request.folder),
-        "tested": course.tested if course.known else None,
+        "run": str(run),
+        "tested": course.tested,
         "executions": None if course.executed is None else len(course.chosen),
-        "chosen": len(course.chosen) if course.known else None,
-        "sample": course.request.sample,
-        "seed": course.request.seed,
+        "chosen": len(course.chosen),
+        "sample": course.options.sample,
+        "seed": course.options.seed,
         "interrupted": interrupted,
         **course.outcomes.counts(),
         "level": 0.95,

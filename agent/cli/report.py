@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
@@ -31,11 +28,12 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
     place = find_run(folder)
-    with load_run(place.run) as view, _progress(notes) as progress:
+    with load_run(place.run) as view, bar(notes) as shown:
         _check_target(target)
         known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
-        written = report.write(target, progress)
+        task = shown.add_task("read")
+        written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))
     if as_json:
         print_json(_as_json(written, place))
         return
@@ -75,18 +73,6 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     from agent.views.comparison import gold_blocks
 
     return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(report([place], gold))}
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal; nothing elsewhere."""
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("read"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _as_json(written: Written, place: Place) -> dict[str, object]:

@@ -8,14 +8,14 @@ import shlex
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.progress import track
 
+from agent.cli.options import ReviewOptions
+from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
 from agent.store import files
@@ -23,39 +23,26 @@ from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.views.desk import Desk, guidelines_of, reviewer_named
-from agent.views.queues import Kind, Queue, Wanted, queue_from, queue_of, sample_of
+from agent.views.queues import Kind, Queue, Wanted, kinds_of, queue_from, queue_of, sample_of
 from agent.wording import counted
 
 if TYPE_CHECKING:
     from agent.views.server import Gate
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
-
-    folder: Path
-    wanted: Wanted
-    new_sample: bool
-    queues: tuple[Kind, ...]
-    limit: int | None
-    reviewer: str | None
-    blind: bool
-    port: int
-    browser: bool
-    as_json: bool
-
-
-def run(request: Request) -> None:
+def run(folder: Path, options: ReviewOptions) -> None:
     """Serve the page until Ctrl-C, then say what was written and how to go on.
 
     Raises:
         UsageError: options that do not go together, a folder that is no run, or the extra `review` is not installed.
         StorageError: reviews cannot be written.
     """
-    if request.queues and (request.wanted != Wanted() or request.new_sample):
+    fields = None if options.stratify is None else options.stratify.split(",")
+    by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
+    wanted, kinds = Wanted(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
+    if kinds and (wanted != Wanted() or options.new_sample):
         raise UsageError("--queue is for cleaning, --sample for estimates of the whole run: give one of them")
-    if request.limit is not None and not request.queues:
+    if options.limit is not None and not kinds:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
     try:
         from agent.views.server import Gate, listen, serve
@@ -67,41 +54,34 @@ def run(request: Request) -> None:
             "pip install 'test-driven-annotator[review]', or in a checkout pip install '.[review]'"
         ) from error
     console = Console(stderr=True)
-    reviewer = _reviewer(request.reviewer)
-    with load_run(request.folder) as view:
+    reviewer = _reviewer(options.reviewer)
+    with load_run(folder) as view:
         guidelines = guidelines_of(view.manifest)
-        log = ReviewLog(request.folder / files.REVIEWS)
-        queue = _queue(request, view, console)
+        log = ReviewLog(folder / files.REVIEWS)
+        queue = _queue(view, options, kinds, wanted, console)
         if not queue.entries:
-            say(console, f"Nothing to review in {request.folder}: {queue.title}.")
+            say(console, f"Nothing to review in {folder}: {queue.title}.")
             return
-        desk = Desk(view, queue, reviewer=reviewer, blind=request.blind, log=log, guidelines=guidelines)
-        listening = listen(request.port)
+        desk = Desk(view, queue, reviewer=reviewer, blind=options.blind, log=log, guidelines=guidelines)
+        listening = listen(options.port)
         port = listening.getsockname()[1]
         gate = Gate()
-        serve(desk, gate, listening, lambda: _announce(request, console, desk, queue, gate, port))
+        serve(desk, gate, listening, lambda: _announce(folder, options, console, desk, queue, gate, port))
     again = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
-    _close(request, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
+    _close(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
 
 
-def _queue(request: Request, view: RunView, console: Console) -> Queue:
-    annotations = _reader(view, console)
-    if request.queues:
-        queue = queue_of(request.queues, annotations(), read_reviews(view.path / files.REVIEWS), request.limit)
-        if not queue.entries and request.queues == ("low-confidence",):
-            raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")
-        return queue
-    sample = sample_of(view, request.wanted, annotations, new=request.new_sample)
-    return queue_from(sample, view)
-
-
-def _reader(view: RunView, console: Console) -> Callable[[], Iterable[Annotation]]:
+def _queue(view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: Wanted, console: Console) -> Queue:
     def annotations() -> Iterator[Annotation]:
-        total = len(view.index.done())
-        quiet = not console.is_terminal
-        yield from track(view.annotations(), "reading the run", total, console=console, transient=True, disable=quiet)
+        with bar(console) as shown:
+            yield from shown.track(view.annotations(), len(view.index.done()), description="reading the run")
 
-    return annotations
+    if not kinds:
+        return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)
+    queue = queue_of(kinds, annotations(), read_reviews(view.path / files.REVIEWS), options.limit)
+    if not queue.entries and kinds == ("low-confidence",):
+        raise UsageError(f"{view.path}: no label of this run has a confidence (the variant full_plus gives one)")
+    return queue
 
 
 def _reviewer(name: str | None) -> str:
@@ -116,26 +96,28 @@ def _reviewer(name: str | None) -> str:
         raise UsageError(f"--reviewer: {error}") from None
 
 
-def _announce(request: Request, console: Console, desk: Desk, queue: Queue, gate: Gate, port: int) -> None:
+def _announce(
+    folder: Path, options: ReviewOptions, console: Console, desk: Desk, queue: Queue, gate: Gate, port: int
+) -> None:
     page = f"http://127.0.0.1:{port}/"
     url = f"{page}?token={gate.token}"
-    if request.as_json:
+    if options.as_json:
         document = {
             "url": url,
-            "run": str(request.folder),
-            "reviews": str(request.folder / files.REVIEWS),
+            "run": str(folder),
+            "reviews": str(folder / files.REVIEWS),
             "queue": queue.title,
             "pairs": len(desk),
             "reviewed": desk.reviewed,
             "reviewer": desk.reviewer,
-            "blind": request.blind,
+            "blind": options.blind,
         }
         print_json(document)
         return
     say(console, f"{queue.title}; {desk.reviewed} reviewed by {desk.reviewer}")
     typer.echo(url)
     say(console, "Ctrl-C ends it. Each review is on the disk before the page says so.")
-    if request.browser and _on_a_desktop():
+    if options.browser and _on_a_desktop():
         # On a thread: some browsers are waited for, and they wait for the page.
         threading.Thread(target=webbrowser.open, args=(f"{page}?token={gate.ticket()}",), daemon=True).start()
 
@@ -147,10 +129,10 @@ def _on_a_desktop() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _close(request: Request, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
+def _close(folder: Path, console: Console, log: ReviewLog, desk: Desk, command: str) -> None:
     written = f"{counted(log.written, 'review')} written to {log.path}"
     say(console, f"\n{written}; {desk.reviewed:,} of {counted(len(desk), 'pair')} reviewed by {desk.reviewer}.")
     if desk.reviewed < len(desk):
         say(console, f"The same command goes on from there:\n  {command}")
     if desk.reviewed:
-        say(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(request.folder)])}")
+        say(console, f"What the reviews say of the run:\n  {shlex.join(['agent', 'score', str(folder)])}")

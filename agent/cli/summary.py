@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from functools import partial
 from typing import Any
 
 from rich.table import Table
@@ -68,9 +67,12 @@ def as_table(
     counts replies from servers other than those asked last, by address.
     """
     table = Table.grid(padding=(0, 2))
-    row = partial(_add, table)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
+
+    def row(name: str, value: str) -> None:
+        table.add_row(name, Text(value))
+
     ended, alike = tally.ended, tally.agreement
     row("pairs", _pairs(tally, kept))
     by_majority = " by majority" * (tally.round_count > 1)
@@ -113,10 +115,6 @@ def _pairs(tally: Tally, kept: Set[tuple[str, int]]) -> str:
         of = f"{tally.annotations} of {len(kept)} annotations" if more else counted(tally.annotations, "annotation")
         text += f", {counted(tally.round_count, 'round')}: {of}"
     return f"{text} in the folder" if more else text
-
-
-def _add(table: Table, name: str, value: str) -> None:
-    table.add_row(name, Text(value))
 
 
 def money(cost: float | None) -> str:
