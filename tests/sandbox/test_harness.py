@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from agent.sandbox.base import Frame, Sandbox, SandboxBackend
+from agent.sandbox.base import Frame, Sandbox
 from tests.sandbox.conftest import BACKENDS, job, outcomes, passes, statements
 
 UNITTEST = """
@@ -158,15 +158,6 @@ async def test_a_program_has_no_futures_but_its_own(reused: Sandbox) -> None:
     assert (load.kind, load.error_type) == ("load", "NameError")
 
 
-async def test_strings_hash_alike_in_every_sandbox(backend: SandboxBackend) -> None:
-    shown = set()
-    for _ in range(2):
-        sandbox = await backend.acquire()
-        shown.add((await sandbox.run(statements("print(sorted(map(hash, 'abc')), {'x', 'y', 'z', 'long'})"))).stdout)
-        await sandbox.release()
-    assert len(shown) == 1
-
-
 PYTEST = """
 import pytest
 @pytest.fixture
@@ -314,9 +305,3 @@ async def test_what_pytest_patches_and_undoes_is_no_tampering(reused: Sandbox) -
 async def test_a_conftest_of_the_program_is_not_read(reused: Sandbox) -> None:
     program = "open('/tmp/conftest.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('x(')\n"
     assert passes(await reused.run(job(program + "def test_a(tmp_path): pass", pytest="1")), "test_a")
-
-
-@pytest.mark.parametrize("backend", BACKENDS[1:], indirect=True)
-async def test_where_pytest_is_not_installed_it_is_missing(reused: Sandbox) -> None:
-    load = (await reused.run(job("def test_a(tmp_path): pass", pytest="1"))).records[0]
-    assert (load.kind, load.error_type, load.message) == ("load", "ModuleNotFoundError", "No module named 'pytest'")

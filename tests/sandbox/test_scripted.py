@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import SandboxError
-from agent.sandbox.base import CommandResult, Environment, Job, RunResult
+from agent.sandbox.base import Job, RunResult
 from agent.sandbox.scripted import ScriptedSandbox, ScriptExhausted
 
 JOB = Job(harness="", program="print(1)")
@@ -29,23 +29,6 @@ async def test_an_exhausted_script_raises_and_says_what_was_asked() -> None:
     with pytest.raises(ScriptExhausted, match=r"environment 1: \('numpy',\)"):
         await backend.environments.build(["numpy"])
     assert issubclass(ScriptExhausted, SandboxError)
-
-
-async def test_a_function_answers_by_what_is_asked() -> None:
-    async def environment(requirements: tuple[str, ...]) -> Environment:
-        return Environment("key", requirements, ("numpy==1",))
-
-    backend = ScriptedSandbox(
-        lambda job: RunResult(stdout=job.program),
-        commands=lambda argv: CommandResult(0, " ".join(argv)),
-        environments=environment,
-    )
-    sandbox = await backend.acquire()
-    assert (await sandbox.run(JOB)).stdout == "print(1)"
-    assert (await sandbox.command(["echo", "x"], 1.0)).output == "echo x"
-    assert (await backend.environments.build(["numpy"])).installed == ("numpy==1",)
-    assert backend.commands == [("echo", "x")]
-    assert backend.requirements == [("numpy",)]
 
 
 async def test_a_released_sandbox_is_not_used_again() -> None:

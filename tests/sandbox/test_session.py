@@ -185,11 +185,6 @@ async def test_a_program_that_was_run_before_starts_no_sandbox_and_says_so() -> 
     assert (backend.acquired, len(backend.jobs)) == (1, 1)
 
 
-async def test_without_a_memo_every_program_is_run() -> None:
-    backend = counting()
-    assert [await run(backend, None), await run(backend, None)] == [1, 2]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -205,13 +200,6 @@ async def test_whatever_decides_the_result_makes_it_another_run(change: dict[str
     backend, memo = counting(), SharedExecutions()
     await run(backend, memo)
     assert await run(backend, memo, replace(JOB, **change)) == 2  # type: ignore[arg-type]
-
-
-async def test_another_backend_is_another_run() -> None:
-    memo, other = SharedExecutions(), counting()
-    await run(counting(), memo)
-    await run(other, memo)
-    assert len(other.jobs) == 1
 
 
 async def test_commands_that_succeeded_before_make_it_another_run() -> None:

@@ -89,20 +89,6 @@ def test_without_an_interpreter_the_remedy_is_said(monkeypatch: pytest.MonkeyPat
         find_interpreter()
 
 
-@pytest.mark.parametrize(
-    ("prefix", "folders"),
-    [
-        ("/usr", ()),
-        ("/usr/local", ()),
-        ("/opt/python/3.12", ("/opt/python/3.12",)),
-        ("/usrlocal", ("/usrlocal",)),
-        ("/nix/store/abc-python3-3.12", ("/nix/store",)),
-    ],
-)
-def test_an_interpreter_elsewhere_is_shown_with_its_folder(prefix: str, folders: tuple[str, ...]) -> None:
-    assert interpreter._folders(prefix) == folders
-
-
 def test_an_interpreter_below_a_temporary_folder_is_not_hidden_by_it(tmp_path: Path) -> None:
     found = replace(find_interpreter(), folders=("/tmp/python",))
     command = Bubblewrap("bwrap", (0, 8, 0), found, tmp_path).arguments(

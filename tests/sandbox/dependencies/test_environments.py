@@ -16,7 +16,6 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex, Project
@@ -24,9 +23,6 @@ from agent.sandbox.dependencies.sources import Sources
 from agent.sandbox.dependencies.store import Leases, Store, Stored, discard
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
-from tests.sandbox.conftest import job, passes
-from tests.sandbox.stores import store_of
-from tests.sandbox.wheelhouse import make_wheel, use_folder
 
 
 class MemoryStore(Store):
@@ -197,16 +193,6 @@ async def test_an_environment_that_is_removed_whenever_it_was_built_is_an_error(
         await world.environments.build(["foo"])
 
 
-async def test_a_store_that_cannot_be_tidied_up_does_not_fail_a_build(world: World) -> None:
-    async def broken(_keys: Sequence[str]) -> None:
-        raise SandboxError("the engine is away")
-
-    world.store.remove = broken  # type: ignore[method-assign]
-    environments = world.limited(1)
-    environments.release((await environments.build(["one"])).key)
-    assert (await environments.build(["two"])).installed == ("two==1.0",)
-
-
 async def test_different_requests_that_lead_to_equal_wheels_are_one_environment(world: World) -> None:
     first, second = await asyncio.gather(world.environments.build(["foo"]), world.environments.build(["foo>=1"]))
     assert first.key == second.key
@@ -348,22 +334,3 @@ async def test_a_build_that_nobody_waits_for_has_ended_when_the_last_waiter_is_g
     )
     assert ended.is_set()
     assert len(world.uv.asked) == 1
-
-
-async def test_a_backend_builds_once_what_its_sandboxes_import(
-    backend: SandboxBackend, open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret = secrets.token_hex(4)  # a new environment each time, for stores outlive a test
-    make_wheel(open_folder, "probe-package", files={"probe_package/__init__.py": f"SECRET = {secret!r}\n"})
-    use_folder(monkeypatch, open_folder)
-    store = store_of(backend)
-    said: list[str] = []
-    monkeypatch.setattr(store, "waits", said.append)
-    environments = WheelEnvironments(store, uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
-    built = await asyncio.gather(*(environments.build(["probe-package"]) for _ in range(50)))
-    assert set(said) == {"Installing probe-package"}
-    assert built[0].installed == ("probe-package==1.0",)
-    program = job(f"import probe_package\ndef test_a(): assert probe_package.SECRET == {secret!r}")
-    sandbox = await backend.acquire()
-    assert passes(await sandbox.run(dataclasses.replace(program, environment=built[0].key)), "test_a")
-    await sandbox.release()

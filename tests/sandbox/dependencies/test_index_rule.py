@@ -202,14 +202,6 @@ async def test_a_password_does_not_go_where_an_index_sends_elsewhere(world: Worl
     assert seen == [None]
 
 
-async def test_a_redirect_on_the_same_host_is_followed_but_not_in_circles(world: World) -> None:
-    world.answer("moved-thing", lambda _: Response(status=301, headers={"Location": "/simple/venerable-thing/"}))
-    world.serve("venerable-thing", project_page("moved-thing", OLD))
-    world.answer("round-thing", lambda _: Response(status=301, headers={"Location": "/simple/round-thing/"}))
-    assert await world.rule.resolve("moved_thing") == "moved-thing"
-    assert "status 301" in await refusal(world.rule, "round_thing")
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -307,14 +299,6 @@ async def test_what_the_rule_refuses_is_not_fetched_by_whatever_name_it_is_asked
             await builder.build(["numpy", requirement])
     assert uv.asked == []
     assert (await builder.build(["numpy"])).installed == ("numpy==1.0",)
-
-
-async def test_what_the_rule_admits_is_fetched(world: World, tmp_path: Path) -> None:
-    builder, _uv = environments(world, tmp_path)
-    world.serve("venerable-thing", project_page("venerable-thing", OLD))
-    requirement = await builder.requirement("venerable_thing")
-    assert requirement == "venerable-thing"
-    assert (await builder.build([requirement])).installed == ("venerable-thing==1.0",)
 
 
 async def test_with_the_network_off_nobody_is_asked(world: World, tmp_path: Path) -> None:

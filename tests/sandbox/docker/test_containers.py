@@ -118,24 +118,6 @@ async def test_a_launch_that_fails_at_any_step_is_undone(step: str) -> None:
     await crew.close()
 
 
-async def test_what_the_engine_creates_although_it_was_lost_is_removed_later() -> None:
-    engine = Engine()
-    crew = ContainerCrew(engine)
-
-    def lose(config: Mapping[str, Any], name: str) -> None:  # noqa: ARG001
-        late.append(name)
-        raise EngineLost("the connection was reset")
-
-    create, late = engine.create, list[str]()
-    engine.create = lose  # type: ignore[method-assign]
-    with pytest.raises(EngineLost):
-        await crew.launch(CONFIG)
-    engine.create = create  # type: ignore[method-assign]
-    engine.names |= set(late)
-    assert await crew.close() == {}
-    assert not engine.names
-
-
 @pytest.mark.parametrize("step", ["create", "start"])
 async def test_closing_while_a_container_starts_ends_the_launch(step: str) -> None:
     engine = Engine()

@@ -7,15 +7,11 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
 from agent.sandbox.base import CommandResult, Job, Record, RunResult, Sandbox, SandboxBackend
-from agent.sandbox.bwrap import store as bwrap_store
-from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.process import Bubblewrap
-from agent.sandbox.inside import source
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
 from agent.sandbox.selfcheck.check import Host
@@ -175,39 +171,3 @@ async def test_a_missing_filter_is_found(name: str, monkeypatch: pytest.MonkeyPa
         check = named(f"the kernel: {name}")
         assert (await examine(check, room)).verdict is Verdict.NOT_ENFORCED
         assert (await examine(replace(check, needs=""), room)).verdict is Verdict.BROKEN
-
-
-@pytest.mark.bwrap
-async def test_a_supervisor_that_clears_nothing_is_found(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
-    def careless(name: str) -> str:
-        return source(name).replace("    while True:\n        try:\n            os.kill(-1, signal.SIGKILL)", "    while False:\n        try:\n            pass")  # fmt: skip # noqa: E501
-
-    assert careless("supervisor") != source("supervisor")
-    monkeypatch.setattr(bwrap_store, "source", careless)
-    backend = BwrapBackend(LIMITS, store=store)
-    await backend.start(lambda _line: None)
-    with canaries() as host:
-        finding = await examine(named("neighbours: a daemon does not outlive its run"), Room(backend, LIMITS, host))
-    await backend.close()
-    assert (finding.verdict, "it goes on" in finding.detail) == (Verdict.BROKEN, True), finding
-
-
-@pytest.mark.bwrap
-async def test_one_sandbox_for_all_is_found(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
-    backend = await start("bwrap")
-    only = await backend.acquire()
-
-    class Shared:
-        run, command = only.run, only.command
-
-        async def release(self) -> None:
-            """It goes on to the next."""
-
-    async def hand_out() -> Sandbox:
-        return Shared()
-
-    monkeypatch.setattr(backend, "acquire", hand_out)
-    finding = await examine(named("neighbours: a sandbox finds nothing of another"), Room(backend, LIMITS, host))
-    await only.release()
-    await backend.close()
-    assert finding.verdict is Verdict.BROKEN, finding
