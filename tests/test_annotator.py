@@ -347,7 +347,7 @@ def test_errors_of_the_run_reach_the_plain_iterator() -> None:
 
 
 async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:
-    from agent.nodes.opinions import Judge
+    from agent.nodes.asking import Judge
 
     class Mine(Judge):
         version: int | None = None

@@ -11,8 +11,7 @@ import pytest
 from agent.errors import ConfigError, GraphError
 from agent.graph import build, load_variant, mermaid, variant_names
 from agent.nodes import BUILT_IN
-from agent.nodes.arbitrate import ARBITRATE
-from agent.nodes.opinions import JUDGE
+from agent.nodes.asking import ARBITRATE, JUDGE
 from agent.state import Node, State, Step, Tools
 
 TABLE_VI = ["full", "ps_fa", "ps_tpg_fa", "ps_tpg_sim_fa", "ps_tpg_te_fa", "single_llm"]

@@ -14,9 +14,10 @@ from rich.text import Text
 from agent.cli import DONE, SOME_ERRORS
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, default_folder, explain_stop, finished, read_input, run_interruptible
+from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
 from agent.cli.settings import note_without_effect, read_config
 from agent.cli.text import Console, plain, print_json, say
+from agent.datasets import read_pairs
 from agent.errors import InputError, RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
 from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
@@ -55,7 +56,8 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
-    dataset = read_input(pairs, options, console)
+    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line, limit=options.limit)
+    print_oddities(dataset, console)
     wanted = dataset.all_pairs[: options.limit]
     labels = _gold(gold, pairs, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent

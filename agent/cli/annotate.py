@@ -15,10 +15,11 @@ from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, default_folder, explain_stop, finished, read_input, run_interruptible
+from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
 from agent.cli.settings import note_without_effect, read_config
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, say
+from agent.datasets import read_pairs
 from agent.errors import RunStopped
 from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
@@ -42,7 +43,8 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
     """
     console = Console(stderr=True)
     config = read_config({"variant": variant, **options.configured()}, options.settings or ())
-    dataset = read_input(pairs, options, console)
+    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line, limit=options.limit)
+    print_oddities(dataset, console)
     models = Models.from_options(options.model or (), **options.model_options())
     chosen = load_variant(config.variant)
     for node in without:

@@ -17,9 +17,8 @@ from typing import Any, NoReturn, TypeVar
 import typer
 
 from agent.cli import STOPPED
-from agent.cli.options import RunOptions
 from agent.cli.text import Console, say
-from agent.datasets import Dataset, parse_mapping, read_pairs
+from agent.datasets import Dataset
 from agent.errors import BudgetExceeded, RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
 from agent.wording import counted
@@ -28,20 +27,13 @@ T = TypeVar("T")
 _ENDING = b"What is at work is being ended. Once more, and it is left as it is.\n"
 
 
-def read_input(pairs: Path, options: RunOptions, console: Console) -> Dataset:
-    """Read the pairs, and print what is odd about them.
-
-    Raises:
-        UsageError: the file or the mapping of its fields cannot be used.
-    """
-    mapping = None if options.field_map is None else parse_mapping(options.field_map)
-    dataset = read_pairs(pairs, mapping=mapping, on_bad_line=options.on_bad_line, limit=options.limit)
+def print_oddities(dataset: Dataset, console: Console) -> None:
+    """Print what is odd about the input."""
     for note in dataset.notes:
         say(console, f"note: {note}")
     if dataset.bad_lines:
         skipped = counted(len(dataset.bad_lines), "bad line")
         say(console, f"skipped {skipped}, the first: line {dataset.bad_lines[0].line}: {dataset.bad_lines[0].cause}")
-    return dataset
 
 
 def default_folder(pairs: Path, *parts: str) -> Path:

@@ -18,7 +18,7 @@ from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import Unparsable, fenced_blocks
 from agent.store import files
-from agent.store.majority import Votes, ended
+from agent.store.annotations import Votes, ended
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 from agent.views.story import Part, Step, ending, event_steps, named, opening

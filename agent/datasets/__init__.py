@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agent.datasets.fields import parse_mapping
 from agent.datasets.reading import (
     Dataset,
     group_by_query,
     iter_normalised,
     normalised_sha256,
+    parse_mapping,
     read_pairs,
     write_normalised,
 )

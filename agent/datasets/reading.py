@@ -7,13 +7,149 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
-from agent.datasets.fields import Fields
 from agent.datasets.sources import BadLine, Record, records
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
+
+# Ours first; `idx` and `doc` are CoSQA's, `pair-idx` and `pair-index` CoSQA+'s.
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "idx", "pair-idx", "pair-index"),
+    "query": ("query", "doc"),
+    "code": ("code",),
+    "language": ("language",),
+    "context": ("context",),
+}
+
+_MAX_DEPTH = 100
+_TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
+
+
+def parse_mapping(text: str) -> dict[str, str]:
+    """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…]`.
+
+    Raises:
+        ConfigError: an entry without `=`, a repeated name, an empty field.
+    """
+    mapping: dict[str, str] = {}
+    for entry in text.split(","):
+        name, equals, field = (part.strip() for part in entry.partition("="))
+        if not equals or not field:
+            raise ConfigError(f"--map: {entry.strip()!r} is not NAME=FIELD, as in query=question,code=snippet")
+        if name in mapping:
+            raise ConfigError(f"--map: {name!r} is given twice")
+        mapping[name] = field
+    return mapping
+
+
+class Fields:
+    """Turns one record of a file into a pair.
+
+    Raises:
+        ConfigError: a name is mapped that a pair does not have.
+    """
+
+    def __init__(self, mapping: Mapping[str, str] | None = None) -> None:
+        for name in mapping or ():
+            if name not in KNOWN:
+                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}")
+        self._names = {**KNOWN, **{name: (field,) for name, field in (mapping or {}).items()}}
+
+    def pair(self, record: Any, number: int) -> Pair:
+        """Return the pair of a record; `number` is its id where it has none of its own.
+
+        Every field that is not part of the pair goes to `meta`.
+
+        Raises:
+            ValueError: the cause, in words for the user.
+        """
+        if not isinstance(record, dict):
+            raise ValueError(f"an object with query and code expected, not {_type_name(record)}")
+        taken = {name: field for name, fields in self._names.items() if (field := _present(record, fields))}
+        language = self._text(record, taken, "language")
+        return Pair(
+            id=_identifier(record, taken, number),
+            query=self._required(record, taken, "query"),
+            code=self._required(record, taken, "code"),
+            language="python" if language is None else language,
+            context=self._text(record, taken, "context"),
+            meta=_meta(record, taken.values()),
+        )
+
+    def identity(self, record: Any, number: int) -> tuple[str, str | None]:
+        """Return id and query (None where it has none) of a record about a pair, such as its label.
+
+        Raises:
+            ValueError: the cause, in words for the user.
+        """
+        if not isinstance(record, dict):
+            raise ValueError(f"an object expected, not {_type_name(record)}")
+        taken = {name: field for name in ("id", "query") if (field := _present(record, self._names[name]))}
+        return _identifier(record, taken, number), self._text(record, taken, "query")
+
+    def _required(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str:
+        value = self._text(record, taken, name)
+        if value is None:
+            if (null := next((field for field in self._names[name] if field in record), None)) is not None:
+                raise ValueError(f"no {name}: field {null!r} is null")
+            wanted = " or ".join(repr(field) for field in self._names[name])
+            present = ", ".join(map(repr, list(record)[:12])) or "none"
+            raise ValueError(f"no {name}: field {wanted} is missing (fields here: {present})")
+        if not value.strip():
+            raise ValueError(f"the {name} is empty")
+        return value
+
+    def _text(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str | None:
+        value = record[taken[name]] if name in taken else None
+        if value is None or isinstance(value, str):
+            return value
+        raise ValueError(f"{taken[name]!r} is {_type_name(value)}; the {name} must be text")
+
+
+def _present(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
+    return next((field for field in fields if record.get(field) is not None), None)
+
+
+def _identifier(record: Mapping[str, Any], taken: Mapping[str, str], number: int) -> str:
+    if "id" not in taken:
+        return str(number)
+    value = record[taken["id"]]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"{taken['id']!r} is {_type_name(value)}; an id must be text or a whole number")
+    if value == "":
+        raise ValueError("the id is empty")
+    return str(value)
+
+
+def _meta(record: Mapping[str, Any], taken: Iterable[str]) -> dict[str, Any]:
+    own = record.get("meta")
+    if own is not None and not isinstance(own, dict):
+        raise ValueError(f"'meta' is {_type_name(own)}; an object expected")
+    skipped = {"meta", *taken}
+    meta = {field: value for field, value in record.items() if field not in skipped}
+    for field, value in (own or {}).items():
+        if field in meta and meta[field] != value:
+            raise ValueError(f"{field!r} stands both beside and inside 'meta', with different values")
+        meta[field] = value
+    if _deeper_than(meta, _MAX_DEPTH):
+        raise ValueError(f"the fields beside query and code are nested more than {_MAX_DEPTH} levels deep")
+    return meta
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    if levels == 0:
+        return True
+    children = value.values() if isinstance(value, dict) else value
+    return any(_deeper_than(child, levels - 1) for child in children)
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else _TYPE_NAMES.get(type(value), "text")
+
 
 _LISTED_BAD_LINES = 5
 # Of 6,500 real snippets none longer than this is a single line.
@@ -41,13 +177,14 @@ class Dataset:
 def read_pairs(
     path: str | Path,
     *,
-    mapping: Mapping[str, str] | None = None,
+    mapping: Mapping[str, str] | str | None = None,
     on_bad_line: Literal["fail", "skip"] = "fail",
     limit: int | None = None,
 ) -> Dataset:
     """Read `.jsonl`, `.jsonl.gz` or a `.json` array; the whole file is checked, also under a `limit`.
 
-    `mapping` names the fields of query, code, id, language and context where they are not ours or a known dataset's.
+    `mapping` names the fields of query, code, id, language and context where they are not ours or a known dataset's; as
+    text it is what `parse_mapping` takes.
 
     Raises:
         InputError: the file cannot be read, holds no pairs, or (unless skipped) has bad lines.
@@ -56,7 +193,8 @@ def read_pairs(
     path = Path(path)
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit {limit}: at least 1 pair is needed")
-    reader = _Reader(path, mapping or {})
+    mapping = parse_mapping(mapping) if isinstance(mapping, str) else mapping or {}
+    reader = _Reader(path, mapping)
     for record in records(path):
         reader.add(record)
     reader.check(skip=on_bad_line == "skip")

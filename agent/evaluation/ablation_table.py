@@ -15,7 +15,7 @@ from agent.evaluation.measures import Confusion, cell, measures, wilson_interval
 from agent.evaluation.statistics import LEAST_DISCORDANT, holm, mcnemar_exact
 from agent.evaluation.tally import Seen, Tally, annotated_pairs
 from agent.history import Exchange
-from agent.store.majority import Label
+from agent.store.annotations import Label
 from agent.store.run_view import load_run
 from agent.types import Frozen, Pair, Usage
 from agent.wording import counted

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.datasets.fields import Fields
+from agent.datasets.reading import Fields
 from agent.datasets.sources import BadLine, records
 from agent.errors import InputError
-from agent.store.majority import majority
+from agent.store.annotations import majority
 
 Labels = Mapping[str, int | None]
 Kind = Literal["run", "round", "file", "reviewer", "majority"]

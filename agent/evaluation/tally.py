@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from agent.evaluation.statistics import bin_of, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
-from agent.store.majority import Ended, PairLabel, Votes, ended, standing_for
+from agent.store.annotations import Ended, PairLabel, Votes, ended, standing_for
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 

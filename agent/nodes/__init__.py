@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
+from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain, Judge, Screen, Simulate, SpecifyQuery
 from agent.nodes.check_flakiness import CheckFlakiness
 from agent.nodes.check_validity import CheckValidity
 from agent.nodes.execute import Execute
 from agent.nodes.generate_test import GenerateBlind, GenerateTest
-from agent.nodes.opinions import Judge, Screen, Simulate, SpecifyQuery
 from agent.nodes.rate_confidence import RateConfidence
 from agent.nodes.repair import Repair, RepairProgram
 from agent.state import Node

@@ -1,13 +1,18 @@
-"""The template variables that every role is given: the only way from a pair to a prompt."""
+"""Nodes that do nothing but ask a model one question, and what of a pair prompts are given: the only way there."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from agent.languages.canonical import canonical
+from agent.llm import parsing
 from agent.llm.parsing import OpenLabelReply
-from agent.state import State, Tools
-from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Status, TestReport
+from agent.state import Node, Role, State, Step, Tools
+from agent.types import CaseOutcome, CaseResult, Cause, QuerySpec, Reading, Simulated, Status, TestReport, Verdict
+from agent.wording import counted
 
 _CASE = CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="assert 1 == 2", cause=Cause.SNIPPET)
 QUERY = {"query": "reverse a list", "language": "python", "criterion": "exact"}
@@ -80,3 +85,183 @@ def about_execution(state: State) -> dict[str, Any]:
         "output": output,
         "installed": () if environment is None else environment.installed,
     }
+
+
+_LABEL = frozenset({"label", "decided_by", "reason"})
+SPECIFY = Role("specify_query", QUERY, parsing.SpecReply)
+SCREEN = Role("screen", PAIR, parsing.ScreenReply)
+JUDGE = Role("judge", PAIR, parsing.LabelReply)
+SIMULATE = Role("simulate", {**PAIR, "program": "assert 1 == 2"}, parsing.SimulationReply)
+
+
+class SpecifyQuery(Node):
+    """Ask for the plausible readings of the query and what each requires (ours).
+
+    The question holds the query, its language and what the criterion makes of requirements, and nothing of a candidate,
+    so that it is the same for all candidates of a query and is asked once in a run and round, also over a resume.
+    """
+
+    name = "specify_query"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"specified": frozenset({"spec"})}
+    bypass = "specified"
+    roles = (SPECIFY,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the readings."""
+        question = about_query(state, tools)
+        spec = await tools.asker.ask(SPECIFY, question, parsing.parse_spec, shared=True)
+        return Step("specified", {"spec": spec})
+
+
+class Screen(Node):
+    """Preliminary Screener (paper, section IV-C a): ask whether code clearly matches, clearly not, or needs a test."""
+
+    name = "screen"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
+        "match": _LABEL,
+        "non_match": _LABEL,
+        "unclear": frozenset({"screen_verdict"}),
+    }
+    bypass = "unclear"
+    roles = (SCREEN,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the verdict; a clear one is the label."""
+        parse = partial(parsing.parse_screen, readings=readings(state))
+        reply = await tools.asker.ask(SCREEN, about_pair(state, tools), parse)
+        verdict = Verdict(reply.verdict)
+        if verdict is Verdict.UNCLEAR:
+            return Step("unclear", {"screen_verdict": verdict})
+        return Step(
+            verdict.value,
+            {
+                "screen_verdict": verdict,
+                "label": 1 if verdict is Verdict.MATCH else 0,
+                "decided_by": self.name,
+                "reason": reply.reason,
+                **chosen(state, reply.reading),
+            },
+        )
+
+
+class Judge(Node):
+    """Single LLM (paper, Table VI): ask for the label at once, by the guidelines, with no test."""
+
+    name = "judge"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (JUDGE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return label and reason."""
+        parse = partial(parsing.parse_label, readings=readings(state))
+        reply = await tools.asker.ask(JUDGE, about_pair(state, tools), parse)
+        decided: State = {"label": reply.label, "decided_by": self.name, "reason": reply.reason}
+        return Step("decided", {**decided, **chosen(state, reply.reading)})
+
+
+class Simulate(Node):
+    """Simulated Executor (paper, Table VI): ask what the program would do; kept apart from real reports."""
+
+    name = "simulate"
+    requires = frozenset({"program"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"simulated": frozenset({"simulated"})}
+    bypass = "simulated"
+    roles = (SIMULATE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the predicted outcome."""
+        variables = {**about_pair(state, tools), "program": state["program"].source}
+        reply = await tools.asker.ask(SIMULATE, variables, parsing.parse_simulation)
+        return Step("simulated", {"simulated": Simulated(status=reply.status, reason=reply.reason)})
+
+
+UNDECIDED: Mapping[str, Literal[0] | None] = {"keep": None, "negative": 0}
+"""The label of a pair that the evidence does not decide, by the setting `abstain`."""
+
+_LABEL = frozenset({"label", "decided_by", "reason"})
+ARBITRATE = Role(
+    "arbitrate",
+    {
+        **PAIR,
+        **EXECUTION,
+        "program": "assert 1 == 2",
+        "simulated": Simulated(status="passed", reason="the values come back in reverse order"),
+        "stand_ins": ("Board",),
+        "problem": "the snippet does not parse",
+        "reading": "the list in reverse order",
+        "may_abstain": True,
+    },
+    parsing.LabelReply,
+)
+
+
+class Arbitrate(Node):
+    """Ask for the label, showing program and execution report where the variant has them."""
+
+    name = "arbitrate"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+    roles = (ARBITRATE,)
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return label and reason."""
+        program, snippet = state.get("program"), state.get("snippet")
+        (role,) = self.roles
+        may_abstain = role.reply is parsing.OpenLabelReply
+        variables = {
+            **about_pair(state, tools),
+            **about_execution(state),
+            "program": None if program is None else program.source,
+            "simulated": state.get("simulated"),
+            "stand_ins": () if program is None else program.stand_ins,
+            "problem": None if snippet is None else snippet.problem,
+            "reading": state.get("reading"),
+            "may_abstain": may_abstain,
+        }
+        parse = partial(parsing.parse_label, readings=readings(state), may_abstain=may_abstain)
+        reply = await tools.asker.ask(role, variables, parse)
+        decided: State = {"label": reply.label, "decided_by": "arbitrate", "reason": reply.reason}
+        if reply.label is None:
+            return Step("decided", {**decided, "label": UNDECIDED[tools.config.abstain], "abstained": True})
+        return Step("decided", {**decided, "matched": matched(state, reply)})
+
+
+class ArbitrateOrAbstain(Arbitrate):
+    """Ask for the label, or that the evidence does not decide: then null, or 0 where the setting `abstain` says so.
+
+    `decided_by` is `arbitrate`, so that tables of variants with and without this node can be compared; `abstained` says
+    what became of the pair, whatever the label.
+    """
+
+    name = "arbitrate_or_abstain"
+    plain = "arbitrate"
+    roles = (replace(ARBITRATE, reply=parsing.OpenLabelReply),)
+    settings = frozenset({"abstain"})
+
+
+class ArbitrateByRule(Node):
+    """Label by the test's status alone: passed is 1 (whatever that proves), failed is 0, anything else is undecided.
+
+    By the criterion `half`, a failed test is 1 when at least half of its cases passed. `decided_by` is `arbitrate`, as
+    with every arbiter.
+    """
+
+    name = "arbitrate_by_rule"
+    requires = frozenset({"report"})
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"decided": _LABEL}
+
+    async def __call__(self, state: State, tools: Tools) -> Step:
+        """Return the label that the report's status implies."""
+        report = state["report"]
+        enough = tools.config.criterion == "half" and 2 * report.passed >= max(len(report.cases), 1)
+        labels: dict[Status, int] = {Status.PASSED: 1, Status.FAILED: int(enough)}
+        label = labels.get(report.status)
+        cases = f"{report.passed} of {counted(len(report.cases), 'case')} passed"
+        cause = "" if report.cause is None else f", cause {report.cause.value}"
+        return Step(
+            "decided",
+            {
+                "label": label,  # type: ignore[typeddict-item]
+                "decided_by": "arbitrate",
+                "reason": f"rule: the test {report.status.value}{cause}; {cases}",
+            },
+        )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from agent.llm.parsing import OpenLabelReply
-from agent.nodes.arbitrate import UNDECIDED
-from agent.nodes.asking import matched
+from agent.nodes.asking import UNDECIDED, matched
 from agent.state import Node, State, Step, Tools
 
 Vote = Literal[0, 1] | None

@@ -21,8 +21,8 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError, UsageError
+from agent.store.annotations import Ended, ended, standing_for
 from agent.store.files import append_line, decode_record, open_own, read_document, replacing, to_disk, writing
-from agent.store.majority import Ended, ended, standing_for
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
 Source = Literal["sample", "queue"]

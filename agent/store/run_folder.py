@@ -15,10 +15,9 @@ from agent.llm.base import Reply
 from agent.llm.gateway import ReplyCache
 from agent.prompt_text import replace_surrogates
 from agent.store import files
-from agent.store.annotations import AnnotationIndex, AnnotationLog
+from agent.store.annotations import AnnotationIndex, AnnotationLog, Votes, write_labels
 from agent.store.evidence import EvidenceStore, unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
-from agent.store.majority import Votes, write_labels
 from agent.store.manifest import Clock, Manifest, utc_now
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.history import History
-from agent.store.majority import Votes, ended
+from agent.store.annotations import Votes, ended
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView, criterion_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.history import Command, Event, Exchange, Execution, History, Program, Visit
 from agent.prompt_text import cut
-from agent.store.majority import Ended, ended
+from agent.store.annotations import Ended, ended
 from agent.types import Annotation, Cause, Pair, QuerySpec, Status, TestReport
 from agent.wording import counted
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from agent import Annotator, Config, Pair, ScriptedSandbox
 from agent.config import RunnerConfig
-from agent.nodes.opinions import SCREEN
+from agent.nodes.asking import SCREEN
 from agent.prompts import Prompts
 from tests.benchmarks.figures import show
 from tests.llm.server import says

@@ -27,7 +27,7 @@ from agent.evaluation.ablation_text import (
 from agent.evaluation.tally import Seen
 from agent.graph import load_variant
 from agent.history import Exchange, Execution
-from agent.store.majority import Label
+from agent.store.annotations import Label
 from agent.types import Annotation, CaseOutcome, CaseResult, Pair, Status, TestReport, Usage
 from tests.histories import make_history, mutant_of, program_of
 

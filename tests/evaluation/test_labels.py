@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.errors import InputError, RunFolderError, UsageError
 from agent.evaluation.labels import Annotator, majority_of, read_gold, read_labels
 from agent.evaluation.sources import read_run
-from agent.store.majority import majority
+from agent.store.annotations import majority
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
 

@@ -14,7 +14,7 @@ from agent.llm.asking import Asker
 from agent.llm.base import Reply, ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
-from agent.nodes.opinions import JUDGE
+from agent.nodes.asking import JUDGE
 from agent.prompts import Prompts
 from agent.types import Pair, Usage
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.config import PipelineConfig
 from agent.llm.base import Reply, ScriptedLLM
-from agent.nodes.arbitrate import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
+from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
 from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, majority, support_of
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.tally import Tally
-from agent.store.majority import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
+from agent.store.annotations import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
