@@ -150,6 +150,12 @@ def _pair_label(identifier: str, rounds: Mapping[int, _Vote]) -> PairLabel:
     )
 
 
+Key = tuple[str, int]
+
+_WHAT = "an annotation"
+_REMEDY = "Delete that line: its pair is annotated again"
+
+
 class AnnotationIndex:
     """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
 
