@@ -1,7 +1,40 @@
-"""Every error the package raises, in one tree; an exit code goes with each branch.
+"""Every error the package raises, in one tree.
 
-`UsageError` (2): wrong usage or input, nothing was spent. `RunStopped` (3): the run ended early and can be resumed.
-`PairError` (1): ends one pair and becomes `annotation.error`.
+    AgentError
+    ├── UsageError                 wrong usage or input; nothing was spent           exit 2
+    │   ├── InputError             a file of pairs is unreadable or malformed
+    │   ├── ConfigError            unknown variant, node, model form, language, option
+    │   │   ├── GraphError         a variant that cannot be built
+    │   │   └── PromptError        a template that is missing or does not render
+    │   ├── RunFolderError         the output folder is of another run, in use or unreadable
+    │   ├── NotReplayable          what a run recorded cannot be run again here
+    │   │   └── LockUnavailable    the recorded versions of packages cannot be had any more
+    │   ├── ExtraMissing           a library of an optional extra is not installed
+    │   └── SandboxUnavailable     no backend works on this machine
+    │       └── InterpreterUnavailable  the Python that was asked for is not here
+    ├── RunStopped                 the run ended early and can be resumed            exit 3
+    │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
+    │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
+    │   ├── Outage                 nearly every pair ends in the same error of a model or a sandbox
+    │   ├── BudgetExceeded         the cost limit was reached
+    │   └── StorageError           evidence or annotations could not be written (disk full)
+    └── PairError                  ends one pair; becomes `annotation.error`         exit 1
+        ├── ModelError             the model gave no usable reply
+        │   ├── ModelUnavailable   the server failed, refused for now or was not reached, however often it was asked
+        │   ├── ModelTimeout       no full reply within the deadline
+        │   ├── ReplyError         the reply could not be parsed, after asking again
+        │   └── PromptTruncated    the server cut the prompt without saying so
+        ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
+        │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
+        │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
+        │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
+        │   ├── EraUnavailable     the Python of the pair's year is not here
+        │   └── EngineLost         the container engine does not answer
+        ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
+        ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
+        ├── PairTimeout            the pair used up its total time
+        └── UnsupportedLanguage    no `Language` for the pair
+
 `DependencyUnavailable` (an `AgentError`) never leaves the repair step: a dependency that cannot be had is a finding
 about the program, reported with cause `dependency`.
 """
