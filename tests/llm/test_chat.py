@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openai
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
@@ -14,6 +16,7 @@ from pydantic import SecretStr
 from agent.llm.langchain import count
 from agent.llm.openai import Chat, UnusableBody, _usage, truncated
 from agent.types import Message
+from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None))
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
@@ -29,6 +32,39 @@ def chat(url: str = "http://127.0.0.1:9/v1") -> Chat:
 
 
 CHAT = chat()
+
+
+class TestContract:
+    """What langchain-openai hands to `_create_chat_result`, and how it lets errors through."""
+
+    async def test_the_message_that_is_made_is_the_one_that_comes_back(self) -> None:
+        answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
+        with ChatServer(answer) as server:
+            message = await chat(server.url).ainvoke("?")
+        assert (message.text, message.additional_kwargs["reasoning_content"]) == ("yes", "because")
+        assert message.response_metadata["body"] == json.loads(answer.body)
+
+    async def test_a_refusal_is_the_text(self) -> None:
+        choice = {"message": {"role": "assistant", "content": None, "refusal": "I will not."}}
+        with ChatServer(says(None, choices=[choice])) as server:
+            assert (await chat(server.url).ainvoke("?")).text == "I will not."
+
+    async def test_an_error_status_comes_with_its_response(self) -> None:
+        answer = fails(429, "slow down", headers={"Retry-After": "7"})
+        with ChatServer(answer) as server, pytest.raises(openai.APIStatusError) as caught:
+            await chat(server.url).ainvoke("?")
+        assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (429, "7")
+        assert caught.value.body == {"message": "slow down", "code": None, "type": None, "param": None}
+
+    async def test_a_page_in_place_of_json_is_ours_to_refuse(self) -> None:
+        with ChatServer(garbage()) as server, pytest.raises(UnusableBody, match="no JSON"):
+            await chat(server.url).ainvoke("?")
+
+    @pytest.mark.parametrize("answer", [half_body(), Answer(b""), Answer(b"[" * 100_000)])
+    async def test_json_that_cannot_be_read_raises_an_error_with_the_response(self, answer: Answer) -> None:
+        with ChatServer(answer) as server, pytest.raises((ValueError, RecursionError)) as caught:
+            await chat(server.url).ainvoke("?")
+        assert caught.value.response.status_code == 200  # type: ignore[union-attr]
 
 
 def read(body: dict[str, Any]) -> Any:
@@ -57,6 +93,11 @@ def test_usage_is_never_negative(found: Any) -> None:
 def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int) -> None:
     usage = _usage({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
     assert (usage.input_tokens, usage.cached_input_tokens) == (read_tokens, min(read_tokens, cached))
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
+def test_values_out_of_range_are_stored(odd: Any) -> None:
+    orjson.dumps(read({**json.loads(says("yes").body), "odd": odd}).response_metadata["body"])
 
 
 @given(st.text(), st.integers(0))
