@@ -50,7 +50,7 @@ def run(agent: Commands) -> Commands:
     """A folder with a run of four pairs, and gold."""
     rows = [{**row, "label": 1} for row in pairs(4)]
     agent.write("gold.jsonl", rows)
-    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", *_HEURISTIC)
+    agent("annotate", agent.write("p.jsonl", rows), "-o", "run", "--without", "screen", *_HEURISTIC)
     return agent
 
 
