@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,10 @@ class TestPaths:
 @pytest.mark.bwrap
 def test_without_a_package_index_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # an index that nothing was fetched from before: root's downloads are kept for all tests
+    nothing = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
+    for name, value in {**nothing, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}.items():
+        monkeypatch.setenv(name, value)
     replies = [json.loads(line) for line in (EXAMPLES / "replies.jsonl").read_text().splitlines()]
     pair = next(line for line in (EXAMPLES / "pairs.jsonl").read_text().splitlines() if '"iso-date"' in line)
     (tmp_path / "pairs.jsonl").write_text(pair + "\n")

@@ -180,8 +180,8 @@ class ContainerCrew:
     def discard(self, name: str) -> None:
         """Have a container removed by force, without waiting for it; after `close` it is gone already."""
         if name in self._running:
+            self._submit(self._remove, name)  # first: `close`, in another thread, must see one or the other
             self._running.discard(name)
-            self._submit(self._remove, name)
 
     async def close(self) -> Mapping[str, BaseException]:
         """Wait until every container is gone; return those that could not be removed, with the reasons."""
