@@ -167,7 +167,7 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell one pair's story in its order: query, code, replies, program, cases, repairs, label.
+    """Show one pair's history in order: query, code, replies, program, cases, repairs, label.
 
     In colours on a terminal, unless NO_COLOR is set; to page it in colours: FORCE_COLOR=1 agent show RUN ID | less -R
     """

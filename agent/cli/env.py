@@ -122,7 +122,7 @@ async def _prune(store: Store, days: float | None, limit: int, *, pretend: bool)
 @asynccontextmanager
 async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncIterator[list[tuple[str, Store]]]:
     """Give the store of the backend asked for, with `auto` of each that works."""
-    told = partial(say, Console(stderr=True))
+    report = partial(say, Console(stderr=True))
     config = config.model_copy(update={"pool": 0})
     async with AsyncExitStack() as ends:
         found: list[SandboxBackend] = []
@@ -130,15 +130,15 @@ async def _stores(config: SandboxConfig, backends: Mapping[str, Make]) -> AsyncI
         for name, make in backends.items() if config.backend == "auto" else ():
             backend = make(config)
             try:
-                await backend.start(told)
+                await backend.start(report)
             except SandboxUnavailable as error:
-                told(f"{name} does not work here: {one_line(str(error), limit=200)}")
+                report(f"{name} does not work here: {one_line(str(error), limit=200)}")
                 refusals[name] = str(error)
                 continue
             ends.push_async_callback(backend.close)
             found.append(backend)
         if config.backend != "auto":
-            found.append(await choose(config, told, backends=backends))
+            found.append(await choose(config, report, backends=backends))
             ends.push_async_callback(found[0].close)
         elif not found:
             raise none_works(refusals)

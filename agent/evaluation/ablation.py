@@ -77,7 +77,7 @@ def folder_name(variant: Variant) -> str:
 
 
 def _place(variant: Variant) -> str:
-    """Return what tells folders apart on every file system."""
+    """Return what distinguishes folders on every file system."""
     return folder_name(variant).casefold()
 
 

@@ -139,7 +139,7 @@ class Scores(Frozen):
     missed in `recall` and `f1` where gold is 1, and left out of `selective_accuracy`, `kappa` and `alpha`.
 
     `wilson` has an interval for each share that is defined (it takes pairs for independent), `bootstrap` one over
-    queries for each measure: None where resampling tells nothing (`ClusterBootstrap.percentiles`).
+    queries for each measure: None where resampling says nothing (`ClusterBootstrap.percentiles`).
 
     `queries` counts clusters; each of the `without_query` pairs whose query is not known is a cluster of its own.
     `gold_only` pairs have gold and no line in the labels, `predicted_only` the other way round; both are left out.

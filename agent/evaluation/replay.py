@@ -78,7 +78,7 @@ class Replayer:
         conditions: what held in the run, of all that is replayed (`grouped`).
         config: the times to hold, by default those of the run.
         concurrency: executions at once.
-        again: how often a program that ended otherwise is run once more, to tell whether it always does.
+        again: how often a program that ended otherwise is run once more, to see whether it always does.
     """
 
     def __init__(

@@ -111,7 +111,7 @@ class ScriptedLLM:
     Args:
         replies: answers in the order of the calls, such lists by role, or a function of the call (it may be async). An
             answer is a text (counted as one call without tokens), a `Reply`, or an exception to raise.
-        name: tells two scripts apart, in `identity()` and as the replies' model.
+        name: distinguishes two scripts, in `identity()` and as the replies' model.
     """
 
     def __init__(self, replies: Script, *, name: str = "scripted") -> None:

@@ -74,7 +74,7 @@ class Eras(SandboxBackend):
         return self if era is None else self._eras.setdefault(era, _OfEra(era, self))
 
     async def start(self, progress: Progress) -> None:
-        """Start the run's own backend; what others have to tell goes to `progress` as well."""
+        """Start the run's own backend; what others report goes to `progress` as well."""
         self._progress = progress
         await self._own.start(progress)
 

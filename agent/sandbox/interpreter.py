@@ -126,21 +126,21 @@ def _ask(path: Path) -> Interpreter | None:
         done = subprocess.run(
             command, capture_output=True, cwd="/", env={}, timeout=_DEADLINE, check=True, **as_unprivileged()
         )
-        told = json.loads(done.stdout)
+        facts = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    version = tuple(told["version"])
+    version = tuple(facts["version"])
     if version < _OLDEST:
         return None
     tag = InterpreterTag(
         version="{}.{}".format(*version),
-        implementation=told["implementation"],
-        machine=told["machine"],
-        libc=told["libc"],
-        libc_version=told["libc_version"],
+        implementation=facts["implementation"],
+        machine=facts["machine"],
+        libc=facts["libc"],
+        libc_version=facts["libc_version"],
         full="{}.{}.{}".format(*version),
     )
-    return Interpreter(told["path"], "{}.{}.{}".format(*version), tag, _folders(told["prefix"]))
+    return Interpreter(facts["path"], "{}.{}.{}".format(*version), tag, _folders(facts["prefix"]))
 
 
 def _folders(prefix: str) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ class ReviewSample(Frozen):
 
     @property
     def fingerprint(self) -> str:
-        """Tell samples apart that differ in their pairs or their order."""
+        """Distinguish samples that differ in their pairs or their order."""
         return hashlib.sha256(dumps([self.seed, self.ids()])).hexdigest()[:16]
 
     def ids(self) -> list[str]:
