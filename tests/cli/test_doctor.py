@@ -150,7 +150,7 @@ def test_the_sandbox_is_attacked_and_what_cannot_be_enforced_is_listed(agent: Co
 def test_a_sandbox_that_breaks_a_check_makes_it_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in tuple(BACKENDS):
+    for name in reversed(tuple(BACKENDS)):  # restored in their order
         monkeypatch.delitem(BACKENDS, name)  # type: ignore[arg-type]
     monkeypatch.setitem(BACKENDS, "credulous", lambda _config: Answering(believes, 0, "credulous"))  # type: ignore[arg-type]
     with pytest.raises(typer.Exit) as ended:

@@ -165,11 +165,16 @@ class DockerEngine:
     def remove(self, name: str) -> None:
         """Kill and remove a container; one that is gone already is fine."""
         with _reported(f"remove container {name}"):
-            try:
-                self._api.remove_container(name, v=True, force=True)
-            except APIError as error:
-                if error.status_code not in (_GONE, _CONFLICT):
-                    raise
+            for last in (False, False, True):
+                try:
+                    self._api.remove_container(name, v=True, force=True)
+                    return
+                except APIError as error:
+                    if error.status_code == _GONE or "already in progress" in str(error):
+                        return
+                    # it ended by itself between the engine's look and its kill: the next try removes it
+                    if error.status_code != _CONFLICT or last:
+                        raise
 
     def state(self, name: str) -> ContainerState | None:
         """Say how a container is, or None when there is none of this name."""
