@@ -45,9 +45,6 @@ def remove_volume(name: str) -> None:
     import docker
 
     client = docker.from_env()
-    # tests in which the engine fails may leave containers that only the next process's start removes
-    for user in client.containers.list(all=True, filters={"volume": name}):
-        user.remove(force=True)
     for left in client.volumes.list(filters={"name": name}):
         left.remove(force=True)
     client.close()
