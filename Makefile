@@ -14,7 +14,7 @@ test: .venv/.ready-dev
 	.venv/bin/ruff check agent tests examples
 	.venv/bin/ruff format --check agent tests examples
 	.venv/bin/mypy
-	.venv/bin/python -m pytest -n auto --dist loadfile -m "not long" $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev
 	.venv/bin/ruff check --fix agent tests examples

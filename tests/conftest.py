@@ -117,6 +117,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.user_properties += [(_NEEDS, ability) for ability in ABILITIES if item.get_closest_marker(ability)]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that hold slow tests, so that none of them is the last to end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose machine lacks what its marker names."""
     for ability in ABILITIES:

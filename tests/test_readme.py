@@ -107,6 +107,7 @@ def test_the_demo_gives_the_output_that_is_shown(folder: Path) -> None:
 
 
 @pytest.mark.bwrap
+@pytest.mark.slow
 def test_the_commands_for_own_pairs_work(folder: Path) -> None:
     write_pairs(folder, 60)
     served = [command for command in COMMANDS if "llm.example.org" in command or "runs/mine" in command]
@@ -137,7 +138,7 @@ def test_the_commands_for_own_pairs_work(folder: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        command
+        pytest.param(command, marks=pytest.mark.long) if command == "agent doctor" else command
         for command in COMMANDS
         if command.split()[0] in ("agent", "python") and not re.search(r"llm\.example\.org|runs/(mine|demo)", command)
     ],

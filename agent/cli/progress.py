@@ -86,7 +86,7 @@ class Display:
         pairs = "pairs" if event.total is None else counted(event.total // event.rounds, "pair")
         rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
         say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bar = bar(self._console)
             self._task = self._bar.add_task("", total=event.total, completed=event.finished)
             self._bar.start()

@@ -23,9 +23,10 @@ def finished(number: int, **fields: object) -> PairFinished:
     return PairFinished(annotation)
 
 
-def shown(*, terminal: bool = False) -> tuple[Display, Clock, io.StringIO]:
+def shown(*, terminal: str = "") -> tuple[Display, Clock, io.StringIO]:
     out, clock = io.StringIO(), Clock()
-    return Display(Console(file=out, width=120, force_terminal=terminal), clock=clock), clock, out
+    console = Console(file=out, width=120, force_terminal=bool(terminal), _environ={"TERM": terminal})
+    return Display(console, clock=clock), clock, out
 
 
 def test_elsewhere_a_line_is_printed_every_ten_seconds_and_no_bar() -> None:
@@ -65,7 +66,7 @@ def test_counts_and_cost_are_those_of_the_pairs_failed_ones_included() -> None:
 
 
 def test_on_a_terminal_there_is_a_bar_that_knows_what_was_done_before() -> None:
-    display, _, out = shown(terminal=True)
+    display, _, out = shown(terminal="xterm")
     with display:
         display(RunStarted(3, 1, "full", "docker"))
         display(finished(1, label=1))
@@ -74,6 +75,15 @@ def test_on_a_terminal_there_is_a_bar_that_knows_what_was_done_before() -> None:
     assert "2/3" in text
     assert "an [image] is built" in text
     assert "match:1" in text
+
+
+def test_on_a_terminal_that_cannot_draw_there_are_lines_instead() -> None:
+    display, clock, out = shown(terminal="dumb")
+    with display:
+        display(RunStarted(3, 1, "full", "docker"))
+        clock.now += 20
+        display(finished(1, label=1))
+    assert out.getvalue().splitlines()[1].startswith("2/3 pairs, about 20 s left · match:1")
 
 
 def test_equal_errors_are_printed_once_and_counted_at_the_end() -> None:

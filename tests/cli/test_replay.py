@@ -20,6 +20,8 @@ from tests.scripts import program, screen
 
 pytestmark = pytest.mark.bwrap
 
+NO_REPAIR = "Nothing can help.\n```bash\n```"
+
 
 def annotate(agent: Commands, programs: Mapping[str, str], *options: str, **environment: str) -> Ended:
     """Make the run `run` of pairs whose programs are given, labelled by what their tests say."""
@@ -35,7 +37,8 @@ def annotate_in_starts(
     def answer(request: Request) -> Answer:
         if '"non_match"' in request.prompt:
             return reply(screen("unclear"))
-        return reply(next(program(source) for name, source in programs.items() if f"way {name}." in request.prompt))
+        written = (program(source) for name, source in programs.items() if f"way {name}." in request.prompt)
+        return reply(next(written, NO_REPAIR))
 
     rows = [{"id": name, "query": f"add two numbers, way {name}.", "code": ADD} for name in programs]
     with ChatServer(answer) as server:

@@ -11,6 +11,7 @@ from tests.sandbox.conftest import BACKENDS, LIMITS, start
 from tests.sandbox.leftovers import comes_to, containers, held, orphans_kept, volumes_and_networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BACKENDS)
 async def test_every_check_holds_and_nothing_is_left_of_it(name: str) -> None:
     await (await start(name)).close()  # what is made once and kept, as the store and the image, is there
