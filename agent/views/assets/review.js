@@ -167,11 +167,17 @@ function undo() {
   show(last, "Change label or reason and commit anew: that takes the place of what you said.");
 }
 
+// A closed dialog gives the focus back: a button that had it would take the next Enter.
+function openDialog(id) {
+  document.activeElement.blur();
+  $(id).showModal();
+}
+
 function openWho() {
   $("name").value = session.reviewer;
   trouble("", $("who-trouble"));
   trouble(current && dirty() ? `What you wrote of this pair and did not commit is kept for ${session.reviewer}.` : "", $("who-draft"));
-  $("who").showModal();
+  openDialog("who");
   $("name").select();
 }
 
@@ -217,7 +223,7 @@ const KEYS = {
   u: undo,
   n: openWho,
   g: () => { $("guidelines").open = !$("guidelines").open; },
-  h: () => $("help").showModal(),
+  h: () => openDialog("help"),
   Enter: commit,
 };
 
@@ -321,12 +327,8 @@ async function begin() {
   }
   $("previous").addEventListener("click", () => soon(() => show(number - 1)));
   $("next").addEventListener("click", () => soon(() => show(number + 1)));
-  $("open-help").addEventListener("click", () => $("help").showModal());
+  $("open-help").addEventListener("click", () => openDialog("help"));
   $("open-who").addEventListener("click", () => soon(openWho));
-  // Where the mouse opened a dialog its button has the focus again, and would take the next Enter.
-  for (const dialog of document.querySelectorAll("dialog")) {
-    dialog.addEventListener("close", () => { if (!document.querySelector("dialog[open]")) document.activeElement.blur(); });
-  }
   $("keep-name").addEventListener("click", () => $("who").close());
   $("who-form").addEventListener("submit", (event) => { event.preventDefault(); takeName(); });
   show(firstLeft(), left() ? "" : ended());
