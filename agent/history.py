@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
@@ -40,8 +41,8 @@ class Program(Frozen):
     """A test program as run: the snippet stands verbatim in lines `first_line` to `last_line` (1-based, inclusive).
 
     `template` is what the model wrote, marker and all; `cases` are the test cases found in it; `imports` are the
-    top-level modules that it and the snippet import from outside the standard library; `stand_ins` are what the model
-    says it invented around the snippet.
+    top-level modules that it and the snippet import from outside the standard library; `stand_ins` are what was
+    invented around the snippet: what the model lists, and what the snippet uses and the program defines.
     """
 
     kind: Literal["program"] = "program"
@@ -53,6 +54,13 @@ class Program(Frozen):
     imports: tuple[str, ...] = ()
     options: dict[str, str] = Field(default_factory=dict)
     stand_ins: tuple[str, ...] = ()
+
+    def listing(self, stand_ins: Iterable[str]) -> Program:
+        """Return the program with these stand-ins listed (`Name` or `Name: what it is`) before its own."""
+        listed = tuple(dict.fromkeys(stand_ins))
+        names = {each.partition(":")[0].strip() for each in listed}
+        found = (name for name in self.stand_ins if name not in names)
+        return self.model_copy(update={"stand_ins": (*listed, *found)})
 
 
 class Mutant(Frozen):

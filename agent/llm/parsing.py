@@ -177,7 +177,7 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     """Read the screener's reply to a prompt that numbers so many readings.
 
     Raises:
-        Unparsable: it holds no verdict, or several that differ; or a match does not say of which reading.
+        Unparsable: it holds no verdict, or several that differ; or it names no reading that there is.
     """
     reply = _validated(ScreenReply, _numbered(json_object(text, "verdict"), readings))
     return _with_reading(reply, readings, positive=reply.verdict == "match")
@@ -189,7 +189,7 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
     Where the prompt lets it abstain, `null` does, and nothing else.
 
     Raises:
-        Unparsable: it holds no label, or several that differ; or label 1 does not say which reading is met.
+        Unparsable: it holds no label, or several that differ; or it names no reading that there is.
     """
     values = _numbered(json_object(text, "label"), readings)
     model = OpenLabelReply if may_abstain else LabelReply
@@ -209,11 +209,9 @@ def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
 
 def _with_reading(reply: _Judged, readings: int, *, positive: bool) -> _Judged:
     """Return a positive reply with the reading that the code meets: where there is but one, it is that."""
-    if not positive or not readings or reply.reading is not None:
-        return reply
-    if readings > 1:
-        raise Unparsable('"reading": say which reading is met, by its number')
-    return reply.model_copy(update={"reading": 1})
+    if positive and readings == 1 and reply.reading is None:
+        return reply.model_copy(update={"reading": 1})
+    return reply
 
 
 def parse_simulation(text: str) -> SimulationReply:

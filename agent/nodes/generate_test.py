@@ -71,7 +71,7 @@ class GenerateTest(Node):
         question = {**_about_snippet(snippet, state, tools), "weakness": state.get("weakness")}
         reply, program = await tools.asker.ask(TEST, question, parse)
         return {
-            "program": program.model_copy(update={"stand_ins": reply.stand_ins}),
+            "program": program.listing(reply.stand_ins),
             "reading": reply.reading,
             **chosen(state, reply.number),
         }
@@ -119,10 +119,9 @@ class GenerateBlind(GenerateTest):
             "weakness": state.get("weakness"),
         }
         reply, program = await tools.asker.ask(BLIND, question, parse)
-        stand_ins = tuple(dict.fromkeys((*scaffold.stand_ins, *reply.stand_ins)))
         return {
             "scaffold": scaffold,
-            "program": program.model_copy(update={"stand_ins": stand_ins}),
+            "program": program.listing((*scaffold.stand_ins, *reply.stand_ins)),
             "reading": reply.reading,
             **chosen(state, reply.number),
         }

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from agent.languages.base import MalformedProgram, Program
-from agent.languages.python.insertion import MAX_PROGRAM
+from agent.languages.python.insertion import MAX_PROGRAM, Placement
 from agent.languages.python.source import (
     Definition,
     Function,
     is_within,
     last_name,
     loaded,
+    names_bound,
+    names_used,
     parse,
     roots_imported,
     same_tree,
@@ -132,6 +134,18 @@ def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[as
 def _methods(lineage: list[ast.ClassDef]) -> dict[str, ast.stmt]:
     bodies = (part for node in reversed(lineage) for part in node.body)
     return {part.name: part for part in bodies if isinstance(part, Function)}
+
+
+def stand_ins(placement: Placement) -> tuple[str, ...]:
+    """Return the names that the program defines around the snippet and the snippet reads, in order of first use."""
+    nodes = (node for node in loaded(placement.tree.body) if not isinstance(node, ast.Import | ast.ImportFrom))
+    around = {name for node in nodes if node not in placement.statements for name in _defined(node)}
+    return tuple(name for name in names_used(placement.statements) if name in around)
+
+
+def _defined(node: ast.stmt) -> frozenset[str]:
+    """Return what a statement of a module defines there."""
+    return frozenset({node.name}) if isinstance(node, Definition) else names_bound([node])
 
 
 def third_party(tree: ast.Module) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class PythonLanguage(Language):
             cases=names,
             imports=imports,
             options=options,
+            stand_ins=cases.stand_ins(placement),
         )
 
     def signature(self, snippet: Snippet) -> str | None:
