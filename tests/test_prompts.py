@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from agent.errors import PromptError
 from agent.graph import known_roles
+from agent.languages.python import PythonLanguage
+from agent.llm import parsing
 from agent.llm.asking import REASK
 from agent.prompt_text import printable
 from agent.prompts import Prompts, Role
@@ -150,7 +153,7 @@ def test_what_stands_in_a_block_comes_back_exactly(code: str) -> None:
     assert found["code"].strip("\n") == code.strip("\n")
 
 
-@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair"}))
+@pytest.mark.parametrize("role", sorted({*SEEING_CODE} - {"repair", "simulate"}))
 def test_the_beginning_is_the_same_for_all_candidates_of_a_query(role: str) -> None:
     one, other = (render(role, variables(role, code=code)) for code in ("a = 1", "b = 2"))
     assert one[0] == other[0]
@@ -181,6 +184,21 @@ def test_the_criterion_changes_what_is_asked_of_who_requires_judges_or_tests(rol
 @pytest.mark.parametrize("role", sorted(WITHOUT_CRITERION))
 def test_the_criterion_changes_nothing_for_who_only_makes_a_program_run_or_predicts_its_end(role: str) -> None:
     assert render(role, {**variables(role), "criterion": "half"}) == PROMPTS.render(BY_NAME[role], variables(role))
+
+
+def test_who_predicts_the_end_of_a_program_is_not_shown_the_query() -> None:
+    assert "reverse a list" not in shown("simulate", query="reverse a list")
+
+
+@pytest.mark.parametrize("role", ["generate_test", "scaffold"])
+def test_the_examples_keep_the_rules_for_stand_ins_and_names(role: str) -> None:
+    python, system = PythonLanguage(), render(role, variables(role))[0].content
+    example = parsing.parse_program(system[system.index("```json\n{") :], "python", readings=2 * (role != "scaffold"))
+    snippet = python.inspect("def ranking(self):\n    return sorted(self.scores, reverse=True)\n")
+    program = python.insert(example.template + "\n\ndef test_a():\n    pass\n", snippet)
+    (around,) = (node for node in ast.parse(program.source).body if isinstance(node, ast.ClassDef))
+    assert example.stand_ins == (around.name,), "the class around a method is a stand-in and has a name of its own"
+    assert program.listing(example.stand_ins).stand_ins == example.stand_ins
 
 
 def test_a_megabyte_of_code_is_cut_with_a_note_and_lone_surrogates_are_replaced() -> None:

@@ -52,7 +52,9 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
         return "it holds no statement", ()
     advice = [sentence for give in _ADVICE if (sentence := give(tree)) is not None]
     if any(line.startswith("\t") for line in code.split("\n")):
-        advice.append("It is indented with tabs, which stay: each of its lines gets the marker's indentation before them.")
+        advice.append(
+            "It is indented with tabs, which stay: each line of it gets the marker's indentation before them."
+        )
     if fragment is not None:
         advice.append(
             f"It compiles only inside of a function or loop ({fragment}): put the marker, indented, into one."

@@ -139,6 +139,12 @@ class TestAdvice:
     def test_printing_to_a_file_the_old_way_is_told(self) -> None:
         assert "print >>file" in advice("import sys\ndef f(x):\n    print >>sys.stderr, x")
 
+    def test_tabs_need_no_care_at_a_marker_that_is_indented_with_blanks(self) -> None:
+        code = "def f(self):\n\tif self:\n\t\treturn 1\n"
+        assert "indented with tabs, which stay" in advice(code)
+        program = python.insert("class A:\n    # <candidate>\n\ndef test_a():\n    pass\n", python.inspect(code))
+        assert "    def f(self):\n    \tif self:\n    \t\treturn 1" in program.source
+
     def test_free_names_are_told_and_bound_ones_are_not(self) -> None:
         told = advice(
             "def f(a):\n    with open(a) as b:\n        c = [d for d in b]\n    try:\n        import e\n"
