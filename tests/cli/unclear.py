@@ -21,6 +21,8 @@ _ROLES = {
     "scaffold": "You write what a code snippet needs around it",
     "generate_blind": "You write the test cases of a program",
 }
+_OF_THE_PROGRAM = {"repair": commands(), "simulate": json.dumps({"reason": "it is so", "status": "passed"})}
+"""Whose prompts are about a program and do not name the pair."""
 # What differs from run to run is in each message; what a prompt shows of it is the same every time.
 _NOISY = """import os, tempfile, time
 
@@ -42,8 +44,8 @@ def third_unclear_of(number_of: Callable[[Request], int]) -> Callable[[Request],
 
     def answer(request: Request) -> Answer:
         asked = role(request)
-        if asked == "repair":  # its prompt is about the program, and does not name the pair
-            return reply(commands())
+        if asked in _OF_THE_PROGRAM:
+            return reply(_OF_THE_PROGRAM[asked])
         number = number_of(request)
         noisy = _NOISY.replace("NUMBER", str(number))
         replies: dict[str, Callable[[], str]] = {
@@ -52,7 +54,6 @@ def third_unclear_of(number_of: Callable[[Request], int]) -> Callable[[Request],
             "specify_query": lambda: json.dumps({"readings": [{"reading": "Do it.", "requirements": ["It does it."]}]}),
             "scaffold": lambda: program("# <candidate>\n"),
             "generate_blind": lambda: program(noisy.replace("# <candidate>\n", "")).replace('"a sum"', "1"),
-            "simulate": lambda: json.dumps({"reason": "it is so", "status": "passed"}),
         }
         verdict = label(zlib.crc32(request.prompt.encode()) % 2)
         return reply(replies[asked]() if asked in replies else verdict)
