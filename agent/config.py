@@ -41,7 +41,9 @@ class PipelineConfig(BaseModel):
     command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="seconds for one stage-2 command")
     sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
     pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
-    criterion: Literal["exact", "half"] = "exact"
+    criterion: Literal["exact", "half"] = Field(
+        default="exact", description="what label 1 takes: the whole demand, or half of it"
+    )
     mutants: int = Field(
         default=12, ge=0, le=200, description="stand-ins and mutants of the snippet that a program is tried on"
     )
@@ -80,11 +82,11 @@ class SandboxConfig(BaseModel):
     model_config = _STRICT
 
     backend: str = Field(default="auto", description="a name of agent/sandbox/registry.py, or auto")
-    memory_mb: int = Field(default=1024, ge=64, le=1 << 24)
-    processes: int = Field(default=128, ge=4, le=1 << 20)
-    cpus: float = Field(default=1.0, ge=0.01, le=4096)
-    files_mb: int = Field(default=256, ge=8, le=1 << 24)
-    output_kb: int = Field(default=64, ge=1, le=1 << 15)
+    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="memory of one sandbox, in MB")
+    processes: int = Field(default=128, ge=4, le=1 << 20, description="processes and threads at once in one sandbox")
+    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="processors that one sandbox may keep busy")
+    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="what one sandbox may write to files, in MB")
+    output_kb: int = Field(default=64, ge=1, le=1 << 15, description="what is kept of each output stream, in KB")
     inodes: int = Field(
         default=32768, ge=256, le=1 << 30, description="files and folders in each of a sandbox's folders"
     )
@@ -118,7 +120,7 @@ class Config(BaseModel):
 
     model_config = _STRICT
 
-    variant: str = "full"
+    variant: str = Field(default="full", description="a pipeline's name (see `agent graph`) or a YAML file")
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()

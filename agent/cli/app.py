@@ -11,6 +11,7 @@ from agent.cli.options import (
     AsJson,
     ExcludeNewer,
     Image,
+    ListOptions,
     Memory,
     ModelOptions,
     MountRo,
@@ -156,9 +157,12 @@ def graph(
 
 
 @app.command()
+@takes_options
 def show(
     run_folder: RunFolder,
-    pair_id: Annotated[str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary.")] = None,
+    pair_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="A pair's id; none: the run's summary and its pairs.")
+    ] = None,
     prompts: Annotated[
         bool, typer.Option(help="Print the prompts too, and replies with the programs in them.")
     ] = False,
@@ -166,14 +170,27 @@ def show(
         int | None, typer.Option("--round", min=0, metavar="N", help="Only this round, of a run with several.")
     ] = None,
     as_json: AsJson = False,
+    *,
+    options: ListOptions,
 ) -> None:
-    """Show one pair's history in order: query, code, replies, program, cases, repairs, label.
+    """Show what a run holds, or of one pair what led to its label: replies, program, cases, repairs.
 
     In colours on a terminal, unless NO_COLOR is set; to page it in colours: FORCE_COLOR=1 agent show RUN ID | less -R
     """
     from agent.cli.show import run
 
-    run(run_folder, pair_id, round=number, prompts=prompts, as_json=as_json)
+    run(run_folder, pair_id, options, round=number, prompts=prompts, as_json=as_json)
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where runs lie, or one of them.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs in a folder: how far they are, their labels and errors, and what they cost."""
+    from agent.cli.runs import run
+
+    run(folder, as_json=as_json)
 
 
 @app.command()

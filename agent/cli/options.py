@@ -13,6 +13,16 @@ import typer
 
 from agent.sandbox.registry import CHOICES
 
+
+def _listed_on_request(settings: list[str] | None) -> list[str] | None:
+    if "help" in (settings or ()):
+        from agent.cli.settings import print_settings
+
+        print_settings()
+        raise typer.Exit
+    return settings
+
+
 Models = Annotated[
     list[str] | None,
     typer.Option(
@@ -30,7 +40,14 @@ SandboxName = Annotated[Sandboxes, typer.Option("--sandbox", help="Where program
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="Any setting, such as sandbox.memory_mb=512. Repeatable."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="KEY=VALUE",
+        help="Any setting, such as sandbox.memory_mb=512; `-c help` lists them. Repeatable.",
+        callback=_listed_on_request,
+        is_eager=True,
+    ),
 ]
 Image = Annotated[str | None, typer.Option(metavar="NAME", help="Docker: the image to run, with Python 3.8 or later.")]
 Memory = Annotated[int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: 1024].")]
@@ -215,6 +232,27 @@ class ReviewOptions:
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0
     browser: Annotated[bool, typer.Option(help="Open the page where there is a desktop.")] = True
     as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """Which annotations of a run are listed."""
+
+    label: Annotated[Literal["1", "0", "null"] | None, typer.Option(help="List those with this label.")] = None
+    errors: Annotated[bool, typer.Option("--errors", help="List those that ended in an error.")] = False
+    status: Annotated[
+        Literal["passed", "failed", "error", "timeout", "not_run"] | None,
+        typer.Option(help="List those whose test ended so."),
+    ] = None
+    query: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="List those whose query holds this text, in any case.")
+    ] = None
+    page: Annotated[int, typer.Option(min=1, metavar="N", help="The page of the list.")] = 1
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Pairs on a page.")] = 40
+
+    def given(self) -> list[str]:
+        """Return the options that were given and choose what is listed."""
+        return [_flag(each.name) for each in fields(self) if getattr(self, each.name) != each.default]
 
 
 _SANDBOX = {"image": "image", "memory": "memory_mb", "mount_ro": "mount_ro", "python": "python"}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from rich.table import Table
+from rich.text import Text
 
 from agent.cli.options import RunOptions
 from agent.cli.text import Console, say
@@ -14,6 +21,16 @@ from agent.config import Config
 from agent.errors import ConfigError
 from agent.graph import Variant, load_variant, readers, roles
 from agent.llm.models import Models, unreached
+
+_PIPED_WIDTH = 160
+_TYPES = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true|false",
+    tuple: "list of texts",
+    dict: "mapping of texts",
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,6 +68,49 @@ def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
         raise ConfigError("; ".join(_explained(problem) for problem in error.errors())) from error
 
 
+def described() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the name of each setting, its type, its default, and what it is."""
+    for name, field in Config.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            yield from (_described(f"{name}.{inner}", each) for inner, each in group.model_fields.items())
+        else:
+            yield _described(name, field)
+
+
+def _described(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
+    default = field.get_default(call_default_factory=True)
+    shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
+    return name, _type(field.annotation), shown, field.description or ""
+
+
+def _type(annotation: Any) -> str:
+    """Name a type for people."""
+    found = [each for each in get_args(annotation) if each is not NoneType]
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, found))
+    if get_origin(annotation) is UnionType:
+        return " or ".join(map(_type, found))
+    return _TYPES[get_origin(annotation) or annotation]
+
+
+def print_settings() -> None:
+    """Print the settings, one in a line."""
+    table = Table.grid(padding=(0, 2))
+    for row in (("setting", "type", "default", ""), *described()):
+        table.add_row(*map(Text, row))
+    (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
+
+
+def _near(key: str) -> list[str]:
+    """Return the settings that may have been meant: by the whole name, else by its last part."""
+    known = [name for name, *_ in described()]
+    if near := difflib.get_close_matches(key, known, cutoff=0.75):
+        return near
+    last = {name.rpartition(".")[2]: name for name in known}
+    return [last[each] for each in difflib.get_close_matches(key.rpartition(".")[2], last)]
+
+
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     *folders, name = key.split(".")
     for folder in folders:
@@ -63,13 +123,8 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
 def _explained(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = [
-            f"{group}.{name}"
-            for group, held in Config()
-            if isinstance(held, BaseModel)
-            for name in type(held).model_fields
-        ]
-        return f"unknown setting {key!r}; there are: variant, {', '.join(known)}"
+        near = ", ".join(_near(key))
+        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: -c help)"
     if problem["type"] == "model_type":
         return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
     given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])

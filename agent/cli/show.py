@@ -10,6 +10,8 @@ from typing import Any
 from rich.syntax import Syntax
 from rich.text import Text
 
+from agent.cli.listing import Listing
+from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import UsageError
@@ -42,17 +44,27 @@ _OUTCOMES = {
 }
 
 
-def run(folder: Path, pair_id: str | None, *, round: int | None = None, prompts: bool, as_json: bool) -> None:
+def run(
+    folder: Path,
+    pair_id: str | None,
+    listed: ListOptions,
+    *,
+    round: int | None = None,
+    prompts: bool,
+    as_json: bool,
+) -> None:
     """Print what a run holds: of one pair every round, or the one that is asked for.
 
     Raises:
         UsageError: the folder is no run, or holds no such pair or round.
     """
+    if pair_id is not None and (flags := listed.given()):
+        raise UsageError(f"{flags[0]} is for the list of pairs: leave the id out")
     with load_run(folder) as view:
         if pair_id is None:
             if round is not None:
                 raise UsageError("--round is one of a pair's: give its id, too")
-            _show_run(view, as_json)
+            _show_run(view, Listing(listed), as_json)
             return
         found = [
             (annotation, view.evidence(annotation.id, annotation.round) if view.has_evidence else None)
@@ -112,15 +124,20 @@ def _near(pair_id: str, known: Sequence[str]) -> list[str]:
     return difflib.get_close_matches(pair_id, known[:_MOST_COMPARED], n=_NEAR)
 
 
-def _show_run(view: RunView, machine: bool) -> None:
+def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
+    """Print the summary and the first page, or where a page or filter is given that alone."""
     tally = Tally()
     for annotation in view.annotations():
         tally.add(Seen(annotation))
+        listing.add(annotation)
+    listing.read(view)
     if machine:
-        print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest))
-    else:
+        print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
+        return
+    if not listing.options.given():
         table = as_table(tally, spent_usd=view.spent_usd(), elsewhere=view.replies_elsewhere)
-        Console().print(table)
+        Console().print(table, end="\n\n")
+    listing.print()
 
 
 def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:

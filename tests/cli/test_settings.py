@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cli.settings import read_config
-from agent.config import PipelineConfig
+from agent.cli.settings import described, read_config
+from agent.config import Config, PipelineConfig
 from agent.errors import ConfigError
 from agent.graph import load_variant, readers
 from agent.nodes import BUILT_IN
@@ -24,7 +24,10 @@ def test_settings_go_over_options_and_the_last_one_counts() -> None:
     [
         ("sandbox.memory_mb", "settings look like sandbox.memory_mb=512"),
         ("=3", "settings look like"),
-        ("sandbox.memory=512", "unknown setting 'sandbox.memory'; there are: .*sandbox.memory_mb"),
+        (
+            "sandbox.memory=512",
+            r"unknown setting 'sandbox.memory' \(near it: sandbox.memory_mb.*; all of them",
+        ),
         ("sandbox.memory_mb=lots", "setting sandbox.memory_mb: .*integer"),
         ("sandbox.memory_mb=1", "setting sandbox.memory_mb: .*greater than or equal to 64"),
         ("sandbox.memory_mb.x=1", "'memory_mb' is a value, not a group"),
@@ -36,6 +39,29 @@ def test_settings_go_over_options_and_the_last_one_counts() -> None:
 def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_config({"sandbox.memory_mb": 512}, [setting])
+
+
+def test_an_unknown_setting_names_those_near_it_and_no_others() -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_config({}, ["runner.budget=1", "memory_mb=512", "zzz=1"])
+    assert str(raised.value) == (
+        "unknown setting 'runner.budget' (near it: runner.budget_usd; all of them: -c help); "
+        "unknown setting 'memory_mb' (near it: sandbox.memory_mb; all of them: -c help); "
+        "unknown setting 'zzz' (all of them: -c help)"
+    )
+
+
+def test_each_setting_is_listed_with_its_type_its_default_and_what_it_is(agent: Commands) -> None:
+    listed = agent("annotate", "-c", "help")
+    assert listed.code == 0
+    assert "sandbox.memory_mb           whole number      1024     memory of one sandbox, in MB" in listed.out
+    assert "pipeline.abstain            keep|negative     keep " in listed.out
+    found = list(described())
+    assert {name for name, *_ in found} == {
+        "variant",
+        *(f"{group}.{name}" for group, held in Config() if group != "variant" for name in type(held).model_fields),
+    }
+    assert [name for name, *rest in found if not all(rest)] == []
 
 
 def test_versions_and_dates_stay_what_was_typed() -> None:

@@ -18,7 +18,7 @@ from agent.types import (
     TestReport,
 )
 from tests.cli.commands import ADD, Commands, Ended, pairs, reply
-from tests.evaluation.runs import annotated, write_run
+from tests.evaluation.runs import annotated, make_error, write_run
 from tests.llm.server import Answer, ChatServer, Request
 from tests.scripts import label
 from tests.store.samples import make_annotation, open_folder
@@ -89,6 +89,68 @@ def test_without_an_id_the_run_is_summed_up(agent: Commands) -> None:
     told = agent("show", "run", "--json").json
     assert (told["labels"]["1"], told["errors"]) == (2, {"ReplyError": 1})
     assert told["manifest"]["identity"]["variant"]["name"] == "single_llm"
+
+
+def listed(ended: Ended) -> list[str]:
+    """Return the ids of a printed list."""
+    return [line.split()[0] for line in ended.out.splitlines() if line.startswith(("p/", "q/"))]
+
+
+@pytest.fixture
+def mixed(agent: Commands) -> Commands:
+    """A run of four pairs in two rounds, the last of which came first."""
+    found = [
+        make_error("q/3"),
+        annotated("p/2", 0, "failed", "snippet"),
+        annotated("p/1", 1, "passed", round=1),
+        annotated("p/1", 0, "error", "dependency"),
+        annotated("p/0", 1),
+    ]
+    queries = {"p/0": f"Sort {HOSTILE}", "p/1": "sort numbers", "p/2": "reverse", "q/3": "SORT all"}
+    write_run(agent.folder / "run", found, queries)
+    return agent
+
+
+def test_a_run_lists_its_pairs_in_the_order_of_the_input_and_of_the_rounds(mixed: Commands) -> None:
+    shown = mixed("show", "run")
+    assert [line.split() for line in shown.out.partition("\npair ")[2].splitlines()[1:]] == [
+        ["p/0", "0", "1", "screen", "-", "Sort", r"\x1b[31m\u202e\x07"],
+        ["p/1", "0", "0", "arbitrate", "error", "sort", "numbers"],
+        ["p/1", "1", "1", "arbitrate", "passed", "sort", "numbers"],
+        ["p/2", "0", "0", "arbitrate", "failed", "reverse"],
+        ["q/3", "0", "error", "-", "ModelError", "SORT", "all"],
+    ]
+    assert mixed("show", "run", "--json").json["annotations_listed"][1] == {
+        "id": "p/1", "round": 0, "label": 0, "decided_by": "arbitrate", "status": "error", "error": None,
+        "query": "sort numbers",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (("--label", "1"), ["p/0", "p/1"]),
+        (("--label", "null"), ["q/3"]),
+        (("--errors",), ["q/3"]),
+        (("--status", "failed"), ["p/2"]),
+        (("--query", "sort"), ["p/0", "p/1", "p/1", "q/3"]),
+        (("--query", "sort", "--label", "0"), ["p/1"]),
+        (("--query", "nowhere"), []),
+        (("--limit", "2"), ["p/0", "p/1"]),
+        (("--limit", "2", "--page", "3"), ["q/3"]),
+        (("--page", "9"), []),
+    ],
+)
+def test_a_list_is_narrowed_and_paged(mixed: Commands, options: tuple[str, ...], ids: list[str]) -> None:
+    ended = mixed("show", "run", *options)
+    assert (ended.code, listed(ended)) == (0, ids)
+    assert [row["id"] for row in mixed("show", "run", *options, "--json").json["annotations_listed"]] == ids
+
+
+def test_options_of_the_list_are_refused_with_an_id(mixed: Commands) -> None:
+    ended = mixed("show", "run", "p/0", "--label", "1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--label is for the list of pairs: leave the id out" in ended.err
 
 
 def test_a_test_that_proves_nothing_is_told_as_such(agent: Commands) -> None:

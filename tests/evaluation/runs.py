@@ -37,9 +37,9 @@ def annotated(
 def write_run(
     path: Path, annotations: Iterable[Annotation], queries: Mapping[str, str] | None = None, **identity: Any
 ) -> Path:
-    """Make a run's folder; a pair's query is by default the first letter of its id."""
+    """Make a run's folder of these queries, and of pairs with the first letter of their id for a query."""
     annotations = list(annotations)
-    ids = dict.fromkeys(annotation.id for annotation in annotations)
+    ids = dict.fromkeys((*(queries or {}), *(annotation.id for annotation in annotations)))
     pairs = [Pair(id=each, query=(queries or {}).get(each, each[0]), code="pass") for each in ids]
     with RunFolder(path, identity={"model": "m", **identity}, pairs=pairs, environment={}) as folder:
         for annotation in annotations:

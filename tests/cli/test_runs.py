@@ -1,0 +1,57 @@
+"""`agent runs` lists what lies in a folder of runs, damaged ones too."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.commands import Commands, pairs
+from tests.evaluation.runs import annotated, make_error, write_run
+
+
+def test_each_run_has_its_state_its_labels_its_cost_and_what_made_it(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(3))
+    annotate = ("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm")
+    agent(*annotate, "-o", "runs/whole")
+    agent(*annotate, "-o", "runs/part", "--limit", "2", "--rounds", "2")
+    found = {row["run"]: row for row in agent("runs", "--json").json["runs"]}
+    assert [(row["state"], row["annotated"], row["annotations"]) for row in found.values()] == [
+        ("unfinished", 4, 6),
+        ("finished", 3, 3),
+    ]
+    whole = found["runs/whole"]
+    assert sum(whole["labels"].values()) == 3
+    assert (whole["cost_usd"], whole["variant"], whole["model"]) == (0.0, "single_llm", "heuristic")
+    shown = agent("runs").out.splitlines()
+    assert [line.split()[0] for line in shown] == ["run", "runs/part", "runs/whole"]
+    assert "unfinished, 4 of 6" in shown[1]
+
+
+def test_runs_of_an_ablation_are_listed_and_errors_are_counted(agent: Commands) -> None:
+    write_run(agent.folder / "here/ablation/full", [annotated("a", 1), annotated("b", None), make_error("c")])
+    (row,) = agent("runs", "here", "--json").json["runs"]
+    assert (row["run"], row["labels"]) == ("here/ablation/full", {"1": 1, "0": 0, "null": 2})
+    assert (row["undecided"], row["errors"]) == (1, 1)
+    assert agent("runs", "here/ablation/full", "--json").json["runs"] == [row]
+
+
+def test_a_damaged_run_is_a_row(agent: Commands) -> None:
+    for name in ("a", "b", "c", "d"):
+        write_run(agent.folder / "runs" / name, [annotated("x", 1)])
+    (agent.folder / "runs/a/manifest.json").write_text("{")
+    (agent.folder / "runs/b/manifest.json").unlink()
+    (agent.folder / "runs/c/annotations.jsonl").write_text(json.dumps({"id": "\x1b[31m"}) + "\n")
+    (agent.folder / "runs/e").mkdir()
+    ended = agent("runs", "--json")
+    assert ended.code == 0
+    assert [row["state"] for row in ended.json["runs"]] == ["damaged", "damaged", "damaged", "finished"]
+    shown = agent("runs").out
+    assert "runs/c/annotations.jsonl:1: is not an annotation" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_folder_without_runs_says_so(agent: Commands) -> None:
+    (agent.folder / "empty").mkdir()
+    assert agent("runs", "empty").out == "empty holds no runs\n"
+    ended = agent("runs")
+    assert (ended.code, ended.out) == (2, "")
+    assert "runs: no such folder" in ended.err
