@@ -10,6 +10,7 @@ import typer
 from agent.cli.options import (
     AsJson,
     ExcludeNewer,
+    Formats,
     Image,
     ListOptions,
     Memory,
@@ -267,6 +268,46 @@ def report(
     from agent.cli.report import run
 
     run(run_folder, out=out, gold=gold, kept=evidence, max_mb=max_mb, as_json=as_json)
+
+
+@app.command()
+def export(
+    run_folder: RunFolder,
+    to: Annotated[Formats, typer.Option(help="The format; hf is a folder for datasets.load_dataset.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file or folder [default: export.… in RUN].")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="0|1|null", help="Only pairs with this label. Repeatable.")
+    ] = None,
+    decided_by: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="Only pairs that this step decided. Repeatable.")
+    ] = None,
+    errors: Annotated[
+        bool | None, typer.Option(help="Only pairs that ended in an error, or only others [default: both].")
+    ] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="X", help="Only pairs of this confidence or more.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write labels with the input's own fields for others: JSON lines, CSV, Parquet, Hugging Face, BEIR, CoSQA+."""
+    from agent.cli.export import run
+
+    filters = {"decided_by": decided_by or (), "errors": errors, "min_confidence": min_confidence}
+    run(run_folder, to, out=out, labels=label or (), filters=filters, force=force, as_json=as_json)
+
+
+@app.command()
+def schema(
+    of: Annotated[Literal["labels", "annotations"], typer.Argument(help="Of labels.jsonl or annotations.jsonl.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print the JSON Schema of the lines of a run's file."""
+    from agent.cli.schema import run
+
+    run(of, as_json=as_json)
 
 
 environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")

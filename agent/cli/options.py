@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from agent.exports.registry import NAMES
 from agent.sandbox.registry import CHOICES
 
 
@@ -34,8 +35,9 @@ Models = Annotated[
 BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
 if TYPE_CHECKING:
     Sandboxes = str
+    Formats = str
 else:
-    Sandboxes = Literal[CHOICES]
+    Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
 SandboxName = Annotated[Sandboxes, typer.Option("--sandbox", help="Where programs run.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[

@@ -1,0 +1,64 @@
+"""`agent export`: a run's labels in a form that others load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.cli.progress import bar
+from agent.cli.text import Console, print_json, say
+from agent.errors import UsageError
+from agent.exports.places import check, placed
+from agent.exports.registry import FORMATS
+from agent.exports.rows import Export, Wanted
+from agent.store.run_view import load_run
+from agent.wording import counted
+
+_LABELS = {"0": 0, "1": 1, "null": None}
+
+
+def run(
+    folder: Path,
+    to: str,
+    *,
+    out: Path | None,
+    labels: Sequence[str],
+    filters: Mapping[str, Any],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a run's labels, and say where they are and what is not among them.
+
+    Raises:
+        UsageError: the folder is no run, nothing is left by the filters, the path is taken, an extra is missing.
+        StorageError: the files cannot be written; none is left.
+    """
+    if unknown := [label for label in labels if label not in _LABELS]:
+        raise UsageError(f"--label {unknown[0]}: a label is 0, 1 or null")
+    wanted = Wanted(labels=[_LABELS[label] for label in labels], **filters)
+    form, notes = FORMATS[to], Console(stderr=True)
+    target = out or folder / form.default
+    with load_run(folder) as view, bar(notes) as shown:
+        check(target, form.entries, force=force)
+        task = shown.add_task("export")
+        export = Export(view, wanted, lambda done: shown.update(task, completed=done, total=export.annotated))
+        with placed(target, form.entries, force=force) as draft:
+            form.writer()(export, draft)
+    ended = export.tally.ended
+    if as_json:
+        counts = {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]}
+        found = {"pairs": export.tally.annotations, "labels": counts, "left_out": dict(export.left_out)}
+        print_json({"path": str(target), "to": to, **found, "notes": export.notes})
+        return
+    console = Console()
+    say(console, f"{target}: {counted(export.tally.annotations, 'pair')}")
+    say(
+        console,
+        f"labels: {ended['1']:,} match · {ended['0']:,} no match · {ended['undecided']:,} undecided · "
+        f"{counted(ended['error'], 'error')}",
+    )
+    for note in export.notes:
+        say(console, note)
+    if export.left_out:
+        say(console, "left out: " + " · ".join(f"{count:,} {why}" for why, count in export.left_out.items()))

@@ -1,0 +1,30 @@
+"""`agent schema`: what the lines of a run's files are, as JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from pydantic import TypeAdapter
+
+from agent.cli.text import print_json
+from agent.store.annotations import PairLabel
+from agent.types import Annotation
+
+SCHEMAS: dict[str, type[Any]] = {"labels": PairLabel, "annotations": Annotation}
+
+
+def run(of: str, *, as_json: bool) -> None:
+    """Print the schema of a file's lines, indented; with `as_json` on one line."""
+    schema = schema_of(of)
+    if as_json:
+        print_json(schema)
+    else:
+        typer.echo(json.dumps(schema, indent=2))
+
+
+def schema_of(of: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a line of `labels.jsonl` or `annotations.jsonl`."""
+    found = TypeAdapter(SCHEMAS[of]).json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

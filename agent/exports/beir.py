@@ -1,0 +1,68 @@
+"""BEIR: `corpus.jsonl`, `queries.jsonl`, and qrels both as BEIR's table and in the form of TREC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.datasets.encoding import dumps
+from agent.exports.numbers import Numbers
+from agent.exports.rows import Export
+from agent.wording import counted
+
+
+def write(export: Export, folder: Path) -> None:
+    """Write the labelled pairs of an export: equal code is one document, equal query one query.
+
+    Pairs without a label are left out, as are those of one query and one code that have different labels.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    queries, documents = Numbers(), Numbers()
+    judged: dict[tuple[int, int], int | None] = {}
+    repeated = 0
+    with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
+        for row in export.rows(labelled=True):
+            label = row["label"]
+            query, is_new = queries.of(row["query"])
+            if is_new:
+                query_file.write(dumps({"_id": _query(query), "text": row["query"]}) + b"\n")
+            document, is_new = documents.of(row["code"])
+            if is_new:
+                corpus.write(dumps({"_id": _document(document), "title": "", "text": row["code"]}) + b"\n")
+            repeated += (query, document) in judged
+            if judged.setdefault((query, document), label) != label:
+                judged[query, document] = None
+    _write_qrels(folder / "qrels", judged)
+    matched = {query for (query, _), label in judged.items() if label == 1}
+    export.notes += _notes(len(queries), len(documents), len(matched), repeated, list(judged.values()).count(None))
+
+
+def _write_qrels(folder: Path, judged: dict[tuple[int, int], int | None]) -> None:
+    folder.mkdir()
+    with (folder / "test.tsv").open("w") as beir, (folder / "test.trec").open("w") as trec:
+        beir.write("query-id\tcorpus-id\tscore\n")
+        for (query, document), label in judged.items():
+            if label is not None:
+                beir.write(f"{_query(query)}\t{_document(document)}\t{label}\n")
+                trec.write(f"{_query(query)} 0 {_document(document)} {label}\n")
+
+
+def _notes(queries: int, documents: int, matched: int, repeated: int, disputed: int) -> list[str]:
+    notes = [
+        f"{counted(queries, 'query', 'queries')}, {matched:,} of them with a match; {counted(documents, 'document')}"
+    ]
+    if repeated:
+        notes.append(
+            f"{counted(repeated, 'pair')} had the query and code of an earlier one: a judgement stands there once, and "
+            f"not at all where labels differ ({disputed:,})"
+        )
+    return notes
+
+
+def _query(number: int) -> str:
+    return f"q{number}"
+
+
+def _document(number: int) -> str:
+    return f"d{number}"

@@ -1,0 +1,87 @@
+"""CoSQA+: the four JSON files of its release with labels by test-driven agents, and the names of their fields.
+
+Source: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README and evaluate/run_evalute_transformer.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.encoding import dumps
+from agent.exports.numbers import Numbers
+from agent.exports.rows import Export, escaped
+from agent.types import Pair
+from agent.wording import counted
+
+_WHOLE = re.compile("0|[1-9][0-9]{0,17}")
+
+
+def write(export: Export, folder: Path) -> None:
+    """Write the labelled pairs of an export: equal code is one code, equal query one query.
+
+    `pair-idx`, `query-idx` and `code-idx` are the input's own where all of its pairs have them as integers, and no two
+    texts have the same; else they count from 0.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    own = _own(export.run.pairs())
+    with ExitStack() as stack:
+        queries, codes, pairs, matches = (
+            stack.enter_context(_Array(folder / f"test_agent_{name}.json"))
+            for name in ("query", "codebase", "pairs", "pairs_true")
+        )
+        numbers, seen = {"query": Numbers(), "code": Numbers()}, set[tuple[str, int]]()
+        for row in export.rows(labelled=True):
+            record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in own else pairs.count}
+            for name, file in (("query", queries), ("code", codes)):
+                index = f"{name}-idx"
+                number = row[index] if index in own else numbers[name].of(row[name])[0]
+                text = {index: number, name: row[name]}
+                record |= text
+                if (name, number) not in seen:
+                    seen.add((name, number))
+                    file.add(text)
+            record["label"] = row["label"]
+            pairs.add(record)
+            if row["label"] == 1:
+                matches.add(record)
+        counts = (counted(queries.count, "query", "queries"), counted(codes.count, "code"))
+        export.notes.append(f"{', '.join(counts)}; {matches.count:,} of {counted(pairs.count, 'pair')} are matches")
+
+
+def _own(pairs: Iterable[Pair]) -> set[str]:
+    """Return which of the numbers of CoSQA+ the input has for all of its pairs, each for one text."""
+    own = {"pair-idx", "query-idx", "code-idx"}
+    texts, named = Numbers(), dict[tuple[str, int], int]()
+    for pair in pairs:
+        if not _WHOLE.fullmatch(pair.id):
+            own.discard("pair-idx")
+        for index, text in (("query-idx", pair.query), ("code-idx", pair.code)):
+            number, place = pair.meta.get(index), texts.of(escaped(text))[0]
+            if type(number) is not int or named.setdefault((index, number), place) != place:
+                own.discard(index)
+    return own
+
+
+class _Array:
+    """Writes a JSON array, an element a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.count = 0
+        self._file = path.open("wb")
+
+    def add(self, record: Any) -> None:
+        self._file.write((b",\n" if self.count else b"[\n") + dumps(record))
+        self.count += 1
+
+    def __enter__(self) -> _Array:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.write(b"\n]\n" if self.count else b"[]\n")

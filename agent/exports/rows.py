@@ -1,0 +1,195 @@
+"""The rows of an export: the input's own fields, then what the run found, as text that every format can hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from agent.datasets.encoding import dumps
+from agent.errors import InputError, UsageError
+from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
+from agent.store.annotations import Votes
+from agent.store.run_view import RunView
+from agent.types import Annotation, Pair
+
+Row = dict[str, Any]
+Kind = Literal["text", "integer", "number", "flag", "json"]
+"""What the cells of a column are: text, 64-bit integers, 64-bit floats, true or false, or JSON as text."""
+
+PAIR: Mapping[str, Kind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
+FOUND: Mapping[str, Kind] = {
+    "label": "integer",
+    "reason": "text",
+    "decided_by": "text",
+    "test_status": "text",
+    "confidence": "number",
+    "error": "text",
+}
+INPUT_PREFIX = "input_"
+_TAKEN = PAIR.keys() | FOUND.keys()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which pairs are exported: those that pass every filter given.
+
+    Pairs with one of the `labels`, decided by one of `decided_by` (of both, none given takes all); with `errors` those
+    alone that ended in an error, with False those alone that did not; with a confidence of `min_confidence` at least.
+    """
+
+    labels: Collection[int | None] = ()
+    decided_by: Collection[str] = ()
+    errors: bool | None = None
+    min_confidence: float | None = None
+
+    def takes(self, annotation: Annotation) -> bool:
+        """Return whether a pair, its rounds taken together, is exported."""
+        if self.labels and annotation.label not in self.labels:
+            return False
+        if self.decided_by and annotation.decided_by not in self.decided_by:
+            return False
+        if self.errors is not None and self.errors != (annotation.error is not None):
+            return False
+        confidence = annotation.confidence
+        return self.min_confidence is None or (confidence is not None and confidence >= self.min_confidence)
+
+
+EVERYTHING = Wanted()
+
+
+class Export:
+    """The annotated pairs of a run that are wanted, as rows in the order of the input, one pair at a time.
+
+    A pair of several rounds has the label and confidence of their majority, as in `labels.jsonl`.
+
+    After the rows were gone through, `tally` counts them, `votes` has the rounds of every annotated pair, `left_out`
+    says how many pairs are missing from the export and why, and `notes` what else readers should know.
+
+    Args:
+        progress: is called with how many annotated pairs were gone through.
+    """
+
+    def __init__(self, run: RunView, wanted: Wanted = EVERYTHING, progress: Callable[[int], None] = lambda _: None):
+        self.run = run
+        self.wanted = wanted
+        self.annotated = len({pair for pair, _ in run.index.done()})
+        self.left_out: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self.tally, self.votes = Tally(), Votes()
+        self._progress = progress
+
+    @cached_property
+    def columns(self) -> dict[str, Kind]:
+        """The columns of all pairs of the run in their order, each with its kind. Goes through the input.
+
+        A column with values of several kinds, or with any that is nested or too large, is of JSON; one of integers and
+        other numbers, of numbers.
+
+        Raises:
+            InputError: the run's input is damaged.
+        """
+        found: dict[str, Kind | None] = {name: kind for name, kind in PAIR.items() if name != "context"}
+        for pair in self.run.pairs():
+            for name, value in _of_pair(pair).items():
+                found[name] = _joined(found.get(name), _kind(value))
+        ordered = (name for name in (*PAIR, *found) if name in found)
+        return {**{name: found[name] or "text" for name in ordered}, **FOUND}
+
+    def rows(self, *, labelled: bool = False) -> Iterator[Row]:
+        """Yield the rows, of `labelled` pairs alone where that is asked for; to be gone through once.
+
+        Raises:
+            RunFolderError: the folder is damaged.
+            InputError: its input is damaged, or two fields of a pair come to have one name.
+            UsageError: there are none.
+        """
+        deciders = set[str]()
+        for number, (pair, rounds) in enumerate(annotated_pairs(self.run), start=1):
+            for each in rounds:
+                self.votes.add(each.annotation)
+            whole = as_one(rounds).annotation
+            deciders.update([whole.decided_by] if whole.decided_by else ())
+            if not self.wanted.takes(whole):
+                self.left_out["by the filters"] += 1
+            elif labelled and whole.label is None:
+                self.left_out["without a label"] += 1
+            else:
+                self.tally.add(Seen(whole))
+                yield {**_of_pair(pair), **_of_annotation(whole)}
+            self._progress(number)
+        if not self.tally.annotations:
+            missing = ", ".join(f"{count:,} pairs left out {why}" for why, count in self.left_out.items())
+            by = f"; decided by: {', '.join(sorted(deciders)) or 'nobody'}" if missing else ""
+            raise UsageError(f"{self.run.path}: nothing to export: {missing or 'it has no annotations yet'}{by}")
+
+
+def escaped(text: str) -> str:
+    """Return a text that UTF-8 can hold: a lone surrogate becomes its escape, as in `\\ud800`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def cell(value: Any, kind: Kind) -> Any:
+    """Return a value as the cell of a column: None, text, an integer, a float or a bool."""
+    if value is None:
+        return None
+    if kind == "json":
+        return dumps(value).decode("utf-8")
+    return float(value) if kind == "number" else value
+
+
+def _of_pair(pair: Pair) -> Row:
+    """Return the input's own fields; those of `meta` that would hide one of ours are called `input_…`."""
+    context = {} if pair.context is None else {"context": pair.context}
+    own = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
+    renamed = {_free(name): value for name, value in pair.meta.items()}
+    found: Row = _clean({**own, **renamed})
+    if len(found) < len(own) + len(pair.meta):
+        raise InputError(f"two fields of pair {pair.id[:60]!r} have one name once lone surrogates are escaped")
+    return found
+
+
+def _of_annotation(whole: Annotation) -> Row:
+    return {
+        "label": whole.label,
+        # of a tie of rounds nobody gave the reason
+        "reason": escaped(whole.reason) if whole.decided_by is not None else "",
+        "decided_by": whole.decided_by,
+        "test_status": None if whole.test is None else whole.test.status.value,
+        "confidence": whole.confidence,
+        "error": None if whole.error is None else whole.error.type,
+    }
+
+
+def _free(name: str) -> str:
+    """Return the column of a field of `meta`: no two fields, of one pair or of several, come to share one."""
+    core = name
+    while core.startswith(INPUT_PREFIX):
+        core = core.removeprefix(INPUT_PREFIX)
+    return INPUT_PREFIX + name if core in _TAKEN else name
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, dict):
+        return {escaped(name): _clean(inner) for name, inner in value.items()}
+    return [_clean(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _kind(value: Any) -> Kind | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "flag"
+    if isinstance(value, int):
+        return "integer" if -(2**63) <= value < 2**63 else "json"
+    return "number" if isinstance(value, float) else "text" if isinstance(value, str) else "json"
+
+
+def _joined(one: Kind | None, other: Kind | None) -> Kind | None:
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    return "number" if {one, other} == {"integer", "number"} else "json"

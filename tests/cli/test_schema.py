@@ -1,0 +1,38 @@
+"""`agent schema` says what the lines of a run's files are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.cli.commands import Commands
+from tests.store.samples import full_annotation, make_annotation, make_error, make_evidence, open_folder
+
+DOCUMENT = Path(__file__).parents[2] / "docs/file-formats.md"
+
+
+@pytest.fixture
+def run(agent: Commands) -> Path:
+    with open_folder(agent.folder / "run", pairs=["0", "1", "2"]) as folder:
+        fields = {**full_annotation().model_dump(by_alias=True, exclude={"id"}), "id": "2"}
+        for annotation in (make_annotation("0"), make_error("1"), type(full_annotation()).model_validate(fields)):
+            folder.commit(annotation, make_evidence(annotation.id))
+    return agent.folder / "run"
+
+
+@pytest.mark.parametrize("of", ["labels", "annotations"])
+def test_every_line_is_valid_and_a_broken_one_is_not(agent: Commands, run: Path, of: str) -> None:
+    schema = agent("schema", of, "--json").json
+    assert agent("schema", of).json == schema
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    found = [json.loads(line) for line in (run / f"{of}.jsonl").read_text("utf-8").splitlines()]
+    assert len(found) == 3
+    for line in found:
+        validator.validate(line)
+        assert set(line) <= set(schema["properties"])
+        assert not validator.is_valid({**line, "label": 2})
+        assert not validator.is_valid({name: value for name, value in line.items() if name != "id"})
