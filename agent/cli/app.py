@@ -34,7 +34,6 @@ app = typer.Typer(
     name="agent",
     help="Decide whether code exactly matches a search query, and prove it by running a test in a sandbox.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

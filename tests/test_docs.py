@@ -1,0 +1,269 @@
+"""Every command and every Python block of README and docs is run, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.graph import load_variant, mermaid
+from tests.llm.server import ChatServer, says
+from tests.sandbox.wheelhouse import make_wheel
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
+README = PAGES["README.md"]
+SERVER = "https://llm.example.org/v1"
+INSTALLERS = ("uv", "pipx", "pip")
+DEMO = "agent annotate examples/pairs.jsonl --model replay:examples/replies.jsonl -o runs/demo --timeout 5"
+MINE = f"agent annotate pairs.jsonl --model MODEL --base-url {SERVER} -o runs/mine"
+RUNS = {"runs/demo": DEMO, "runs/mine": MINE}
+"""Runs that pages speak of, and how one is made where the page itself does not."""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    """Return the commands of a page, in their order."""
+    return [found for block in blocks(page, "console") for found in re.findall(r"^\$ (.*)$", block, re.MULTILINE)]
+
+
+def marks(command: str) -> list[pytest.MarkDecorator]:
+    """Return what running a command needs."""
+    found = [pytest.mark.bwrap]
+    if "runs/demo" in command:
+        found.append(pytest.mark.network)
+    if command == "agent doctor":
+        found.append(pytest.mark.long)
+    if command.split()[0] in INSTALLERS:
+        found += [pytest.mark.long, pytest.mark.network]
+    return found
+
+
+RUN = [
+    pytest.param(page, command, id=f"{page}: {command}", marks=marks(command))
+    for page in PAGES
+    for command in dict.fromkeys(commands(page))
+    if command.split()[0] not in ("export", *INSTALLERS)
+]
+INSTALL = list(dict.fromkeys(each for page in PAGES for each in commands(page) if each.split()[0] in INSTALLERS))
+PYTHON = [
+    pytest.param(page, code, id=f"{page}: block {number}")
+    for page in PAGES
+    for number, code in enumerate(blocks(page, "python"), start=1)
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ChatServer]:
+    """A server whose model finds that everything matches."""
+    reply = json.dumps({"reason": "adds", "verdict": "match"})
+    with ChatServer([says(reply, prompt_tokens=3000)]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a page's reader, in which all of its commands are run."""
+    folders: dict[str, Path] = {}
+
+    def of(page: str) -> Path:
+        if page not in folders:
+            folders[page] = tmp_path_factory.mktemp(page.removesuffix(".md"))
+            fill(folders[page])
+        return folders[page]
+
+    return of
+
+
+def fill(folder: Path) -> None:
+    """Write what readers have: the examples, pairs of their own, labels, a program, what it requires."""
+    (folder / "requirements.txt").write_text("tinything>=1  # the reader's own\n")
+    (folder / "wheels").mkdir()
+    make_wheel(folder / "wheels", "tinything")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    ids = [str(number) for number in range(1, 9)]
+    pairs = [{"id": n, "query": f"add {n}", "code": f"def add{n}(x):\n    return x + {n}\n"} for n in ids]
+    write(folder / "pairs.jsonl", pairs)
+    write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
+    write(folder / "gold.jsonl", [{"id": n, "label": int(n) % 2} for n in ids])
+    write(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
+    write(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
+    (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
+    (folder / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return a reader's environment: this interpreter's programs, a home of their own, bubblewrap, no Docker engine."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DOCKER_HOST": f"unix://{folder}/no-engine",
+        "OPENAI_API_KEY": "sk-test",
+        "PIP_FIND_LINKS": str(folder / "wheels"),
+        "NO_COLOR": "1",
+    }
+
+
+def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell does; fail where any part of it does."""
+    # the last line keeps bash from becoming the command: completion asks which shell it was started by
+    script = f"set -eo pipefail\n{command}\n:"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env={**environment(folder), **more}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def run_until_interrupted(command: str, folder: Path) -> None:
+    """Run a command that serves a page until it printed the address; fail where it does not end well."""
+    with subprocess.Popen(
+        shlex.split(command), cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
+    ) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("http://127.0.0.1:")
+        serving.send_signal(signal.SIGINT)
+    assert serving.returncode == 0
+
+
+def untimed(story: str) -> str:
+    """Return a story without the seconds of its executions."""
+    return re.sub(r", [\d.]+ s$", "", story, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "command"), RUN)
+def test_a_command_works(
+    page: str, command: str, folder_of: Callable[[str], Path], server: ChatServer, open_folder: Path
+) -> None:
+    folder = folder_of(page)
+
+    def filled_in(text: str) -> str:
+        for placeholder, value in ((SERVER, server.url), ("/srv/words", str(open_folder))):
+            text = text.replace(placeholder, value)
+        return re.sub(r"\bMODEL\b", "gpt-4o-mini", text)
+
+    for name, how in RUNS.items():
+        if name in command and command.split()[1] != "annotate" and not (folder / name).exists():
+            run(filled_in(how), folder)
+    if command.startswith("make "):
+        assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif command.startswith("agent review "):
+        run_until_interrupted(command, folder)
+    else:
+        done = run(filled_in(command), folder, **({"HOME": str(folder)} if "completion" in command else {}))
+        assert done.stdout
+        if "--json" in command:
+            json.loads(done.stdout)
+
+
+@pytest.mark.bwrap
+@pytest.mark.parametrize(("page", "code"), PYTHON)
+def test_a_python_block_runs_as_pasted(page: str, code: str, folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of(page)
+    (folder / "pasted.py").write_text(code)
+    assert run("python pasted.py", folder).stdout
+
+
+@pytest.mark.bwrap
+def test_the_python_of_the_readme_labels_its_pair_rightly(folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of("README.md")
+    (folder / "pasted.py").write_text(blocks("README.md", "python")[0])
+    assert run("python pasted.py", folder).stdout.startswith("1 1 ")
+
+
+@pytest.mark.bwrap
+@pytest.mark.network
+def test_the_quick_start_gives_the_output_that_is_shown(folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of("README.md")
+    assert DEMO in commands("README.md")
+    table, story = blocks("README.md", "text")[:2]
+    printed = {" ".join(line.split()) for line in run(DEMO, folder).stdout.splitlines()}
+    shown = [" ".join(line.split()) for line in table.splitlines() if line.strip() not in ("", "...")]
+    assert [line for line in shown if line not in printed] == []
+    whole = run("agent show runs/demo dedupe-order", folder).stdout
+    assert untimed(whole).rstrip().endswith(f"\n\n{untimed(story).rstrip()}")
+
+
+@pytest.mark.bwrap
+@pytest.mark.network
+def test_the_demo_can_be_replayed(folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of("sandbox-and-packages.md")
+    run(DEMO, folder)
+    replays = [command for command in commands("sandbox-and-packages.md") if command.startswith("agent replay")]
+    assert [run(command, folder).stdout.splitlines()[0] for command in replays] == [
+        "the same outcome",
+        "replayed    12 of 12 pairs that were executed (a random sample, seed 0)",
+    ]
+
+
+def test_the_drawing_of_the_readme_is_that_of_the_pipeline() -> None:
+    assert blocks("README.md", "mermaid") == [mermaid(load_variant("full"))]
+
+
+def test_the_readme_has_at_most_200_lines() -> None:
+    assert len(README.splitlines()) <= 200
+
+
+def test_the_readme_links_to_every_page() -> None:
+    assert {name for name in PAGES if f"(docs/{name})" not in README} == {"README.md"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings_that_are_there(page: str) -> None:
+    here = ROOT if page == "README.md" else ROOT / "docs"
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", PAGES[page]):
+        path = here / target if target else here / page
+        assert path.is_file(), target
+        assert not anchor or anchor in headings(path), f"{target}#{anchor}"
+
+
+def headings(path: Path) -> set[str]:
+    """Return a page's headings as GitHub names them in links."""
+    found = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package's wheel, which stands for an index that has it."""
+    folder = tmp_path_factory.mktemp("index")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.network
+@pytest.mark.parametrize("command", INSTALL)
+def test_an_installation_puts_the_command_on_the_path(command: str, wheel: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "own")], check=True)
+    places = {
+        "PATH": f"{tmp_path}/own/bin{os.pathsep}{tmp_path}/bin{os.pathsep}{environment(tmp_path)['PATH']}",
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+        "PIPX_HOME": str(tmp_path / "pipx"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "PIP_FIND_LINKS": str(wheel),
+        "UV_FIND_LINKS": str(wheel),
+    }
+    by = command.replace("pipx ", "uv tool run pipx ") if command.startswith("pipx ") else command
+    run(f"cd {shlex.quote(str(ROOT))} && {by}", tmp_path, **places)
+    found = run("command -v agent && agent --version && agent graph", tmp_path, **places).stdout
+    assert found.startswith(str(tmp_path))
