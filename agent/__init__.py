@@ -1,14 +1,14 @@
 """Decides whether code exactly matches a search query, and proves it by running a test in a sandbox.
 
-from agent import Annotator, Pair
+import agent
 
-async with Annotator(model="gpt-4o-mini") as annotator:
-    async for annotation in annotator.annotate([Pair(id="1", query="reverse a string", code="...")]):
-        print(annotation.label, annotation.reason)
+for annotation in agent.annotate([{"query": "reverse a string", "code": "..."}], model="gpt-4o-mini"):
+    print(annotation.label, annotation.reason)
 """
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,22 @@ if TYPE_CHECKING:
     from agent import events as events
     from agent.annotator import Annotator as Annotator
     from agent.config import Config as Config
+    from agent.datasets import Dataset as Dataset
     from agent.datasets import read_pairs as read_pairs
     from agent.graph import Variant as Variant
     from agent.history import History as History
     from agent.languages.base import Language as Language
     from agent.llm.base import LLM as LLM
     from agent.llm.base import ScriptedLLM as ScriptedLLM
+    from agent.notebook import Annotations as Annotations
     from agent.sandbox.base import SandboxBackend as SandboxBackend
     from agent.sandbox.scripted import ScriptedSandbox as ScriptedSandbox
+    from agent.settings import read_settings as read_settings
     from agent.state import Node as Node
+    from agent.store.run_view import RunView as RunView
+    from agent.store.run_view import load_run as load_run
     from agent.sync import annotate as annotate
+    from agent.sync import stream as stream
     from agent.types import Annotation as Annotation
     from agent.types import Pair as Pair
     from agent.types import TestReport as TestReport
@@ -36,13 +42,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Annotation": "agent.types",
+    "Annotations": "agent.notebook",
     "Annotator": "agent.annotator",
     "Config": "agent.config",
+    "Dataset": "agent.datasets",
     "History": "agent.history",
     "LLM": "agent.llm.base",
     "Language": "agent.languages.base",
     "Node": "agent.state",
     "Pair": "agent.types",
+    "RunView": "agent.store.run_view",
     "SandboxBackend": "agent.sandbox.base",
     "ScriptedLLM": "agent.llm.base",
     "ScriptedSandbox": "agent.sandbox.scripted",
@@ -52,10 +61,15 @@ _HOMES = {
     "annotate": "agent.sync",
     "errors": "agent.errors",
     "events": "agent.events",
+    "load_run": "agent.store.run_view",
     "read_pairs": "agent.datasets",
+    "read_settings": "agent.settings",
+    "stream": "agent.sync",
 }
 
 __all__ = [*_HOMES]
+
+logging.getLogger("agent").addHandler(logging.NullHandler())  # a program that embeds it says what becomes of its log
 
 
 def __getattr__(name: str) -> Any:
@@ -64,3 +78,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'agent' has no attribute {name!r}")
     home = import_module(_HOMES[name])
     return home if _HOMES[name] == f"agent.{name}" else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__name__", "__version__"]

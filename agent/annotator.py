@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agent.config import Config, SandboxConfig
-from agent.datasets import group_by_query
+from agent.config import Config, SandboxConfig, configured
+from agent.datasets import Dataset, Pairs, group_by_query, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
@@ -36,7 +36,27 @@ from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream, completed, each
 from agent.types import Annotation, Pair
 
-Pairs = Iterable[Pair] | AsyncIterable[Pair]
+_Pairs = Iterable[Pair] | AsyncIterable[Pair]
+_PATH = (str, Path)
+_TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
+    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
+    "without": ((list, tuple), "a list of the names of nodes"),
+    "nodes": ((Mapping,), "a mapping of names to nodes"),
+    "prompts": (_PATH, "a folder"),
+    "languages": ((list, tuple), "a list of Language objects"),
+    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
+    "run_dir": (_PATH, "a folder"),
+    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
+    "retry_errors": ((bool,), "True or False"),
+    "rounds": ((int,), "a whole number"),
+    "concurrency": ((int,), "a whole number"),
+    "pair_timeout": ((int, float), "a number of seconds"),
+    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
+    "executions": ((SharedExecutions,), "SharedExecutions"),
+    "budget": ((int, float, Budget), "a number of dollars, or a Budget"),
+}
+"""By argument the types that are taken, and those in words; None is where it is the default."""
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
 _SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
@@ -76,10 +96,15 @@ class Annotator:
         run_dir: a folder that keeps annotations and evidence, and from which the run goes on when it was interrupted.
         cache: a file that keeps model replies over runs, or a `ReplyCache` (which you close yourself).
         rounds: times each pair is annotated, each with samples of its own; `annotation.round` is its number.
+        config: settings by their keys, those of `-c` on the command line, as in `{"sandbox.memory_mb": 512}`; or a
+            `Config`. No file and no variable of the environment is read for them (`agent.read_settings` does).
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
-        budget: what this and other `Annotator`s may spend together, in place of the configuration's budget (which is
-            for all starts of the run in `run_dir`).
+        budget: what the run may cost, in dollars, all its starts in `run_dir` together; or a `Budget` that several
+            `Annotator`s share.
         on_event: called with each event of `agent.events`.
+
+    Raises:
+        UsageError: an argument is of a type that is not taken, or has a value that is none of its; names both.
     """
 
     def __init__(
@@ -99,16 +124,20 @@ class Annotator:
         rounds: int | None = None,
         concurrency: int | None = None,
         pair_timeout: float | None = None,
-        config: Config | None = None,
+        config: Config | Mapping[str, Any] | None = None,
         executions: SharedExecutions | None = None,
-        budget: Budget | None = None,
+        budget: float | Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
+        given = locals()
+        for name, (kinds, taken) in _TAKEN.items():
+            check(name, given[name], kinds, taken)
         changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
+        changes["runner.budget_usd"] = None if isinstance(budget, Budget) else budget
         changes["pipeline.pair_timeout"] = pair_timeout
         changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
-        self._config = _with(config or Config(), changes)
+        self._config = _with(config if isinstance(config, Config) else configured(config or {}), changes)
         self._models = Models.of(model, **model_options)
         known = known_roles({**BUILT_IN, **(nodes or {})})
         self._models.check(role.name for role in known)
@@ -125,7 +154,7 @@ class Annotator:
         self._cache = cache
         self._retry_errors = retry_errors
         self._executions = executions
-        self._budget = budget
+        self._budget = budget if isinstance(budget, Budget) else None
         self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
@@ -176,6 +205,8 @@ class Annotator:
     def annotate(self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None) -> Stream[Annotation]:
         """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
 
+        Pairs are an iterable (it may be asynchronous) of `Pair` or of mappings with the fields of a line in a file of
+        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns, with its limit.
         With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
         `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
         with the same query are taken one after another where the order is free: providers then reuse the prompt's
@@ -183,22 +214,27 @@ class Annotator:
         Annotator ends the calls and sandboxes in progress.
 
         Raises:
-            UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile.
-            InputError: two pairs have the same id (with `run_dir`), or a language is unsupported.
+            UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile; or the
+                pairs are nothing of the above.
+            InputError: a mapping holds no pair, two pairs have the same id (with `run_dir`), or a language is
+                unsupported.
             RunStopped: the run cannot go on (account, outage, budget, disk); what is finished is kept.
         """
         if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
+        check("limit", limit, (int,), "a number of pairs")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
+        if isinstance(pairs, Dataset) and limit is None:
+            limit = len(pairs.pairs)
         earlier = {each for each in self._productions if not each.over}
-        annotations = self._annotations(pairs, ordered, limit, earlier)
+        annotations = self._annotations(pairs_of(pairs), ordered, limit, earlier)
         production = Production(annotations)
         self._productions = {*earlier, production}
         return Stream(production)
 
     async def _annotations(
-        self, pairs: Pairs, ordered: bool, limit: int | None, earlier: Set[Production[Annotation]]
+        self, pairs: _Pairs, ordered: bool, limit: int | None, earlier: Set[Production[Annotation]]
     ) -> AsyncGenerator[Annotation, None]:
         for production in earlier:
             if production.left:  # it may still have the run's folder
@@ -238,7 +274,7 @@ class Annotator:
         """
         return [Turn(pair, number) for number in range(self._config.runner.rounds)]
 
-    async def _each_turn(self, pairs: Pairs, limit: int | None) -> AsyncGenerator[Turn, None]:
+    async def _each_turn(self, pairs: _Pairs, limit: int | None) -> AsyncGenerator[Turn, None]:
         """Yield the turns of pairs that come one by one; no more than `limit` of them are asked for."""
         left = math.inf if limit is None else limit
         async with aclosing(each(pairs)) as coming:
@@ -349,6 +385,17 @@ class Annotator:
 
     def _note(self, message: str) -> None:
         self._emit(Note(message))
+
+
+def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
+    """Refuse a value of another type than these; None passes, and a bool is no number.
+
+    Raises:
+        UsageError: names the argument, what was found and what is taken.
+    """
+    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        return
+    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")
 
 
 def _with(config: Config, changes: Mapping[str, Any]) -> Config:

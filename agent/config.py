@@ -1,11 +1,15 @@
-"""Settings of a run: one object, from arguments and `-c key=value`; and where the data files of the package are."""
+"""Settings of a run: one object, from settings by their keys; and where the data files of the package are."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 _DAY = 86_400.0
@@ -124,6 +128,66 @@ class Config(BaseModel):
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()
+
+
+def configured(settings: Mapping[str, Any]) -> Config:
+    """Return the configuration of settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is out of range.
+    """
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"setting {key!r}: a key is text, as in 'runner.concurrency'")
+        _set(tree, key, value)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(explained(error, Config)) from error
+
+
+def explained(error: ValidationError, kind: type[BaseModel]) -> str:
+    """Return which settings are wrong and why; of an unknown one, which there are."""
+    return "; ".join(_explained(problem, kind) for problem in error.errors())
+
+
+def setting_keys(kind: type[BaseModel] = Config) -> list[str]:
+    """Return the keys of all settings, as in `variant`, `runner.concurrency`."""
+    groups = {name: type(held) for name, held in Config() if isinstance(held, BaseModel)}
+    keys = [
+        [f"{name}.{each}" for each in groups[name].model_fields] if name in groups else [name]
+        for name in kind.model_fields
+    ]
+    return [key for each in keys for key in each]
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *folders, name = key.split(".")
+    for folder in folders:
+        tree = tree.setdefault(folder, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"setting {key!r}: {folder!r} is a value, not a group of settings")
+    tree[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _near(key: str, known: list[str]) -> list[str]:
+    """Return the settings that may have been meant: by the whole name, else by its last part."""
+    if near := get_close_matches(key, known, cutoff=0.75):
+        return near
+    last = {name.rpartition(".")[2]: name for name in known}
+    return [last[each] for each in get_close_matches(key.rpartition(".")[2], last)]
+
+
+def _explained(problem: Any, kind: type[BaseModel]) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        near = ", ".join(_near(key, setting_keys(kind)))
+        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: agent annotate -c help)"
+    if problem["type"] == "model_type":
+        return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
+    given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
+    return f"setting {key}: {problem['msg']}, not {given[:60]}"
 
 
 _PACKAGE = Path(__file__).resolve().parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -22,6 +23,8 @@ from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 from agent.state import State, Tools
 from agent.types import Annotation, ErrorInfo, Pair, Usage
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -78,6 +81,15 @@ class PairRunner:
             message = f"the pair took longer than {limit:g} s (pair_timeout)"
             error = ErrorInfo(type=PairTimeout.__name__, message=message)
         annotation = _annotation(state, round_number, asker.usage, error, time.monotonic() - started)
+        _log.info(
+            "pair %r, round %d: label %s, decided by %s, %.2f s, error: %s",
+            pair.id,
+            round_number,
+            annotation.label,
+            annotation.decided_by,
+            annotation.seconds,
+            error and error.type,
+        )
         tests = len(recorder.history.tests)
         self.listener(PairFinished(annotation, generated="program" in state, executions=tests))
         return annotation

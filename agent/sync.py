@@ -5,22 +5,36 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from agent.annotator import Annotator
-from agent.types import Annotation, Pair
+from agent.datasets import Pairs
+from agent.notebook import Annotations
+from agent.types import Annotation
 
 _AHEAD = 64
 
 
-def annotate(
-    pairs: Iterable[Pair], *, ordered: bool = False, limit: int | None = None, **options: Any
-) -> Iterator[Annotation]:
-    """Yield an annotation for each pair, or the first `limit`; `options` are those of `Annotator`.
+def annotate(pairs: Pairs, *, ordered: bool = True, limit: int | None = None, **options: Any) -> Annotations:
+    """Return the annotations of all pairs, or of the first `limit`, as a list; `options` are those of `Annotator`.
 
-    Works inside a running event loop too (Jupyter, FastAPI): the work is done on another thread. At most 64 finished
-    annotations wait to be fetched. Leaving the loop early ends the work in progress.
+    Takes what `Annotator.annotate` takes for pairs, and works inside a running event loop too (Jupyter, FastAPI). What
+    is finished when it is interrupted is lost, unless `run_dir` keeps it; `stream` gives the annotations one by one.
+
+    Raises:
+        AgentError: as `Annotator` and `Annotator.annotate` raise.
+    """
+    return Annotations(stream(pairs, ordered=ordered, limit=limit, **options))
+
+
+def stream(
+    pairs: Pairs, *, ordered: bool = False, limit: int | None = None, **options: Any
+) -> Generator[Annotation, None, None]:
+    """Yield an annotation for each pair, or the first `limit`, when it is ready; `options` are those of `Annotator`.
+
+    Works inside a running event loop too: the work is done on another thread. At most 64 finished annotations wait to
+    be fetched. Leaving the loop early ends the work in progress.
 
     Raises:
         AgentError: as `Annotator` and `Annotator.annotate` raise.
@@ -41,7 +55,7 @@ _END: Any = object()
 
 
 class _Worker(threading.Thread):
-    def __init__(self, pairs: Iterable[Pair], which: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, pairs: Pairs, which: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__(name="agent.annotate", daemon=True)
         self.results: queue.Queue[Any] = queue.Queue()
         self._pairs = pairs

@@ -297,6 +297,11 @@ class Annotation(Frozen):
         says = None if self.test is None else self.test.says
         return None not in (self.label, says) and self.label != says
 
+    def _repr_html_(self) -> str:
+        from agent.notebook import annotation_html
+
+        return annotation_html(self)
+
 
 @dataclass(frozen=True)
 class Message:

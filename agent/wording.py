@@ -6,6 +6,7 @@ import unicodedata
 
 from pydantic import ValidationError
 
+_KEPT = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
@@ -17,6 +18,16 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def hidden(character: str) -> bool:
     """Say whether a character has no shape, or breaks or reorders what has one: control, format, surrogate and such."""
     return unicodedata.category(character) in _HIDDEN
+
+
+def plain(text: str, *, limit: int | None = None) -> str:
+    """Return text with control, format and surrogate characters as visible escapes, cut to `limit` characters."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(
+        character if character in _KEPT or not hidden(character) else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
 
 
 def what_is_wrong(error: Exception) -> str:

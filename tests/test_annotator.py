@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, annotate
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, RunnerConfig, SandboxConfig
 from agent.errors import (
     AccountError,
@@ -320,30 +320,6 @@ def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monk
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError):
         Annotator(**options)
-
-
-def test_without_an_event_loop_it_is_a_plain_iterator() -> None:
-    found = list(annotate(PAIRS, ordered=True, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
-    assert [annotation.id for annotation in found] == [pair.id for pair in PAIRS]
-
-
-async def test_the_plain_iterator_works_inside_a_running_loop() -> None:
-    found = list(annotate(PAIRS, model=ScriptedLLM(matching), sandbox=ScriptedSandbox()))
-    assert len(found) == len(PAIRS)
-
-
-def test_leaving_the_plain_iterator_ends_its_thread() -> None:
-    import threading
-
-    stream = annotate(PAIRS, model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
-    next(iter(stream))
-    stream.close()  # type: ignore[attr-defined]
-    assert "agent.annotate" not in [thread.name for thread in threading.enumerate()]
-
-
-def test_errors_of_the_run_reach_the_plain_iterator() -> None:
-    with pytest.raises(AccountError):
-        list(annotate(PAIRS, model=ScriptedLLM(lambda _: AccountError("no credit")), sandbox=ScriptedSandbox()))
 
 
 async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:

@@ -15,13 +15,16 @@ def test_every_public_name_can_be_imported() -> None:
 def test_the_public_surface_is_this() -> None:
     assert sorted(agent.__all__) == [
         "Annotation",
+        "Annotations",
         "Annotator",
         "Config",
+        "Dataset",
         "History",
         "LLM",
         "Language",
         "Node",
         "Pair",
+        "RunView",
         "SandboxBackend",
         "ScriptedLLM",
         "ScriptedSandbox",
@@ -31,10 +34,17 @@ def test_the_public_surface_is_this() -> None:
         "annotate",
         "errors",
         "events",
+        "load_run",
         "read_pairs",
+        "read_settings",
+        "stream",
     ]
 
 
 def test_importing_the_package_imports_no_third_party_library() -> None:
     code = "import sys, agent; print([m for m in ('pydantic', 'langgraph', 'docker', 'openai') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_dir_shows_the_public_names_and_no_others() -> None:
+    assert [name for name in dir(agent) if not name.startswith("__")] == sorted(agent.__all__)

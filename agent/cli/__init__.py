@@ -64,8 +64,11 @@ def _run(handles: bool) -> NoReturn:
             signal.signal(signal.SIGINT, _interrupt)
         app(prog_name="agent")
     except AgentError as error:
+        import logging
+
         from agent.cli.text import plain
 
+        logging.getLogger(__name__).debug("the command failed", exc_info=True)
         print(f"agent: {plain(str(error))}", file=sys.stderr)
         sys.exit(exit_code(error))
     except BrokenPipeError:

@@ -15,7 +15,7 @@ from agent.cli import DONE, SOME_ERRORS
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
-from agent.cli.settings import note_without_effect, read_config
+from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import read_pairs
 from agent.errors import InputError, RunStopped, UsageError
@@ -34,7 +34,7 @@ from agent.evaluation.ablation_text import (
 from agent.evaluation.labels import read_gold
 from agent.evaluation.measures import Confusion, measures
 from agent.graph import Variant
-from agent.llm.models import Models, scripted
+from agent.llm.models import scripted
 from agent.store import files
 from agent.types import Pair
 from agent.wording import counted
@@ -52,7 +52,8 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
         typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
     """
     console = Console(stderr=True)
-    config = read_config(options.configured(), options.settings or ())
+    defaults = Defaults(console)
+    config = defaults.config(options.configured(), options.settings)
     rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
@@ -61,11 +62,11 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     wanted = dataset.all_pairs[: options.limit]
     labels = _gold(gold, pairs, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent
-    models = Models.from_options(options.model or (), **options.model_options())
+    models, cache = defaults.models(options), defaults.cache(options)
     out = options.out or default_folder(pairs, "ablation", models.label())
     _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)
-    check_writable(out, options.cache)
+    check_writable(out, cache)
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
         say(console, "note: -c variant has no effect: --variants names what is compared")
@@ -75,8 +76,8 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
             out=out,
             models=models,
             config=config,
-            cache=options.cache,
-            prompts=options.prompts,
+            cache=cache,
+            prompts=defaults.prompts(options),
             unsupported=options.unsupported,
             retry_errors=options.retry_errors,
             on_event=display,

@@ -16,14 +16,13 @@ from agent.cli import DONE, SOME_ERRORS
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
-from agent.cli.settings import note_without_effect, read_config
+from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import read_pairs
 from agent.errors import RunStopped
 from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
-from agent.llm.models import Models
 from agent.store import files
 from agent.store.run_view import RunView, load_run
 from agent.types import Pair
@@ -33,7 +32,7 @@ _PIPED_WIDTH = 120
 _MOST_PAIRS = 40
 
 
-def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions) -> None:
+def run(pairs: Path, variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
     """Annotate, show progress, and close with a summary.
 
     Raises:
@@ -42,26 +41,27 @@ def run(pairs: Path, variant: str, without: tuple[str, ...], options: RunOptions
         typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
     """
     console = Console(stderr=True)
-    config = read_config({"variant": variant, **options.configured()}, options.settings or ())
+    defaults = Defaults(console)
+    config = defaults.config({"variant": variant, **options.configured()}, options.settings)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line, limit=options.limit)
     print_oddities(dataset, console)
-    models = Models.from_options(options.model or (), **options.model_options())
+    models, cache = defaults.models(options), defaults.cache(options)
     chosen = load_variant(config.variant)
     for node in without:
         chosen = chosen.without(node)
     out = options.out or default_folder(pairs, chosen.name, models.label())
-    check_writable(out, options.cache)
+    check_writable(out, cache)
     note_without_effect(console, options, [chosen], models)
     with Display(console) as display:
         annotator = Annotator(
             run_dir=out,
             model=models,
             variant=chosen,
-            prompts=options.prompts,
+            prompts=defaults.prompts(options),
             unsupported=options.unsupported,
             retry_errors=options.retry_errors,
             config=config,
-            cache=options.cache,
+            cache=cache,
             on_event=display,
         )
         try:

@@ -41,8 +41,18 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log model calls, sandboxes and pairs as they go.")
+    ] = False,
+    log_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Append that log to a file.")] = None,
+) -> None:
     """Options before the command."""
+    if verbose or log_file is not None:
+        from agent.cli.logs import write_log
+
+        write_log(verbose=verbose, file=log_file)
     if version:
         from agent import __version__
 
@@ -54,7 +64,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @takes_options
 def annotate(
     pairs: PairsFile,
-    variant: Annotated[str, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file.")] = "full",
+    variant: Annotated[
+        str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
+    ] = None,
     without: Without = None,
     *,
     options: RunOptions,
@@ -92,14 +104,16 @@ def ablate(
 def execute(
     program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
     code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
-    sandbox: SandboxName = "auto",
+    sandbox: SandboxName = None,
     image: Image = None,
     memory: Memory = None,
     mount_ro: MountRo = None,
     requirements: Requirements = None,
     exclude_newer: ExcludeNewer = None,
     python: Python = None,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for the execution.")] = 15.0,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.1, max=86400, help="Seconds for the execution [default: 15].")
+    ] = None,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -314,7 +328,7 @@ app.add_typer(environments, name="env")
 
 
 @environments.command("list")
-def list_environments(sandbox: SandboxName = "auto", settings: Settings = None, as_json: AsJson = False) -> None:
+def list_environments(sandbox: SandboxName = None, settings: Settings = None, as_json: AsJson = False) -> None:
     """List what is kept: packages, size and last use. With `--sandbox auto`: of every backend that works here."""
     from agent.cli.env import show
 
@@ -328,7 +342,7 @@ def prune_environments(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    sandbox: SandboxName = "auto",
+    sandbox: SandboxName = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:

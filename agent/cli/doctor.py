@@ -18,12 +18,12 @@ from agent import __version__
 from agent.cli.options import ModelOptions
 from agent.cli.progress import bar
 from agent.cli.running import run_interruptible
+from agent.cli.settings import Defaults
 from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asking import read_reply
 from agent.llm.base import LLM, Call, Message, Reply, close
-from agent.llm.models import Models
 from agent.llm.parsing import ScreenReply, Unparsable, parse_screen, schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.base import Limits, SandboxBackend
@@ -67,7 +67,8 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
 
     `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
     """
-    findings = run_interruptible(_examine(options, sandbox, quick))
+    defaults = Defaults(Console(stderr=True))
+    findings = run_interruptible(_examine(options, defaults, sandbox, quick))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -75,12 +76,12 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(options: ModelOptions, sandbox: str | None, quick: bool) -> list[Finding]:
+async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | None, quick: bool) -> list[Finding]:
     return [
         _python(),
         *await _sandboxes(sandbox, quick),
         await _index(),
-        *await _models(options),
+        *await _models(options, defaults),
     ]
 
 
@@ -167,8 +168,9 @@ async def _index() -> Finding:
     return Finding("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
-async def _models(options: ModelOptions) -> list[Finding]:
-    if not options.model:
+async def _models(options: ModelOptions, defaults: Defaults) -> list[Finding]:
+    named = options.model or defaults.model
+    if not named:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         detail = f"none named; OPENAI_API_KEY is {key}"
         todo = (
@@ -177,9 +179,9 @@ async def _models(options: ModelOptions) -> list[Finding]:
         )
         return [Finding("model", "-", key == "set", detail, todo)]
     try:
-        models = Models.from_options(options.model, **options.model_options(), attempts=1)
+        models = defaults.models(options, attempts=1)
     except UsageError as error:
-        return [Finding("model", ", ".join(options.model), False, str(error), needed=True)]
+        return [Finding("model", named if isinstance(named, str) else ", ".join(named), False, str(error), needed=True)]
     return [await _asked(model) for model in models.all()]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from agent.cli.running import run_interruptible
-from agent.cli.settings import read_config
+from agent.cli.settings import Defaults
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
@@ -51,8 +51,8 @@ def run(
     language = built_in_languages()["python"]
     parsed = _program(language, program, code)
     # one sandbox is all that is needed, and none for a next program
-    config = read_config({"sandbox.pool": 1, **options}, settings)
     console = Console(stderr=True)
+    config = Defaults(console).config({"sandbox.pool": 1, **options}, settings)
 
     async def execute() -> tuple[_Ran, Mapping[str, str]]:
         backend = await choose(config.sandbox, partial(say, console))

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     Formats = str
 else:
     Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
-SandboxName = Annotated[Sandboxes, typer.Option("--sandbox", help="Where programs run.")]
+SandboxName = Annotated[
+    Sandboxes | None, typer.Option("--sandbox", help="Where programs run [default: auto, the first that works].")
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[
     list[str] | None,
@@ -65,7 +67,8 @@ ExcludeNewer = Annotated[
 ]
 Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
 EraName = Annotated[
-    Literal["run", "pair"], typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages.")
+    Literal["run", "pair"] | None,
+    typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages [default: run]."),
 ]
 Without = Annotated[
     list[str] | None,
@@ -84,8 +87,9 @@ class ModelOptions:
     model: Models = None
     base_url: BaseUrl = None
     reply_format: Annotated[
-        Literal["json_object", "json_schema", "text"], typer.Option(help="How JSON is asked of the server.")
-    ] = "json_object"
+        Literal["json_object", "json_schema", "text"] | None,
+        typer.Option(help="How JSON is asked of the server [default: json_object]."),
+    ] = None
     thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None
     temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
@@ -105,7 +109,7 @@ class ModelOptions:
         return [each.name for each in fields(ModelOptions) if each.name != "model"]
 
     def _chosen(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+        return getattr(self, name) is not None
 
 
 @dataclass(frozen=True)
@@ -125,18 +129,19 @@ class RunOptions(ModelOptions):
         int | None,
         typer.Option(min=1, max=1000, help="Annotate each pair so often; the majority counts [default: 1]."),
     ] = None
-    sandbox: SandboxName = "auto"
+    sandbox: SandboxName = None
     image: Image = None
     memory: Memory = None
     mount_ro: MountRo = None
     requirements: Requirements = None
     exclude_newer: ExcludeNewer = None
     python: Python = None
-    era: EraName = "run"
-    concurrency: Annotated[int, typer.Option(min=1, help="Pairs in progress at once.")] = 8
-    timeout: Annotated[float, typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program.")] = (
-        15.0
-    )
+    era: EraName = None
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Pairs in progress at once [default: 8].")] = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program [default: 15]."),
+    ] = None
     pair_timeout: Annotated[
         float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
     ] = None
@@ -156,7 +161,9 @@ class RunOptions(ModelOptions):
         Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
     ] = "fail"
     retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False
-    cache: Annotated[Path, typer.Option(help="Keeps the model's replies over runs.")] = Path("runs/cache.sqlite")
+    cache: Annotated[
+        Path | None, typer.Option(help="Keeps the model's replies over runs [default: runs/cache.sqlite].")
+    ] = None
     prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None
     settings: Settings = None
     as_json: AsJson = False

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.options import RunOptions
+from agent.cli.options import ModelOptions, RunOptions
 from agent.cli.text import Console, say
-from agent.config import Config
+from agent.config import Config, configured
 from agent.errors import ConfigError
 from agent.graph import Variant, load_variant, readers, roles
 from agent.llm.models import Models, unreached
+from agent.settings import BESIDE, OF_MODELS, settings_by_source
+
+_CACHE = Path("runs/cache.sqlite")
 
 _PIPED_WIDTH = 160
 _TYPES = {
@@ -49,10 +52,7 @@ def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
     Raises:
         ConfigError: a setting is not of the form key=value, is unknown, or has a value out of range.
     """
-    tree: dict[str, Any] = {}
-    for key, value in options.items():
-        if value is not None:
-            _set(tree, key, value)
+    given = {key: value for key, value in options.items() if value is not None}
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or not key.strip():
@@ -61,11 +61,9 @@ def read_config(options: Mapping[str, Any], settings: Iterable[str]) -> Config:
             value = yaml.load(text, _Loader)
         except yaml.YAMLError as error:
             raise ConfigError(f"-c {setting}: the value cannot be read: {error}") from error
-        _set(tree, key.strip(), value)
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError("; ".join(_explained(problem) for problem in error.errors())) from error
+        given.pop(key.strip(), None)  # the last one counts, also where it is of a whole group
+        given[key.strip()] = value
+    return configured(given)
 
 
 def described() -> Iterator[tuple[str, str, str, str]]:
@@ -102,33 +100,51 @@ def print_settings() -> None:
     (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
 
 
-def _near(key: str) -> list[str]:
-    """Return the settings that may have been meant: by the whole name, else by its last part."""
-    known = [name for name, *_ in described()]
-    if near := difflib.get_close_matches(key, known, cutoff=0.75):
-        return near
-    last = {name.rpartition(".")[2]: name for name in known}
-    return [last[each] for each in difflib.get_close_matches(key.rpartition(".")[2], last)]
+class Defaults:
+    """What files of the working folder and the environment set for commands whose options do not say otherwise."""
 
+    def __init__(self, console: Console) -> None:
+        """Read them, and print who sets what.
 
-def _set(tree: dict[str, Any], key: str, value: Any) -> None:
-    *folders, name = key.split(".")
-    for folder in folders:
-        tree = tree.setdefault(folder, {})
-        if not isinstance(tree, dict):
-            raise ConfigError(f"setting {key!r}: {folder!r} is a value, not a group of settings")
-    tree[name] = value
+        Raises:
+            ConfigError: one of them is wrong.
+        """
+        self._values: dict[str, Any] = {}
+        for source, values in settings_by_source().items():
+            say(console, f"note: {source} sets {', '.join(values)}")
+            self._values |= values
 
+    def config(self, options: Mapping[str, Any], settings: Iterable[str] | None) -> Config:
+        """Return the configuration with these options and `key=value` settings over the defaults.
 
-def _explained(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        near = ", ".join(_near(key))
-        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: -c help)"
-    if problem["type"] == "model_type":
-        return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
-    given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
-    return f"setting {key}: {problem['msg']}, not {given[:60]}"
+        Raises:
+            ConfigError: as `read_config` raises.
+        """
+        own = {key: value for key, value in self._values.items() if key not in BESIDE}
+        given = {key: value for key, value in options.items() if value is not None}
+        return read_config({**own, **given}, settings or ())
+
+    @property
+    def model(self) -> str | dict[str, str] | None:
+        """The model's name, or names by role; None where none is set."""
+        return self._values.get("model")
+
+    def models(self, options: ModelOptions, **more: Any) -> Models:
+        """Return the models; options of the command line, and `more`, go over the defaults.
+
+        Raises:
+            UsageError: as `Models.of` raises.
+        """
+        own = {name: self._values[name] for name in OF_MODELS if name in self._values}
+        return Models.of(options.model or self.model, **{**own, **options.model_options(), **more})
+
+    def cache(self, options: RunOptions) -> Path:
+        """Return the file that keeps replies over runs."""
+        return options.cache or self._values.get("cache") or _CACHE
+
+    def prompts(self, options: RunOptions) -> Path | None:
+        """Return the folder of templates that replace the built-in ones."""
+        return options.prompts or self._values.get("prompts")
 
 
 def note_without_effect(console: Console, options: RunOptions, variants: Sequence[Variant], models: Models) -> None:

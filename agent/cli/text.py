@@ -8,9 +8,7 @@ from typing import IO, Any
 import typer
 from rich.console import Console as RichConsole
 
-from agent.wording import hidden
-
-_KEPT = frozenset("\n\t")
+from agent.wording import plain as plain
 
 
 class Console(RichConsole):
@@ -18,16 +16,6 @@ class Console(RichConsole):
 
     def __init__(self, *, stderr: bool = False, file: IO[str] | None = None, **options: Any) -> None:
         super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, **options)
-
-
-def plain(text: str, *, limit: int | None = None) -> str:
-    """Return text with control, format and surrogate characters as visible escapes, cut to `limit` characters."""
-    if limit is not None and len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return "".join(
-        character if character in _KEPT or not hidden(character) else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
 
 
 def one_line(text: str, limit: int = 100) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.datasets.objects import Pairs, pairs_of
 from agent.datasets.reading import (
     Dataset,
     group_by_query,
@@ -16,9 +17,11 @@ from agent.datasets.sources import BadLine
 __all__ = [
     "BadLine",
     "Dataset",
+    "Pairs",
     "group_by_query",
     "iter_normalised",
     "normalised_sha256",
+    "pairs_of",
     "parse_mapping",
     "read_pairs",
     "write_normalised",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from agent.prompt_text import cut, printable, replace_surrogates
 from agent.prompts import Prompts, Role
 from agent.types import Usage
 
+_log = logging.getLogger(__name__)
 REASK = Role("reask", {"cause": "the reply is blank", "reply": "json"}, blocks=("user",))
 _ECHO_LIMIT = 16_000
 _CAUSE_LIMIT = 500
@@ -88,6 +90,7 @@ class Asker:
             except Unparsable as error:
                 problem = str(error)
                 self._keep(call, key, answer, attempt, problem)
+                _log.info("%s of pair %r: reply %d cannot be used", role.name, self._pair_id, attempt + 1)
             else:
                 self._keep(call, key, answer, attempt)
                 return value

@@ -9,12 +9,13 @@ import asyncio
 import copy
 import hashlib
 import json
+import logging
 import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent.errors import AgentError, BudgetExceeded, ModelError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import History
@@ -22,6 +23,7 @@ from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.llm.models import Models
 from agent.types import Annotation, Usage
 
+_log = logging.getLogger(__name__)
 _WITHOUT = "without a budget"
 _SANDBOX = "sandbox"
 
@@ -34,6 +36,7 @@ _OF_SANDBOXES = _names(SandboxError)
 _OF_MODELS = _names(ModelError, PairTimeout)
 
 
+@runtime_checkable
 class ReplyCache(Protocol):
     """Keeps replies by key, across runs."""
 
@@ -219,6 +222,7 @@ class Gateway:
             if reply is None and cache is not None:
                 reply = cache.get(key)
             if reply is not None:
+                _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
                 reply = _unpaid(reply)
             elif key in self._flights:
                 reply = await self._followed(key)
@@ -260,9 +264,23 @@ class Gateway:
             reply = await model.reply(call if self._on_wait is None else replace(call, on_wait=self._on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
+            seconds = time.monotonic() - started
+            _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
             raise
         self._budget.add(reply.usage)
-        return replace(reply, seconds=round(time.monotonic() - started, 3))
+        reply = replace(reply, seconds=round(time.monotonic() - started, 3))
+        _log.info(
+            "%s of pair %r: reply of %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",
+            call.role,
+            call.pair_id,
+            reply.model,
+            reply.seconds,
+            reply.usage.input_tokens,
+            reply.usage.cached_input_tokens,
+            reply.usage.output_tokens,
+            reply.usage.calls,
+        )
+        return reply
 
 
 def _key(model: LLM, call: Call) -> str:

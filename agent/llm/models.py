@@ -32,7 +32,8 @@ _WAYS = """choose a model in one of these ways:
   OPENAI_API_KEY=... and --model NAME                a model of OpenAI, or with --base-url of any compatible server
   --model NAME --base-url http://localhost:11434/v1  a local server; no key needed
   --model heuristic                                  rules built in: no network, and a floor to compare with
-  --model replay:FILE                                replies from a file"""
+  --model replay:FILE                                replies from a file
+  model = "NAME" in agent.toml                       once and for all commands in this folder"""
 _SCRIPTED = frozenset({"replay", "scripted"})
 _AUTHORIZING = frozenset({"authorization", "api-key", "x-api-key"})
 _ROLE_CHOICE = re.compile(r"(?P<role>[A-Za-z_]+)=(?P<name>.*)", re.DOTALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ from agent.types import Usage
 
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
+_log = logging.getLogger(__name__)
 _NO_KEY = "none"
 _POOLS = 16
 _CONNECTIONS = 128
@@ -334,6 +336,8 @@ class OpenAIModel:
         def report(state: RetryCallState) -> None:
             why = failure(state).why.rstrip(".")
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
+            # what a server says of a failure may repeat the prompt
+            _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
             call.on_wait(
                 f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}", seconds
             )

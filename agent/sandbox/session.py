@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUna
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _MOST_OWN = 100
 
 
@@ -143,7 +146,10 @@ class SandboxSession:
             DependencyUnavailable: it cannot be had.
             SandboxError: the builder broke.
         """
+        started = time.monotonic()
         environment = await self._backend.environments.build([*self._own, *requirements])
+        names, seconds = ", ".join(environment.installed), time.monotonic() - started
+        _log.info("environment of %s in %.2f s", names or "no packages", seconds)
         if environment.key in self._environments:
             self._backend.environments.release(environment.key)
         self._environments[environment.key] = tuple(requirements)
@@ -227,8 +233,10 @@ class SandboxSession:
             raise EnvironmentGone(f"{gone}; the package index answers with other versions by now")
 
     async def _fresh(self) -> Sandbox:
+        started = time.monotonic()
         async with self._gates.starting if self._gates else nullcontext():
             self._sandbox = await self._backend.acquire()
+        _log.info("sandbox of %s started in %.3f s", self._backend.name, time.monotonic() - started)
         for argv, timeout in self._replay:
             await self._sandbox.command(argv, timeout)
         return self._sandbox

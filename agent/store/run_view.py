@@ -10,6 +10,7 @@ from typing import Any, Self
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
 from agent.history import History
+from agent.notebook import details, table
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
@@ -108,6 +109,13 @@ class RunView:
     def pairs(self) -> Iterator[Pair]:
         """Yield the run's input, in its order."""
         return iter_normalised(self.path / files.INPUT)
+
+    def _repr_html_(self) -> str:
+        identity = self.manifest["identity"]
+        parts = [identity.get(name) for name in ("variant", "model")]
+        variant, model = (part if isinstance(part, dict) else {} for part in parts)
+        named = {"variant": variant.get("name"), "model": (model.get("default") or {}).get("model")}
+        return details({"run": self.path, **named, "annotations": len(self.index.done())}) + table(self.annotations())
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""

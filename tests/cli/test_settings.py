@@ -94,7 +94,7 @@ def said(err: str) -> list[str]:
         f"{flag} has no effect: of the nodes that it is for (execute, repair, repair_program, check_flakiness, "
         "check_validity) none is in variant ps_fa" for flag in ("--sandbox", "--memory", "-c runner.sandboxes")]),
     (("--model", "judge=heuristic", "--unsupported", "judge"), []),
-    (("--criterion", "half", "--concurrency", "2", "--timeout", "15", "-c", "pipeline.reasks=1"), []),
+    (("--criterion", "half", "--concurrency", "2", "-c", "pipeline.reasks=1"), []),
 ])  # fmt: skip
 def test_annotate_names_option_and_variant(agent: Commands, options: tuple[str, ...], lines: list[str]) -> None:
     agent.write("p.jsonl", pairs(1))
@@ -127,3 +127,35 @@ def test_every_setting_is_for_some_node_or_for_all() -> None:
     assert readers("pipeline.votes", load_variant("full_plus")) == ["rate_confidence"]
     assert readers("pipeline.votes", load_variant("full")) == []
     assert readers("sandbox.memory_mb", load_variant("single_llm")) == []
+
+
+def test_options_go_over_what_is_set_once(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(2))
+    agent.write("agent.toml", 'model = "nowhere"\nvariant = "single_llm"\ncache = "c.sqlite"\n[runner]\nrounds = 2\n')
+    done = agent("annotate", "p.jsonl", "--model", "heuristic", "--rounds", "3", "-o", "out", "--json")
+    assert (done.code, done.json["pairs"], (agent.folder / "c.sqlite").is_file()) == (0, 2, True), done.err
+    assert "note: agent.toml sets cache, model, runner.rounds, variant" in done.err
+    assert "variant single_llm" in done.err
+    assert "2 pairs in 3 rounds" in done.err
+
+
+def test_what_agent_toml_sets_is_part_of_the_run(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    agent.write("agent.toml", 'model = "heuristic"\nvariant = "single_llm"\n')
+    assert agent("annotate", "p.jsonl", "-o", "out").code == 0
+    agent.write("agent.toml", 'model = "heuristic"\nvariant = "ps_fa"\n')
+    done = agent("annotate", "p.jsonl", "-o", "out")
+    assert (done.code, "other settings" in done.err, "variant" in done.err) == (2, True, True)
+
+
+def test_a_wrong_agent_toml_ends_the_command_before_anything(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    agent.write("agent.toml", "runer.rounds = 2\n")
+    done = agent("annotate", "p.jsonl", "--model", "heuristic", "-o", "out")
+    assert (done.code, (agent.folder / "out").exists()) == (2, False)
+    assert done.err.startswith("agent: agent.toml: unknown setting 'runer'")
+
+
+def test_doctor_asks_the_model_that_a_variable_names(agent: Commands) -> None:
+    done = agent("doctor", "--quick", "--sandbox", "bwrap", "--json", AGENT_MODEL="heuristic")
+    assert [each["name"] for each in done.json if each["part"] == "model"] == ["heuristic"]

@@ -1,0 +1,55 @@
+"""Where the log of the package goes: standard error (`--verbose`), a file (`--log-file`), by default nowhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from agent.cli.text import plain
+from agent.errors import UsageError
+
+
+def write_log(*, verbose: bool, file: Path | None) -> None:
+    """Have the package's log written. The file also has what went wrong inside, for a report of a bug.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    handlers: list[logging.Handler] = []
+    if verbose:
+        handlers.append(_StandardError(logging.INFO))
+    if file is not None:
+        try:
+            handlers.append(logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
+        except OSError as error:
+            raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from error
+    log = logging.getLogger("agent")
+    for handler in handlers:
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)-5s %(name)s: %(message)s"))
+        log.addHandler(handler)
+    if handlers:
+        log.setLevel(logging.DEBUG)
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes where standard error goes at that moment: above a progress bar while there is one."""
+
+    def __init__(self, level: int) -> None:
+        logging.Handler.__init__(self, level)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """Standard error."""
+        return sys.stderr
+
+
+class _Formatter(logging.Formatter):
+    """Keeps each message on one line, and escapes out of it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return plain(super().formatMessage(record)).replace("\n", "\\n")
+
+    def formatException(self, ei: object) -> str:
+        return plain(super().formatException(ei))  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Annotations as a list that notebooks show and that pandas takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExtraMissing
+from agent.wording import counted, plain
+
+if TYPE_CHECKING:
+    import pandas
+
+    from agent.types import Annotation
+
+_SHOWN = 20
+_LONGEST = 2000
+_SHORT = ("id", "label", "decided_by", "test_status", "reason")
+
+
+class Annotations(list["Annotation"]):
+    """A list of annotations. `Annotations(run.annotations())` makes one of a run's."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a DataFrame with the columns of `row`, a line for each annotation.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ExtraMissing("io", error) from error
+        # Int64: a label that is missing would make numbers with a point of the others
+        from agent.types import Annotation
+
+        columns = list(row(Annotation(id="", input_sha256="")))
+        return DataFrame([row(each) for each in self], columns=columns).astype({"label": "Int64"})
+
+    def _repr_html_(self) -> str:
+        return f"<p>{counted(len(self), 'annotation')}</p>{table(self)}"
+
+
+def row(annotation: Annotation) -> dict[str, Any]:
+    """Return an annotation as values that a cell of a table holds: numbers, texts, None. Lists are joined by commas."""
+    test, error, usage = annotation.test, annotation.error, annotation.usage
+    return {
+        "id": annotation.id,
+        "round": annotation.round,
+        "label": annotation.label,
+        "decided_by": annotation.decided_by,
+        "reason": annotation.reason,
+        "screen_verdict": annotation.screen_verdict and annotation.screen_verdict.value,
+        "test_status": test and test.status.value,
+        "test_cause": test and test.cause and test.cause.value,
+        "cases_passed": test and test.passed,
+        "cases_failed": test and test.failed,
+        "cases_error": test and test.errors,
+        "confidence": annotation.confidence,
+        "strength": annotation.strength,
+        "abstained": annotation.abstained,
+        "repairs": annotation.repairs,
+        "installed": ", ".join(annotation.installed),
+        "seconds": annotation.seconds,
+        "calls": usage.calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+        "error": error and error.type,
+        "error_message": error and error.message,
+    }
+
+
+def table(annotations: Iterable[Annotation]) -> str:
+    """Return the first annotations as an HTML table."""
+    head = "".join(f"<th>{name}</th>" for name in _SHORT)
+    rows = (row(each) for each in islice(annotations, _SHOWN))
+    body = "".join(f"<tr>{''.join(f'<td>{cell(each[name])}</td>' for name in _SHORT)}</tr>" for each in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def details(values: Mapping[str, Any]) -> str:
+    """Return names and values, as far as there are any, as an HTML table of two columns."""
+    given = [(name, value) for name, value in values.items() if value not in (None, "", ())]
+    rows = "".join(f"<tr><th>{cell(name)}</th><td>{cell(value)}</td></tr>" for name, value in given)
+    return f"<table>{rows}</table>"
+
+
+def annotation_html(annotation: Annotation) -> str:
+    """Return an annotation as HTML: label, reason, the test's cases, the error."""
+    test, error = annotation.test, annotation.error
+    cases = () if test is None else test.cases
+    return details(
+        {
+            "pair": annotation.id,
+            "label": "none" if annotation.label is None else annotation.label,
+            "decided by": annotation.decided_by,
+            "reason": annotation.reason,
+            "test": test and test.outcome,
+            **{f"{each.name}": f"{each.outcome.value} {each.message}".strip() for each in cases},
+            "confidence": annotation.confidence,
+            "installed": ", ".join(annotation.installed),
+            "error": error and f"{error.type}: {error.message}",
+        }
+    )
+
+
+def cell(value: Any) -> str:
+    """Return a value as text of HTML: nothing in it is markup, and control characters show as escapes."""
+    return "" if value is None else escape(plain(str(value), limit=_LONGEST))

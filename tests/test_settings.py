@@ -1,0 +1,136 @@
+"""What is set once is found in files and variables, counts in their order, and is named where it is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import Annotator, ScriptedLLM, read_settings
+from agent.errors import ConfigError
+from agent.settings import Settings, settings_by_source
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with both files."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[tool.agent]\nmodel = "small"\ncache = "replies.sqlite"\nrunner.rounds = 2\n'
+    )
+    (tmp_path / "agent.toml").write_text('model = "big"\nvariant = "ps_fa"\nsandbox.memory_mb = 512\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_variables_go_over_agent_toml_and_that_over_pyproject(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_SANDBOX__MEMORY_MB", "256")
+    monkeypatch.setenv("AGENT_BASE_URL", "http://localhost:1/v1")
+    found = read_settings(folder)
+    assert found == {
+        "model": "big",
+        "base_url": "http://localhost:1/v1",
+        "cache": Path("replies.sqlite"),
+        "config": {"runner.rounds": 2, "variant": "ps_fa", "sandbox.memory_mb": 256},
+    }
+
+
+def test_each_source_is_named_with_what_it_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_TEMPERATURE", "0.5")
+    assert {source: list(values) for source, values in settings_by_source(folder).items()} == {
+        f"{folder}/pyproject.toml [tool.agent]": ["cache", "model", "runner.rounds"],
+        f"{folder}/agent.toml": ["model", "sandbox.memory_mb", "variant"],
+        "the environment": ["temperature"],
+    }
+
+
+def test_what_is_found_are_arguments_of_an_annotator(folder: Path) -> None:
+    annotator = Annotator(**{**read_settings(folder), "model": ScriptedLLM([])})
+    assert annotator.identity()["variant"]["name"] == "ps_fa"
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_annotator_reads_neither_files_nor_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_VARIANT", "single_llm")
+    assert Annotator(model=ScriptedLLM([])).identity()["variant"]["name"] == "full"
+
+
+def test_variables_of_others_and_of_the_tests_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AGENT_REAL_DATA", "AGENT_TEST_REQUIRE", "AGENT_NAME", "AGENT_ID"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AGENT_MODEL", "")
+    assert read_settings(tmp_path) == {"config": {}}
+
+
+def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent.toml").write_text(
+        '[model]\ndefault = "big"\nscreen = "small"\n[sandbox.images]\n"3.9" = "python:3.9-slim"\n'
+    )
+    monkeypatch.setenv("AGENT_SANDBOX__MOUNT_RO", '["/srv:/data"]')
+    found = read_settings(tmp_path)
+    assert found["model"] == {"default": "big", "screen": "small"}
+    assert found["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("agent.toml", 'modle = "x"', r"agent\.toml: unknown setting 'modle'; there are: .*runner\.concurrency.*model"),
+        ("agent.toml", "[runner]\nconcurency = 3", r"agent\.toml: unknown setting 'runner\.concurency'"),
+        ("agent.toml", "runner.concurrency = 0", r"agent\.toml: setting runner\.concurrency: .*not 0"),
+        ("agent.toml", 'api_key = "sk-1"', r"agent\.toml: unknown setting 'api_key'"),
+        ("agent.toml", "sandbox = 5", r"agent\.toml: setting sandbox is a group"),
+        ("agent.toml", "model = \n", r"agent\.toml: is not TOML: .*line 1"),
+        ("agent.toml", b"\xff", r"agent\.toml: is not TOML: .*utf-8"),
+        (
+            "pyproject.toml",
+            "[tool.agent]\nvariante = 1",
+            r"pyproject\.toml \[tool\.agent\]: unknown setting 'variante'",
+        ),
+        ("pyproject.toml", "tool.agent = 1", r"pyproject\.toml \[tool\.agent\]: holds 1, where a table"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_file_and_key(
+    tmp_path: Path, file: str, text: str | bytes, message: str
+) -> None:
+    (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=message):
+        read_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("AGENT_RUNNER__CONCURRENCY", "many", r"AGENT_RUNNER__CONCURRENCY: .*integer.*'many'"),
+        ("AGENT_RUNNER__CONCURENCY", "3", r"AGENT_RUNNER__CONCURENCY: unknown setting"),
+        ("AGENT_SANDBOX", "bwrap", r'"sandbox".*AGENT_SANDBOX__BACKEND'),
+    ],
+)
+def test_a_mistake_in_a_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        read_settings(tmp_path)
+
+
+def test_every_option_for_reaching_a_model_can_be_set_once() -> None:
+    from agent.cli.options import RunOptions
+
+    given: dict[str, Any] = dict.fromkeys(RunOptions.__dataclass_fields__)
+    assert set(Settings.model_fields) & set(given) == {
+        "model", "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "deadline",
+        "attempts", "prices", "prompts", "cache", "sandbox",
+    }  # fmt: skip
+
+
+def test_without_variables_their_library_is_not_imported(tmp_path: Path) -> None:
+    code = "import sys, agent; agent.read_settings(); print('pydantic_settings' in sys.modules)"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "False\n"
