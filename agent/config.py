@@ -183,7 +183,9 @@ def _explained(problem: Any, kind: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         near = ", ".join(_near(key, setting_keys(kind)))
-        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: agent annotate -c help)"
+        beside = [name for name in kind.model_fields if name not in Config.model_fields]
+        listed = f"{', '.join(beside)}, and those of agent annotate -c help" if beside else "-c help"
+        return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: {listed})"
     if problem["type"] == "model_type":
         return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
     given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])

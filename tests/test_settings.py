@@ -78,7 +78,11 @@ def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("agent.toml", 'modle = "x"', r"agent\.toml: unknown setting 'modle'; there are: .*runner\.concurrency.*model"),
+        (
+            "agent.toml",
+            'modle = "x"',
+            r"agent\.toml: unknown setting 'modle' \(near it: model; all of them: model, base_url, .* -c help\)",
+        ),
         ("agent.toml", "[runner]\nconcurency = 3", r"agent\.toml: unknown setting 'runner\.concurency'"),
         ("agent.toml", "runner.concurrency = 0", r"agent\.toml: setting runner\.concurrency: .*not 0"),
         ("agent.toml", 'api_key = "sk-1"', r"agent\.toml: unknown setting 'api_key'"),
