@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from agent.config import Config, SandboxConfig, configured
-from agent.datasets import Dataset, Pairs, group_by_query, pairs_of
+from agent.datasets import Pairs, group_by_query, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
@@ -206,7 +206,7 @@ class Annotator:
         """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
 
         Pairs are an iterable (it may be asynchronous) of `Pair` or of mappings with the fields of a line in a file of
-        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns, with its limit.
+        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns.
         With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
         `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
         with the same query are taken one after another where the order is free: providers then reuse the prompt's
@@ -225,8 +225,6 @@ class Annotator:
         check("limit", limit, (int,), "a number of pairs")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
-        if isinstance(pairs, Dataset) and limit is None:
-            limit = len(pairs.pairs)
         earlier = {each for each in self._productions if not each.over}
         annotations = self._annotations(pairs_of(pairs), ordered, limit, earlier)
         production = Production(annotations)

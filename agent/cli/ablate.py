@@ -17,8 +17,8 @@ from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
 from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
-from agent.datasets import read_pairs
-from agent.errors import InputError, RunStopped, UsageError
+from agent.datasets import Dataset, read_pairs
+from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
 from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
 from agent.evaluation.ablation_text import (
@@ -31,7 +31,7 @@ from agent.evaluation.ablation_text import (
     sections,
     write_table,
 )
-from agent.evaluation.labels import read_gold
+from agent.evaluation.labels import own_gold, read_gold
 from agent.evaluation.measures import Confusion, measures
 from agent.graph import Variant
 from agent.llm.models import scripted
@@ -44,7 +44,7 @@ _GAP = 2
 _REMARK_WIDTH = 24
 
 
-def run(pairs: Path, gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
+def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str | None, options: RunOptions) -> None:
     """Run the variants, and print and write the table.
 
     Raises:
@@ -57,13 +57,13 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
     rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
-    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line, limit=options.limit)
+    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
-    wanted = dataset.all_pairs[: options.limit]
-    labels = _gold(gold, pairs, wanted, console)
+    wanted = dataset[: options.limit]
+    labels = _gold(gold, dataset, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent
     models, cache = defaults.models(options), defaults.cache(options)
-    out = options.out or default_folder(pairs, "ablation", models.label())
+    out = options.out or default_folder(dataset, "ablation", models.label())
     _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)
     check_writable(out, cache)
@@ -83,7 +83,7 @@ def run(pairs: Path, gold: Path | None, variants: str | None, against: str | Non
             on_event=display,
         )
         try:
-            run_interruptible(runs.run(dataset.all_pairs, options.limit))
+            run_interruptible(runs.run(dataset, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             explain_stop(console, error, _kept(out, chosen, rounds))
     setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
@@ -99,18 +99,17 @@ def _kept(out: Path, chosen: Sequence[Variant], rounds: int) -> str:
     return f"What is finished is kept in {out}: {listed}." if listed else ""
 
 
-def _gold(gold: Path | None, pairs: Path, wanted: list[Pair], console: Console) -> Mapping[str, int]:
-    try:
-        labels = read_gold(pairs if gold is None else gold).labels
-    except InputError as error:
-        if gold is not None:
-            raise
-        raise UsageError(f"no gold: give --gold FILE, as the pairs have no labels of their own ({error})") from error
+def _gold(gold: Path | None, dataset: Dataset, wanted: Sequence[Pair], console: Console) -> Mapping[str, int]:
     if gold is None:
-        say(console, f"gold: the field `label` of {pairs} itself (no --gold was given)")
+        labels, source = own_gold(dataset), "the field `label` of the pairs themselves"
+        if not labels:
+            raise UsageError("no gold: give --gold FILE, as the pairs have no labels of their own (a field `label`)")
+        say(console, f"gold: {source} (no --gold was given)")
+    else:
+        labels, source = read_gold(gold).labels, str(gold)
     known = sum(pair.id in labels for pair in wanted)
     if known == 0:
-        raise UsageError(f"{pairs if gold is None else gold}: has gold for none of the pairs; are the ids the same?")
+        raise UsageError(f"{source}: has gold for none of the pairs; are the ids the same?")
     if known < len(wanted):
         say(console, f"note: the measures leave out {len(wanted) - known} of {len(wanted):,} pairs, for lack of gold")
     return labels

@@ -19,20 +19,19 @@ from agent.cli.running import check_writable, default_folder, explain_stop, fini
 from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, say
-from agent.datasets import read_pairs
+from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped
 from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
 from agent.store import files
 from agent.store.run_view import RunView, load_run
-from agent.types import Pair
 from agent.views.story import path
 
 _PIPED_WIDTH = 120
 _MOST_PAIRS = 40
 
 
-def run(pairs: Path, variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
+def run(pairs: list[Path], variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
     """Annotate, show progress, and close with a summary.
 
     Raises:
@@ -43,13 +42,13 @@ def run(pairs: Path, variant: str | None, without: tuple[str, ...], options: Run
     console = Console(stderr=True)
     defaults = Defaults(console)
     config = defaults.config({"variant": variant, **options.configured()}, options.settings)
-    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line, limit=options.limit)
+    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
     models, cache = defaults.models(options), defaults.cache(options)
     chosen = load_variant(config.variant)
     for node in without:
         chosen = chosen.without(node)
-    out = options.out or default_folder(pairs, chosen.name, models.label())
+    out = options.out or default_folder(dataset, chosen.name, models.label())
     check_writable(out, cache)
     note_without_effect(console, options, [chosen], models)
     with Display(console) as display:
@@ -65,7 +64,7 @@ def run(pairs: Path, variant: str | None, without: tuple[str, ...], options: Run
             on_event=display,
         )
         try:
-            run_interruptible(_annotate(annotator, dataset.all_pairs, options.limit))
+            run_interruptible(_annotate(annotator, dataset, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             what = finished(out, config.runner.rounds)
             kept = f"{what} {'is' if what.startswith('1 ') else 'are'} finished and kept in {out}." if what else ""
@@ -82,7 +81,7 @@ def run(pairs: Path, variant: str | None, without: tuple[str, ...], options: Run
     raise typer.Exit(SOME_ERRORS if tally.errors else DONE)
 
 
-async def _annotate(annotator: Annotator, pairs: list[Pair], limit: int | None) -> None:
+async def _annotate(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
     async with annotator:
         async for _annotation in annotator.annotate(pairs, limit=limit):
             pass  # it is in the folder, and the display has counted it

@@ -16,7 +16,7 @@ from agent.cli.options import (
     Memory,
     ModelOptions,
     MountRo,
-    PairsFile,
+    PairsFiles,
     Python,
     ReplayOptions,
     Requirements,
@@ -63,7 +63,7 @@ def root(
 @app.command()
 @takes_options
 def annotate(
-    pairs: PairsFile,
+    pairs: PairsFiles,
     variant: Annotated[
         str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
     ] = None,
@@ -80,7 +80,7 @@ def annotate(
 @app.command()
 @takes_options
 def ablate(
-    pairs: PairsFile,
+    pairs: PairsFiles,
     gold: Annotated[
         Path | None, typer.Option(help="Gold labels by id [default: the field `label` of the pairs themselves].")
     ] = None,

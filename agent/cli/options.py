@@ -74,7 +74,14 @@ Without = Annotated[
     list[str] | None,
     typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
 ]
-PairsFile = Annotated[Path, typer.Argument(help="Pairs of query and code: .jsonl, .json or .jsonl.gz.")]
+PairsFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PAIRS...",
+        help="Pairs of query and code: .jsonl, .json, .csv, .tsv or .parquet, also .gz; folders of Hugging Face "
+        "datasets; patterns such as 'more/*.jsonl'; - for JSON lines on standard input.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
 _OBJECT = "options"

@@ -19,6 +19,7 @@ import typer
 from agent.cli import STOPPED
 from agent.cli.text import Console, say
 from agent.datasets import Dataset
+from agent.datasets.formats import stem
 from agent.errors import BudgetExceeded, RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
 from agent.wording import counted
@@ -33,13 +34,12 @@ def print_oddities(dataset: Dataset, console: Console) -> None:
         say(console, f"note: {note}")
     if dataset.bad_lines:
         skipped = counted(len(dataset.bad_lines), "bad line")
-        say(console, f"skipped {skipped}, the first: line {dataset.bad_lines[0].line}: {dataset.bad_lines[0].cause}")
+        say(console, f"skipped {skipped}, the first: {dataset.bad_lines[0]}")
 
 
-def default_folder(pairs: Path, *parts: str) -> Path:
-    """Return a folder in `runs/` named after the file of pairs and whatever else distinguishes runs."""
-    stem = re.sub(r"\.jsonl?(\.gz)?$", "", pairs.name)
-    name = "-".join([stem, *parts])
+def default_folder(pairs: Dataset, *parts: str) -> Path:
+    """Return a folder in `runs/` named after the first file of pairs and whatever else distinguishes runs."""
+    name = "-".join([stem(pairs.paths[0]), *parts])
     return Path("runs") / (re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "run")
 
 

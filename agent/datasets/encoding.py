@@ -52,6 +52,12 @@ def bad_byte(error: UnicodeDecodeError) -> str:
     return f"byte 0x{data[start]:02x} (column {column}) is not UTF-8; convert the file to UTF-8"
 
 
+def malformed(error: json.JSONDecodeError) -> str:
+    """Say what is wrong with JSON, at which column of its line, and what stands there."""
+    found = error.doc[error.pos : error.pos + 20].partition("\n")[0].rstrip("\r")
+    return f"invalid JSON: {error.msg} (column {error.colno}), found {repr(found) if found else 'the end'}"
+
+
 def _refuse_constant(name: str) -> NoReturn:
     """Refuse `NaN` and `Infinity`, which Python writes but JSON does not have."""
     raise ValueError(f"{name} is not JSON (null is)")
@@ -75,6 +81,6 @@ def _loads_slowly(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(bad_byte(error)) from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"invalid JSON: {error.msg} (column {error.colno})") from None
+        raise ValueError(malformed(error)) from None
     except RecursionError:
         raise ValueError("invalid JSON: nested too deeply") from None

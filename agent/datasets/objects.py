@@ -27,7 +27,7 @@ def pairs_of(given: Pairs) -> Iterable[Pair] | AsyncIterable[Pair]:
         InputError: a mapping holds no pair; where the iterable is lazy, later.
     """
     if isinstance(given, Dataset):
-        return given.all_pairs
+        return given
     if isinstance(given, AsyncIterable):
         return _awaited(given)
     if _is_frame(given):

@@ -1,16 +1,19 @@
-"""Pairs from a file, with all that is wrong found before anything is spent; and the form that a run keeps of them."""
+"""Pairs from files, with all that is wrong found before anything is spent; and the form that a run keeps of them."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from agent.datasets.encoding import dumps
-from agent.datasets.sources import BadLine, Record, records
+from agent.datasets.formats import files_of, records
+from agent.datasets.sources import STDIN, BadLine, Record, shown
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
 
@@ -75,7 +78,7 @@ class Fields:
             code=self._required(record, taken, "code"),
             language="python" if language is None else language,
             context=self._text(record, taken, "context"),
-            meta=_meta(record, taken.values()),
+            meta=_meta(record, {*taken.values(), *self._unfilled(record)}),
         )
 
     def identity(self, record: Any, number: int) -> tuple[str, str | None]:
@@ -93,13 +96,32 @@ class Fields:
         value = self._text(record, taken, name)
         if value is None:
             if (null := next((field for field in self._names[name] if field in record), None)) is not None:
-                raise ValueError(f"no {name}: field {null!r} is null")
+                raise ValueError(f"no {name}: field {null!r} is empty or null")
             wanted = " or ".join(repr(field) for field in self._names[name])
             present = ", ".join(map(repr, list(record)[:12])) or "none"
-            raise ValueError(f"no {name}: field {wanted} is missing (fields here: {present})")
+            cause = f"no {name}: field {wanted} is missing (fields here: {present})"
+            raise ValueError(cause + self._example(record, taken))
         if not value.strip():
-            raise ValueError(f"the {name} is empty")
+            raise ValueError(f"the {name} is empty (field {taken[name]!r})")
         return value
+
+    def _example(self, record: Mapping[str, Any], taken: Mapping[str, str]) -> str:
+        """Return a mapping that might be meant: of the texts that are free, the longest as the code."""
+        wanted = [name for name in ("code", "query") if name not in taken and self._names[name] == KNOWN[name]]
+        used = {*taken.values(), "meta"}
+        texts = {name: len(text) for name, text in record.items() if isinstance(text, str) and name not in used}
+        found: dict[str, str] = {}
+        for name in wanted[: len(texts)]:
+            found[name] = max(texts, key=texts.__getitem__) if name == "code" else next(iter(texts))
+            del texts[found[name]]
+        if not found:
+            return ""
+        given = ",".join(f"{name}={field}" for name, field in reversed(found.items()))
+        return f"; say which it is, for example --map {shlex.quote(given)}"
+
+    def _unfilled(self, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the fields that would be of the pair and are null."""
+        return (field for fields in self._names.values() for field in fields if record.get(field, ...) is None)
 
     def _text(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str | None:
         value = record[taken[name]] if name in taken else None
@@ -125,6 +147,8 @@ def _identifier(record: Mapping[str, Any], taken: Mapping[str, str], number: int
 
 def _meta(record: Mapping[str, Any], taken: Iterable[str]) -> dict[str, Any]:
     own = record.get("meta")
+    if isinstance(own, str):  # of a table, whose columns have any name
+        own = {"meta": own}
     if own is not None and not isinstance(own, dict):
         raise ValueError(f"'meta' is {_type_name(own)}; an object expected")
     skipped = {"meta", *taken}
@@ -160,108 +184,127 @@ _COMPRESSION = 3
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """The pairs of a file.
+class Dataset(Sequence[Pair]):
+    """The pairs of one or more files, in their order.
 
-    `pairs` are those to annotate, `all_pairs` what the whole file holds: they differ under a limit, so that a run
-    begun with one can go on without it. `bad_lines` were skipped; `notes` are warnings for the user.
+    `bad_lines` were skipped; `notes` are warnings for the user.
     """
 
-    path: Path
-    pairs: list[Pair]
-    all_pairs: list[Pair]
+    paths: tuple[Path, ...]
+    pairs: Sequence[Pair] = dataclasses.field(repr=False)
     bad_lines: tuple[BadLine, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | Sequence[Pair]:
+        return self.pairs[index]
+
 
 def read_pairs(
-    path: str | Path,
+    paths: str | Path | Iterable[str | Path],
     *,
     mapping: Mapping[str, str] | str | None = None,
     on_bad_line: Literal["fail", "skip"] = "fail",
-    limit: int | None = None,
 ) -> Dataset:
-    """Read `.jsonl`, `.jsonl.gz` or a `.json` array; the whole file is checked, also under a `limit`.
+    """Read files, or patterns (`*`, `?`, `[`, `**`) of their names: all of them are checked before this returns.
 
-    `mapping` names the fields of query, code, id, language and context where they are not ours or a known dataset's; as
-    text it is what `parse_mapping` takes.
+    A file is `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`, also with `.gz`, or the folder of a Hugging Face dataset;
+    `-` is standard input, of JSON lines. `mapping` names the fields of query, code, id, language and context where they
+    are not ours or a known dataset's; as text it is what `parse_mapping` takes.
 
     Raises:
-        InputError: the file cannot be read, holds no pairs, or (unless skipped) has bad lines.
-        ConfigError: the mapping names something a pair does not have, or the limit is below 1.
+        InputError: a file cannot be read, holds no pairs, or (unless skipped) has bad lines; an id comes twice.
+        ConfigError: the mapping names something a pair does not have.
+        ExtraMissing: Parquet or a dataset's folder without the extra `io`.
     """
-    path = Path(path)
-    if limit is not None and limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1 pair is needed")
-    mapping = parse_mapping(mapping) if isinstance(mapping, str) else mapping or {}
-    reader = _Reader(path, mapping)
-    for record in records(path):
-        reader.add(record)
+    files = files_of([paths] if isinstance(paths, str | Path) else paths)
+    reader = _Reader(parse_mapping(mapping) if isinstance(mapping, str) else mapping or {})
+    for file in files:
+        reader.read(file)
     reader.check(skip=on_bad_line == "skip")
-    pairs = reader.pairs
     return Dataset(
-        path=path,
-        pairs=pairs if limit is None else pairs[:limit],
-        all_pairs=pairs,
+        paths=tuple(files),
+        pairs=reader.pairs,
         bad_lines=tuple(reader.bad_lines),
-        notes=tuple(_notes(pairs)),
+        notes=tuple(_notes(reader.pairs)),
     )
 
 
 class _Reader:
-    """Collects pairs and bad lines of one file."""
+    """Collects pairs and bad lines of files."""
 
-    def __init__(self, path: Path, mapping: Mapping[str, str]) -> None:
+    def __init__(self, mapping: Mapping[str, str]) -> None:
         self.pairs: list[Pair] = []
         self.bad_lines: list[BadLine] = []
-        self._path = path
         self._fields = Fields(mapping)
         self._unseen = dict(mapping)
         self._first_fields: list[str] = []
-        self._lines_of_ids: dict[str, int] = {}
+        self._places: dict[str, tuple[Path, int]] = {}
 
-    def add(self, record: Record | BadLine) -> None:
-        if isinstance(record, BadLine):
-            self.bad_lines.append(record)
-            return
+    def read(self, path: Path) -> None:
+        """Take the records of a file.
+
+        Raises:
+            InputError: it cannot be read, or has none.
+        """
+        before = len(self.pairs) + len(self.bad_lines)
+        for record in records(path):
+            if isinstance(record, BadLine):
+                self.bad_lines.append(dataclasses.replace(record, path=path))
+            else:
+                self._add(record, path)
+        if len(self.pairs) + len(self.bad_lines) == before:
+            if path.is_file() and path.stat().st_size == 0:
+                raise InputError("the file is empty", path=path)
+            expected = "a JSON object per pair is expected, or a header and a row per pair"
+            raise InputError(f"holds no pairs; {expected}", path=shown(path))
+
+    def _add(self, record: Record, path: Path) -> None:
         if isinstance(record.value, dict):
             self._first_fields = self._first_fields or list(record.value)
             self._unseen = {name: field for name, field in self._unseen.items() if field not in record.value}
         try:
             pair = self._fields.pair(record.value, record.number)
-            if (earlier := self._lines_of_ids.get(pair.id)) is not None:
+            if (earlier := self._places.get(pair.id)) is not None:
                 shortened = pair.id if len(pair.id) <= 60 else pair.id[:60] + "…"
-                raise ValueError(f"the id {shortened!r} is that of line {earlier} too; ids must differ")
+                same = earlier[0] == path
+                place = f"line {earlier[1]}" if same else f"{shown(earlier[0])}:{earlier[1]}"
+                where = "" if same else " over all files"
+                raise ValueError(f"the id {shortened!r} is that of {place} too; ids must differ{where}")
         except ValueError as error:
-            self.bad_lines.append(BadLine(record.line, record.prefix + str(error)))
+            self.bad_lines.append(BadLine(record.line, record.prefix + str(error), path))
         else:
-            self._lines_of_ids[pair.id] = record.line
+            self._places[pair.id] = (path, record.line)
             self.pairs.append(pair)
 
     def check(self, *, skip: bool) -> None:
-        """Fail on no pairs, on a mapping to fields that no line has, on bad lines that are not to be skipped."""
+        """Fail on a mapping to fields that no line has, and on bad lines that are not to be skipped.
+
+        Raises:
+            InputError: in either case, or where there is nothing but bad lines.
+        """
         if self._first_fields and self._unseen:
             name, field = next(iter(self._unseen.items()))
             fields = ", ".join(map(repr, self._first_fields[:20]))
-            raise InputError(
-                f"--map {name}={field}: no line has a field {field!r}; there are {fields}", path=self._path
-            )
+            raise InputError(f"--map {name}={field}: no line has a field {field!r}; there are {fields}")
         if self.bad_lines and not (skip and self.pairs):
-            raise InputError(self._complaint(), path=self._path, line=self.bad_lines[0].line)
-        if not self.pairs:
-            if self._path.stat().st_size == 0:
-                raise InputError("the file is empty", path=self._path)
-            raise InputError("holds no pairs; one JSON object per line is expected", path=self._path)
+            first = self.bad_lines[0]
+            raise InputError(self._complaint(), path=shown(first.path or STDIN), line=first.line)
 
     def _complaint(self) -> str:
         first, *others = self.bad_lines
-        lines = [first.cause]
-        lines += [f"  line {bad.line}: {bad.cause}" for bad in others[: _LISTED_BAD_LINES - 1]]
+        lines = [first.cause, *(f"  {bad}" for bad in others[: _LISTED_BAD_LINES - 1])]
         hidden = len(self.bad_lines) - _LISTED_BAD_LINES
         if hidden > 0:
             lines.append(f"  and {hidden} more bad lines")
         total = len(self.bad_lines) + len(self.pairs)
-        remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "no line holds a pair"
+        remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "none holds a pair"
         lines.append(f"{len(self.bad_lines)} of {total} lines are bad: {remedy}")
         return "\n".join(lines)
 
@@ -329,15 +372,24 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
             raise InputError(f"is not a normalised pair: {error}", path=path, line=record.line) from None
 
 
+def normalised_line(pair: Pair) -> bytes:
+    """Return the line of a pair in the form that a run keeps, with its end.
+
+    Raises:
+        InputError: `meta` that JSON has no form for.
+    """
+    record = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
+    context = {} if pair.context is None else {"context": pair.context}
+    try:
+        return dumps({**record, **context, "meta": pair.meta}) + b"\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
+
+
 def _lines(pairs: Iterable[Pair]) -> Iterator[bytes]:
     seen: set[str] = set()
     for pair in pairs:
         if pair.id in seen:
             raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
         seen.add(pair.id)
-        try:
-            record = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
-            context = {} if pair.context is None else {"context": pair.context}
-            yield dumps({**record, **context, "meta": pair.meta}) + b"\n"
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
+        yield normalised_line(pair)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.datasets.formats import records, stem
 from agent.datasets.reading import Fields
-from agent.datasets.sources import BadLine, records
+from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.store.annotations import majority
+from agent.types import Pair
 
 Labels = Mapping[str, int | None]
 Kind = Literal["run", "round", "file", "reviewer", "majority"]
@@ -70,6 +72,23 @@ def read_gold(path: Path | str) -> Gold:
     return Gold(labels, queries, without_label=len(rows) - len(labels))
 
 
+def own_gold(pairs: Iterable[Pair]) -> dict[str, int]:
+    """Return the gold that pairs bring along in a field `label`, by id; those without, or with null, are left out.
+
+    Raises:
+        InputError: a label is something else than 0 or 1.
+    """
+    found: dict[str, int] = {}
+    for pair in pairs:
+        try:
+            label = _label(pair.meta.get("label"), "label")
+        except ValueError as error:
+            raise InputError(f"pair {pair.id[:60]!r}: {error}; or give gold with --gold FILE") from None
+        if label is not None:
+            found[pair.id] = label
+    return found
+
+
 def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:
     """Return the annotators of a file, in the order they come in it, and the queries it gives.
 
@@ -103,7 +122,7 @@ def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:
 
 def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:
     """Yield the annotators of a row with their labels."""
-    name = path.name.split(".json")[0]
+    name = stem(path)
     if row.votes:
         if row.annotator is not None:
             raise _bad(path, row, "'votes' are several annotators' labels, 'annotator' is one: give one of them")

@@ -31,8 +31,8 @@ def write_table(path: Path, columns: Mapping[str, Kind], rows: Iterable[Row]) ->
         OSError: the file cannot be written.
     """
     try:
-        import pyarrow as pa  # type: ignore[import-untyped]
-        from pyarrow.parquet import ParquetWriter  # type: ignore[import-untyped]
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
     except ImportError as error:
         raise ExtraMissing("io", error) from error
     types = {

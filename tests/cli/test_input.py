@@ -37,7 +37,7 @@ def test_a_bad_file_is_refused_with_place_and_cause(agent: Commands, content: st
 def test_a_file_that_cannot_be_read_is_told(agent: Commands) -> None:
     (agent.folder / "folder.jsonl").mkdir()
     (agent.folder / "latin.jsonl").write_bytes(b'{"query": "caf\xe9", "code": "x"}\n')
-    for name in ("missing.jsonl", "folder.jsonl", "latin.jsonl", "p.csv"):
+    for name in ("missing.jsonl", "folder.jsonl", "latin.jsonl", "p.txt"):
         ended = agent("annotate", name, *OPTIONS)
         assert (ended.code, ended.out) == (2, "")
         assert ended.err.startswith(f"agent: {name}")
@@ -48,11 +48,11 @@ def test_several_bad_lines_are_listed_and_can_be_skipped(agent: Commands) -> Non
     file = agent.write("p.jsonl", f'{GOOD}\nnope\n{{"query": "q"}}\n')
     refused = agent("annotate", file, *OPTIONS)
     assert refused.err.startswith("agent: p.jsonl:2: ")
-    assert "line 3: " in refused.err
+    assert "\n  p.jsonl:3: " in refused.err
     assert "2 of 3 lines are bad: mend them, or leave them out with --on-bad-line skip" in refused.err
     skipped = agent("annotate", file, *OPTIONS, "--on-bad-line", "skip", "--json")
     assert (skipped.code, skipped.json["pairs"]) == (0, 1)
-    assert "skipped 2 bad lines, the first: line 2: " in skipped.err
+    assert "skipped 2 bad lines, the first: p.jsonl:2: " in skipped.err
 
 
 def test_hostile_text_in_the_input_does_not_reach_the_terminal(agent: Commands) -> None:
@@ -67,6 +67,8 @@ def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
     file = agent.write("p.jsonl", [{"question": "add two numbers", "solution": ADD, "key": "k1"}])
     unmapped = agent("annotate", file, *OPTIONS)
     assert unmapped.code == 2
+    assert "fields here: 'question', 'solution', 'key'" in unmapped.err
+    assert "for example --map query=question,code=solution" in unmapped.err
     done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
     assert done.code == 0
     assert annotations(agent.folder / "run")[0]["id"] == "k1"
@@ -103,3 +105,20 @@ def test_ids_are_never_paths(agent: Commands) -> None:
     assert agent("annotate", agent.write("p.jsonl", rows), *OPTIONS).code == 0
     assert {a["id"] for a in annotations(agent.folder / "run")} == set(ids)
     assert set(Path(agent.folder).parent.iterdir()) == before
+
+
+def test_several_files_patterns_and_standard_input_are_one_run(agent: Commands) -> None:
+    rows = pairs(4)
+    agent.write("a.jsonl", rows[:1])
+    (agent.folder / "more").mkdir()
+    for number in (1, 2):
+        agent.write(f"more/{number}.csv", f'id,query,code\n{rows[number]["id"]},add two,"{ADD}"\n')
+    done = agent("annotate", "a.jsonl", "more/*.csv", "--model", "heuristic", "--variant", "ps_fa", "--json")
+    assert (done.code, done.json["pairs"], done.json["run"]) == (0, 3, "runs/a-ps_fa-heuristic")
+    twice = agent("annotate", "a.jsonl", "more/*.csv", "more/2.csv", *OPTIONS)
+    assert (twice.code, twice.err) == (2, "agent: more/2.csv: is given twice; name each file once\n")
+    agent.write("b.tsv", "id\tquery\tcode\np0\tq\tc\n")
+    same = agent("annotate", "a.jsonl", "b.tsv", *OPTIONS)
+    assert same.err.startswith("agent: b.tsv:2: row 1: the id 'p0' is that of a.jsonl:1 too; ids must differ over all")
+    empty = agent("annotate", "-", *OPTIONS)
+    assert (empty.code, empty.err.partition(";")[0]) == (2, "agent: standard input: holds no pairs")

@@ -1,0 +1,86 @@
+"""Which files hold pairs: the command line's names and patterns, and the reader of each format."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from agent.datasets.huggingface import folder_rows, is_dataset
+from agent.datasets.json_files import json_array, json_lines
+from agent.datasets.parquet import parquet_rows
+from agent.datasets.sources import STDIN, BadLine, Record, in_words, opened
+from agent.datasets.tables import table_rows
+from agent.errors import InputError
+
+Reader = Callable[[IO[bytes], Path], Iterator[Record | BadLine]]
+
+_READERS: Mapping[str, Reader] = {
+    ".jsonl": json_lines,
+    ".json": json_array,
+    ".csv": table_rows,
+    ".tsv": partial(table_rows, delimiter="\t"),
+    ".parquet": parquet_rows,
+}
+
+
+def files_of(names: Iterable[str | Path]) -> list[Path]:
+    """Return the files that are named, in their order; those of a pattern (`*`, `?`, `[`, `**`) in that of their names.
+
+    Raises:
+        InputError: a pattern that no file matches, or a file that is named twice.
+    """
+    found: dict[Path, Path] = {}
+    for name in names:
+        path = Path(name)
+        literal = path == STDIN or not glob.has_magic(str(name)) or path.exists()
+        matches = [] if literal else glob.glob(str(name), recursive=True)  # noqa: PTH207 - patterns may be absolute
+        files = [path] if literal else sorted(map(Path, matches))
+        if not files:
+            raise InputError("no file has a name of this pattern", path=path)
+        for file in files:
+            if found.setdefault(file.absolute(), file) is not file:
+                raise InputError("is given twice; name each file once", path=file)
+    return list(found.values())
+
+
+def records(path: Path, *, regular: bool = False) -> Iterator[Record | BadLine]:
+    """Yield the records of a file or a dataset's folder in order; what is no record as a `BadLine`.
+
+    With `regular`, what is no ordinary file is refused rather than waited for.
+
+    Raises:
+        InputError: the file as a whole cannot be read.
+        ExtraMissing: the libraries for its format are not installed.
+    """
+    if "\0" in str(path):
+        raise InputError("a path cannot hold NUL", path=repr(str(path)))
+    with in_words(path):
+        folder = not regular and is_dataset(path)
+    if folder:
+        yield from folder_rows(path)
+        return
+    with opened(path, regular=regular) as file:
+        yield from _reader(path)(file, path)
+
+
+def stem(path: Path) -> str:
+    """Return the name of a file without what says its format."""
+    if path == STDIN:
+        return "stdin"
+    name = path.name or path.absolute().name
+    name = name[:-3] if name.lower().endswith(".gz") else name
+    return next((name[: -len(suffix)] for suffix in _READERS if name.lower().endswith(suffix)), name)
+
+
+def _reader(path: Path) -> Reader:
+    if path == STDIN:
+        return json_lines
+    name = path.name.lower().removesuffix(".gz")
+    for suffix, reader in _READERS.items():
+        if name.endswith(suffix):
+            return reader
+    named = f"{', '.join(_READERS)}, also with .gz"
+    raise InputError(f"the name ends in none of {named}; or give JSON lines on standard input (-)", path=path)

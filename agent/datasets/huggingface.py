@@ -1,0 +1,54 @@
+"""The rows of a local Hugging Face dataset's folder, by `datasets` (extra `io`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent.datasets.parquet import table_records
+from agent.datasets.sources import BadLine, Record
+from agent.errors import ExtraMissing, InputError
+
+_BATCH = 1000
+_SAVED = ("dataset_dict.json", "state.json")
+_MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
+
+
+def is_dataset(folder: Path) -> bool:
+    """Say whether a folder looks like what `save_to_disk` wrote, or like a dataset of the Hub."""
+    return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
+
+
+def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
+    """Yield an object for each row of the dataset in a folder, in JSON's types (`as_json_type`).
+
+    Raises:
+        InputError: the folder holds no dataset, a damaged one, or one of several splits.
+        ExtraMissing: `datasets` is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise ExtraMissing("io", error) from error
+    saved = any((folder / mark).exists() for mark in _SAVED)
+    try:
+        with TemporaryDirectory() as scratch:  # rather than the user's cache; streaming copies nothing
+            read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
+            found = (datasets.load_from_disk if saved else read)(str(folder))
+            rows = _only_split(folder, found, saved) if isinstance(found, dict) else found
+            yield from table_records(rows.with_format("arrow").iter(_BATCH))
+    except (datasets.exceptions.DatasetsError, OSError, ValueError, KeyError, TypeError) as error:
+        cause = str(error).partition("\n")[0]
+        raise InputError(f"cannot be read as a Hugging Face dataset ({cause}); give its files", path=folder) from error
+
+
+def _only_split(folder: Path, splits: Any, saved: bool) -> Any:
+    first, *others = splits
+    if others:
+        held = f"holds the splits {', '.join(map(repr, splits))}"
+        remedy = f"its folder, as in {folder / first}" if saved else f"its files, as in '{folder / '**' / first}*'"
+        raise InputError(f"{held}; give one of them: {remedy}", path=folder)
+    return splits[first]

@@ -1,0 +1,85 @@
+"""The rows of CSV and TSV files, by the standard library: quoted cells may be long and hold line breaks."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from agent.datasets.sources import LONGEST_LINE, BadLine, Record, raw_lines, shown
+from agent.errors import InputError
+
+_NO_UTF8 = re.compile("[\ud800-\udfff]")
+_CAUSES = {
+    "unexpected end of data": "a cell begins with a quote, and no quote ends it",
+    "new-line character": "a carriage return stands alone outside of quotes; end lines with \\n or \\r\\n",
+    "field larger than": f"a cell is longer than {LONGEST_LINE >> 20} MB",
+    "expected after": 'text follows the quote that ends a cell; a quote inside a quoted cell is written twice ("")',
+}
+
+
+def table_rows(file: IO[bytes], path: Path, delimiter: str | None = None) -> Iterator[Record | BadLine]:
+    """Yield an object for each row under the header: text by column, None where a cell is empty.
+
+    Rows of empty cells alone, and columns without name, are left out. Without `delimiter` it is the one of comma,
+    semicolon and tab that the header has most of.
+
+    Raises:
+        InputError: the header names a column twice, or quotes are not as they must be, so that rows cannot be told
+            apart.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # of the whole process: only ever made larger
+    lines = (line.decode("utf-8", "surrogateescape") for line in raw_lines(file, path))
+    first = next(lines, "")
+    reader = csv.reader(chain([first], lines), delimiter=delimiter or max(",;\t", key=first.count), strict=True)
+    names: list[str] | None = None
+    number, begun = 0, 1
+    try:
+        for row in reader:
+            line, begun = begun, reader.line_num + 1
+            if not any(row):
+                continue
+            if names is None:
+                names = _header(row, path, line)
+                continue
+            number += 1
+            try:
+                yield Record(line, number, _cells(names, row), prefix=f"row {number}: ")
+            except ValueError as error:
+                yield BadLine(line, f"row {number}: {error}")
+    except csv.Error as error:
+        cause = next((words for part, words in _CAUSES.items() if part in str(error)), str(error))
+        raise InputError(f"row {number + 1}: {cause}", path=shown(path), line=begun) from None
+
+
+def _header(row: Sequence[str], path: Path, line: int) -> list[str]:
+    names = [name.strip() for name in row]
+    if (bad := _NO_UTF8.search("".join(names))) is not None:
+        raise InputError(f"the header is not UTF-8 ({_byte(bad[0])}); convert the file to UTF-8", path=path, line=line)
+    named = [name for name in names if name]
+    if twice := next((name for name in named if named.count(name) > 1), None):
+        raise InputError(f"the header names the column {twice!r} twice; rename one", path=shown(path), line=line)
+    return names
+
+
+def _cells(names: Sequence[str], row: Sequence[str]) -> dict[str, str | None]:
+    """Return a row's cells by column.
+
+    Raises:
+        ValueError: it has more or fewer cells than the header, or one is not UTF-8.
+    """
+    if len(row) != len(names):
+        last = f"the last is {row[-1][:30]!r}"
+        raise ValueError(f"{len(row)} cells, where the header has {len(names)} columns; {last}")
+    for position, cell in enumerate(row):
+        if (bad := _NO_UTF8.search(cell)) is not None:
+            column = f"column {position + 1} ({names[position]!r})"
+            raise ValueError(f"{column}: {_byte(bad[0])} is not UTF-8; convert the file to UTF-8")
+    return {name: cell or None for name, cell in zip(names, row, strict=True) if name}
+
+
+def _byte(escaped: str) -> str:
+    return f"byte 0x{ord(escaped) - 0xDC00:02x}"
