@@ -190,7 +190,7 @@ def test_gold_may_be_the_labels_of_the_pairs_themselves_and_that_is_said(agent: 
     file = agent.write("p.jsonl", [{**pair, "label": 1} for pair in pairs(3)])
     done = agent("ablate", file, "--model", "heuristic", "--variants", "single_llm", "-o", "out", "--json")
     assert done.json["gold"] == {"1": 3, "0": 0}
-    assert "gold: the field `label` of p.jsonl itself (no --gold was given)" in done.err
+    assert "gold: the field `label` of the pairs themselves (no --gold was given)" in done.err
 
 
 def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands) -> None:
