@@ -7,6 +7,7 @@ DEMO_RUN := runs/demo
 demo: .venv/.ready-run
 	@scripts/ensure-sandbox
 	$(AGENT) annotate examples/pairs.jsonl --model replay:examples/replies.jsonl --out $(DEMO_RUN) --timeout 5
+	@printf '\nTo put agent on the PATH of this shell:\n  export PATH="%s/.venv/bin:$$PATH"\n' '$(CURDIR)'
 
 test: .venv/.ready-dev
 	@scripts/ensure-sandbox || true

@@ -213,6 +213,12 @@ def test_the_demo_can_be_replayed(folder_of: Callable[[str], Path]) -> None:
     ]
 
 
+def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path) -> None:
+    planned = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = run(planned.splitlines()[-1], tmp_path).stdout
+    assert printed.splitlines()[-1].strip() == f'export PATH="{ROOT}/.venv/bin:$PATH"'
+
+
 def test_the_drawing_of_the_readme_is_that_of_the_pipeline() -> None:
     assert blocks("README.md", "mermaid") == [mermaid(load_variant("full"))]
 
