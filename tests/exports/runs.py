@@ -1,0 +1,43 @@
+"""Runs to export, and their exports read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.exports.places import placed
+from agent.exports.registry import FORMATS
+from agent.exports.rows import EVERYTHING, Export, Wanted
+from agent.history import History
+from agent.store import RunFolder, load_run
+from agent.types import Annotation, Pair
+
+IDENTITY = {"variant": {"name": "full"}, "model": {"default": {"kind": "openai", "model": "a-model"}, "roles": {}}}
+
+
+def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **identity: Any) -> Path:
+    """Make a finished run; `rounds` are the fields of annotations, those of all pairs or those of each by its id."""
+    pairs = list(pairs)
+    with RunFolder(path, identity={**IDENTITY, **identity}, pairs=pairs, environment={}) as folder:
+        for pair in pairs:
+            for number, fields in enumerate(rounds or ({},)):
+                found = {"label": 1, "decided_by": "screen", "reason": "it does", **fields.get(pair.id, fields)}
+                annotation = Annotation(id=pair.id, input_sha256=pair.input_sha256(), round=number, **found)
+                folder.commit(annotation, History(pair=pair))
+    return path
+
+
+def exported(run: Path, to: str, target: Path, wanted: Wanted = EVERYTHING) -> Export:
+    """Export a run to a path that is not there yet."""
+    with load_run(run) as view:
+        export = Export(view, wanted)
+        with placed(target, FORMATS[to].entries, force=False) as draft:
+            FORMATS[to].writer()(export, draft)
+    return export
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,0 +1,79 @@
+"""CoSQA+: files and fields as its release and its evaluation program have them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.datasets import read_pairs
+from agent.types import Pair
+from tests.exports.runs import exported, make_run
+
+
+def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    return {path.stem.removeprefix("test_agent_"): json.loads(path.read_bytes()) for path in folder.iterdir()}
+
+
+def test_pairs_are_numbered_from_0_and_equal_texts_alike(tmp_path: Path) -> None:
+    pairs = [
+        Pair(id="a", query="sort", code="one\ud800\n"),
+        Pair(id="b", query="sort", code="two"),
+        Pair(id="c", query="join", code="one\ud800\n"),
+        Pair(id="d", query="read", code="three"),
+    ]
+    labels = {"a": {"label": 1}, "b": {"label": 0}, "c": {"label": 1}, "d": {"label": None}}
+    export = exported(make_run(tmp_path / "run", pairs, labels), "cosqa-plus", tmp_path / "out")
+    found = read(tmp_path / "out")
+    one = "one\\ud800\n"
+    assert found["query"] == [{"query-idx": 0, "query": "sort"}, {"query-idx": 1, "query": "join"}]
+    assert found["codebase"] == [{"code-idx": 0, "code": one}, {"code-idx": 1, "code": "two"}]
+    assert found["pairs"] == [
+        {"pair-idx": 0, "query-idx": 0, "query": "sort", "code-idx": 0, "code": one, "label": 1},
+        {"pair-idx": 1, "query-idx": 0, "query": "sort", "code-idx": 1, "code": "two", "label": 0},
+        {"pair-idx": 2, "query-idx": 1, "query": "join", "code-idx": 0, "code": one, "label": 1},
+    ]
+    assert found["pairs_true"] == [found["pairs"][0], found["pairs"][2]]
+    assert export.left_out == {"without a label": 1}
+    assert export.notes == ["2 queries, 2 codes; 2 of 3 pairs are matches"]
+
+
+def numbered(**changes: Any) -> list[Pair]:
+    first = Pair(id="70", query="sort", code="one", meta={"query-idx": 5, "code-idx": 9, "label": 0})
+    second = Pair(id="8", query="sort", code="two", meta={"query-idx": 5, "code-idx": 3, "label": 1})
+    return [first, second.model_copy(update=changes)]
+
+
+def test_numbers_that_the_input_has_are_kept_so_that_its_export_is_of_the_same_benchmark(tmp_path: Path) -> None:
+    exported(make_run(tmp_path / "run", numbered()), "cosqa-plus", tmp_path / "out")
+    assert [list(pair.values()) for pair in read(tmp_path / "out")["pairs"]] == [
+        [70, 5, "sort", 9, "one", 1],
+        [8, 5, "sort", 3, "two", 1],
+    ]
+    again = read_pairs(tmp_path / "out/test_agent_pairs.json").pairs
+    assert [(pair.id, pair.query, pair.code) for pair in again] == [("70", "sort", "one"), ("8", "sort", "two")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({"id": "08"}, [[0, 5, 9], [1, 5, 3]]),
+        ({"id": "9" * 5000}, [[0, 5, 9], [1, 5, 3]]),
+        ({"meta": {"query-idx": "5", "code-idx": 3}}, [[70, 0, 9], [8, 0, 3]]),
+        ({"meta": {"query-idx": 5, "code-idx": 9}}, [[70, 5, 0], [8, 5, 1]]),
+        ({"query": "join"}, [[70, 0, 9], [8, 1, 3]]),
+    ],
+)
+def test_numbers_that_are_none_or_name_two_texts_are_made_anew(
+    tmp_path: Path, changes: dict[str, Any], numbers: list[list[int]]
+) -> None:
+    exported(make_run(tmp_path / "run", numbered(**changes)), "cosqa-plus", tmp_path / "out")
+    found = read(tmp_path / "out")["pairs"]
+    assert [[pair["pair-idx"], pair["query-idx"], pair["code-idx"]] for pair in found] == numbers
+
+
+def test_without_a_match_the_file_of_matches_is_an_empty_array(tmp_path: Path) -> None:
+    exported(make_run(tmp_path / "run", numbered(), {"label": 0}), "cosqa-plus", tmp_path / "out")
+    assert read(tmp_path / "out")["pairs_true"] == []

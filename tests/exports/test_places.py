@@ -1,0 +1,56 @@
+"""An export is there as a whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.errors import StorageError
+from agent.exports.places import placed
+
+ENTRIES = frozenset({"a"})
+
+
+@pytest.mark.parametrize("entries", [frozenset(), ENTRIES])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_what_fails_midway_leaves_nothing_and_what_was_there(
+    tmp_path: Path, entries: frozenset[str], error: BaseException
+) -> None:
+    target = tmp_path / "out"
+
+    def write(content: str) -> None:
+        with placed(target, entries, force=True) as draft:
+            (draft / "a" if entries else draft).write_text(content)
+            if content != "old":
+                raise error
+
+    for _ in range(2):
+        with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt):
+            write("half")
+        assert [path.name for path in tmp_path.iterdir()] == (["out"] if target.exists() else [])
+        write("old")
+    assert (target / "a" if entries else target).read_text() == "old"
+
+
+def test_a_folder_that_cannot_be_put_in_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "a").write_text("old")
+    rename = Path.rename
+
+    def failing(self: Path, other: Path) -> Path:
+        if self.name.endswith(".tmp"):
+            raise OSError(5, "Input/output error")
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with (
+        pytest.raises(StorageError, match="the disk reports an input/output error"),
+        placed(target, ENTRIES, force=True) as draft,
+    ):
+        (draft / "a").write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (target / "a").read_text() == "old"

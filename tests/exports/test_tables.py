@@ -1,0 +1,185 @@
+"""JSON lines, CSV and Parquet hold the same rows, whatever is in them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+
+from agent.errors import ExtraMissing, InputError
+from agent.exports.rows import FOUND, Export, Kind, cell
+from agent.types import ErrorInfo, Pair, Status
+from agent.types import TestReport as Report
+from tests.datasets.test_normalised import hostile_text, pair_lists
+from tests.exports.runs import exported, lines, make_run
+
+TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
+
+
+def read_csv(path: Path, columns: dict[str, Kind]) -> list[dict[str, Any]]:
+    """Read CSV as the documentation says: nothing between commas is null, "" is empty text."""
+    options = pa.csv.ConvertOptions(
+        column_types={name: TYPES.get(kind, pa.string()) for name, kind in columns.items()},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    rows: list[dict[str, Any]] = pa.csv.read_csv(path, parse_options=parse, convert_options=options).to_pylist()
+    return rows
+
+
+def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
+    """Export a run to each of the formats; return the rows, after making sure that they are the same."""
+    for to in ("jsonl", "csv", "parquet"):
+        export = exported(run, to, folder / to)
+    columns = export.columns
+    written = [orjson.loads(line) for line in (folder / "jsonl").read_bytes().splitlines()]
+    rows = [{name: cell(row.get(name), kind) for name, kind in columns.items()} for row in lines(folder / "jsonl")]
+    assert len(written) == len(rows)
+    table = pa.parquet.read_table(folder / "parquet")
+    assert table.column_names == list(columns)
+    assert table.to_pylist() == rows
+    assert read_csv(folder / "csv", columns) == rows
+    with (folder / "csv").open(encoding="utf-8", newline="") as file:
+        head, *cells = csv.reader(file)
+    assert head == list(columns)
+    for name, texts in zip(head, zip(*cells, strict=True), strict=True):
+        if columns[name] in ("text", "json"):
+            assert list(texts) == [row[name] or "" for row in rows]
+    return export, rows
+
+
+@settings(max_examples=100, deadline=None)
+@given(pairs=pair_lists, reason=hostile_text)
+def test_the_three_give_the_same_rows_of_hostile_pairs(pairs: list[Pair], reason: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _, rows = all_three(folder, make_run(folder / "run", pairs, {"reason": reason}))
+        for pair, row, line in zip(pairs, rows, lines(folder / "jsonl"), strict=True):
+            # halves of a pair of surrogates that stand together are one character when they are read
+            texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
+            assert {name: row.get(name) for name in texts} == {name: joined(text) for name, text in texts.items()}
+            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(FOUND)
+
+
+def joined(text: str | None) -> str | None:
+    if text is None:
+        return None
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return whole.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def pairs_with(*metas: dict[str, Any]) -> Iterator[Pair]:
+    for number, meta in enumerate(metas):
+        yield Pair(id=str(number), query=f"q{number}", code="pass", meta=meta)
+
+
+def test_the_inputs_own_fields_come_first_and_what_was_found_last(tmp_path: Path) -> None:
+    pairs = [
+        Pair(id="a", query="q", code="c", meta={"year": 2020}),
+        Pair(id="b", query="q", code="c", language="sql", context="seen", meta={"by": "me"}),
+    ]
+    test = Report(status=Status.FAILED)
+    found = {
+        "a": {"label": 0, "decided_by": "arbitrate", "reason": "no", "test": test, "confidence": 0.9},
+        "b": {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")},
+    }
+    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, found))
+    assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *FOUND]
+    ours = [tuple(row[name] for name in FOUND) for row in rows]
+    assert ours == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
+    assert list(lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *FOUND]
+
+
+def test_a_field_of_the_input_that_is_called_as_one_of_ours_gets_a_prefix(tmp_path: Path) -> None:
+    metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1}
+    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(metas)))
+    names = ["id", "query", "code", "language", "input_label", "input_input_label", "input_query", "input_year"]
+    assert list(export.columns) == [*names, *FOUND]
+    assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1]
+    assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
+
+
+def test_a_column_holds_one_kind_and_else_json(tmp_path: Path) -> None:
+    metas = (
+        {"whole": 1, "mixed": 1, "share": 1, "flag": True, "list": [1, "\ud800"], "large": 2**63, "none": None},
+        {"whole": -(2**63), "mixed": "1", "share": 0.5, "flag": False, "list": None, "large": 1},
+        {"whole": None, "mixed": True},
+    )
+    export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(*metas)))
+    kinds = {name: kind for name, kind in export.columns.items() if name in metas[0]}
+    assert kinds == {
+        "whole": "integer",
+        "mixed": "json",
+        "share": "number",
+        "flag": "flag",
+        "list": "json",
+        "large": "json",
+        "none": "text",
+    }
+    assert [[row[name] for name in kinds] for row in rows] == [
+        [1, "1", 1.0, True, '[1,"\\\\ud800"]', str(2**63), None],
+        [-(2**63), '"1"', 0.5, False, None, "1", None],
+        [None, "true", None, None, None, None, None],
+    ]
+
+
+def test_what_a_spreadsheet_takes_for_a_formula_stays_as_it_is(tmp_path: Path) -> None:
+    code = '=cmd|"/c calc"!A1\r\n@x\t-1\x00,"'
+    pair = Pair(id="=1+1", query="+1", code=code)
+    _, rows = all_three(tmp_path, make_run(tmp_path / "run", [pair]))
+    assert (rows[0]["id"], rows[0]["query"], rows[0]["code"]) == ("=1+1", "+1", code)
+
+
+def vote(label: int | str | None, reason: str) -> dict[str, Any]:
+    if label == "error":
+        return {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")}
+    return {"label": label, "decided_by": "arbitrate", "reason": reason, "confidence": 0.8}
+
+
+def test_a_pair_of_several_rounds_has_the_label_of_their_majority(tmp_path: Path) -> None:
+    votes = {"a": (0, 1, 0), "b": (0, 1, "error"), "c": (None, None, None)}
+    rounds = [{pair: vote(labels[number], f"{pair}{number}") for pair, labels in votes.items()} for number in range(3)]
+    pairs = [Pair(id=name, query="q", code="c") for name in votes]
+    _, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, *rounds))
+    kept = [(row["label"], row["decided_by"], row["reason"]) for row in rows]
+    assert kept == [(0, "arbitrate", "a0"), (None, None, ""), (None, "arbitrate", "c0")]
+    assert [row["confidence"] for row in rows] == [pytest.approx(0.6), None, None]
+    assert [row["label"] for row in rows] == [line["label"] for line in lines(tmp_path / "run/labels.jsonl")]
+
+
+def test_pairs_that_are_not_annotated_yet_are_no_rows(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", pairs_with({}, {}, {}))
+    kept = (run / "annotations.jsonl").read_bytes().splitlines(keepends=True)[:2]
+    (run / "annotations.jsonl").write_bytes(b"".join(kept))
+    assert [row["id"] for row in all_three(tmp_path, run)[1]] == ["0", "1"]
+
+
+def test_two_fields_that_come_to_have_one_name_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", pairs_with({"\ud800": 1, "\\ud800": 2}))
+    for to in ("jsonl", "csv", "parquet"):
+        with pytest.raises(InputError, match="two fields of pair '0' have one name"):
+            exported(run, to, tmp_path / to)
+        assert not (tmp_path / to).exists()
+
+
+@pytest.mark.parametrize("to", ["parquet", "hf"])
+def test_without_pyarrow_the_extra_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    run = make_run(tmp_path / "run", pairs_with({}))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'test-driven-annotator\[io\]'"):
+        exported(run, to, tmp_path / to)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
