@@ -13,7 +13,8 @@ from agent.wording import counted
 def write(export: Export, folder: Path) -> None:
     """Write the labelled pairs of an export: equal code is one document, equal query one query.
 
-    Pairs without a label are left out, as are those of one query and one code that have different labels.
+    Pairs without a label are left out, as are those of one query and one code that have different labels. Qrels are of
+    queries with a match alone: on the others every ranking is as bad, and a mean over them says nothing.
 
     Raises:
         OSError: a file cannot be written.
@@ -33,9 +34,16 @@ def write(export: Export, folder: Path) -> None:
             repeated += (query, document) in judged
             if judged.setdefault((query, document), label) != label:
                 judged[query, document] = None
-    _write_qrels(folder / "qrels", judged)
     matched = {query for (query, _), label in judged.items() if label == 1}
-    export.notes += _notes(len(queries), len(documents), len(matched), repeated, list(judged.values()).count(None))
+    _write_qrels(folder / "qrels", {key: label for key, label in judged.items() if key[0] in matched})
+    found = counted(len(queries), "query", "queries"), counted(len(documents), "document")
+    export.notes.append(f"{' · '.join(found)} · qrels of the {len(matched):,} with a match")
+    if repeated:
+        differing = list(judged.values()).count(None)
+        export.notes.append(
+            f"{counted(repeated, 'pair')} with the query and code of an earlier one; {differing:,} of these judgements "
+            "left out, as their labels differ"
+        )
 
 
 def _write_qrels(folder: Path, judged: dict[tuple[int, int], int | None]) -> None:
@@ -46,18 +54,6 @@ def _write_qrels(folder: Path, judged: dict[tuple[int, int], int | None]) -> Non
             if label is not None:
                 beir.write(f"{_query(query)}\t{_document(document)}\t{label}\n")
                 trec.write(f"{_query(query)} 0 {_document(document)} {label}\n")
-
-
-def _notes(queries: int, documents: int, matched: int, repeated: int, disputed: int) -> list[str]:
-    notes = [
-        f"{counted(queries, 'query', 'queries')}, {matched:,} of them with a match; {counted(documents, 'document')}"
-    ]
-    if repeated:
-        notes.append(
-            f"{counted(repeated, 'pair')} had the query and code of an earlier one: a judgement stands there once, and "
-            f"not at all where labels differ ({disputed:,})"
-        )
-    return notes
 
 
 def _query(number: int) -> str:

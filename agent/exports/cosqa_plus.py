@@ -51,7 +51,7 @@ def write(export: Export, folder: Path) -> None:
             if row["label"] == 1:
                 matches.add(record)
         counts = (counted(queries.count, "query", "queries"), counted(codes.count, "code"))
-        export.notes.append(f"{', '.join(counts)}; {matches.count:,} of {counted(pairs.count, 'pair')} are matches")
+        export.notes.append(" · ".join(counts))
 
 
 def _own(pairs: Iterable[Pair]) -> set[str]:

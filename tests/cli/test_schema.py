@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from agent.cli.schema import schema_of
 from tests.cli.commands import Commands
 from tests.store.samples import full_annotation, make_annotation, make_error, make_evidence, open_folder
 
@@ -36,3 +38,11 @@ def test_every_line_is_valid_and_a_broken_one_is_not(agent: Commands, run: Path,
         assert set(line) <= set(schema["properties"])
         assert not validator.is_valid({**line, "label": 2})
         assert not validator.is_valid({name: value for name, value in line.items() if name != "id"})
+
+
+@pytest.mark.parametrize("of", ["labels", "annotations"])
+def test_every_field_is_in_the_documentation(of: str) -> None:
+    section = DOCUMENT.read_text("utf-8").split(f"## `{of}.jsonl`\n")[1].split("\n## ")[0]
+    rows = (line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(schema_of(of)["properties"])

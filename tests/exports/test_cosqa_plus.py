@@ -37,7 +37,7 @@ def test_pairs_are_numbered_from_0_and_equal_texts_alike(tmp_path: Path) -> None
     ]
     assert found["pairs_true"] == [found["pairs"][0], found["pairs"][2]]
     assert export.left_out == {"without a label": 1}
-    assert export.notes == ["2 queries, 2 codes; 2 of 3 pairs are matches"]
+    assert export.notes == ["2 queries · 2 codes"]
 
 
 def numbered(**changes: Any) -> list[Pair]:
