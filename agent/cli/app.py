@@ -270,7 +270,7 @@ def review(run_folder: RunFolder, *, options: ReviewOptions) -> None:
 def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or an ablation's.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file [default: report.html in RUN].")] = None,
-    gold: Annotated[Path | None, typer.Option(metavar="GOLD", help="People's labels: scores and calibration.")] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="GOLD", help="Gold labels: scores and calibration.")] = None,
     evidence: Annotated[
         Literal["all", "tested", "none"], typer.Option(help="Of which pairs prompts, programs and outputs go in.")
     ] = "all",

@@ -64,7 +64,7 @@ def _check_target(target: Path) -> None:
 
 
 def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
-    """Return what the report says of people's labels: nothing without them."""
+    """Return what the report says of gold: nothing without it."""
     if gold is None:
         return {}
     # needs the extra `stats`

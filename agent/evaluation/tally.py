@@ -24,7 +24,7 @@ Table = defaultdict[str, Counter[str]]
 
 @dataclass(frozen=True)
 class Seen:
-    """One annotation, what led to it (None: not kept), and the label that people gave (None: not known)."""
+    """One annotation, what led to it (None: not kept), and its gold label (None: not known)."""
 
     annotation: Annotation
     history: History | None = None

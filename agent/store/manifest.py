@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
@@ -31,13 +32,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+_Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text).isoformat())]
+
+
 class _Served(_Part):
     role: str
     model: str
     fingerprint: str | None
+    last_call: _Time
 
 
 class _Segment(_Part):
+    started: _Time
+    ended: _Time | None
     environment: dict[str, Any]
     served: list[_Served]
     replies: dict[str, Count]
@@ -146,6 +153,28 @@ class Manifest:
 
     def _now(self) -> str:
         return self._clock().isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class WallTime:
+    """The seconds from begin to end of a run's starts, added up; `known` is false where an end is missing."""
+
+    seconds: float
+    starts: int
+    known: bool
+
+
+def wall_time(document: Mapping[str, Any]) -> WallTime | None:
+    """Return how long a run took; None where nothing is recorded.
+
+    A start that was killed, or that goes on, counts up to its last recorded call.
+    """
+    seconds, starts = 0.0, document["segments"]
+    for segment in starts:
+        last = max((each["last_call"] for each in segment["served"]), default=segment["started"])
+        began, ended = (datetime.fromisoformat(each) for each in (segment["started"], segment["ended"] or last))
+        seconds += max(0.0, (ended - began).total_seconds())
+    return WallTime(seconds, len(starts), all(each["ended"] for each in starts)) if starts else None
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

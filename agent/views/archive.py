@@ -16,6 +16,7 @@ from agent.evaluation.statistics import bin_of
 from agent.evaluation.tally import Seen
 from agent.prompt_text import cut
 from agent.types import Pair
+from agent.views.marks import marks_of
 from agent.views.story import TEXT_LIMIT, as_json, ending, event_steps, input_fields, opening
 
 Kept = Literal["all", "tested", "none"]
@@ -29,6 +30,8 @@ _PIECE_BYTES = 200_000
 _TAG_BYTES = 80
 _QUERY_LIMIT = 300
 _MOST_SHARED = 200
+# Names in marks come from models and may be many: what is first met after so many has none.
+_MOST_MARKS = 500
 
 
 class Shelf:
@@ -108,12 +111,18 @@ class Archive:
         self.columns: tuple[str, ...] = ()
         self.annotated = self.with_evidence = self.not_asked_for = 0
         self._numbers: dict[bytes, int] = {}
+        self._marks: dict[str, int] = {}
         self._max_bytes = max_bytes
 
     @property
     def shelves(self) -> list[Shelf]:
         """All shelves, the dearest first."""
         return [self.rows, self.stories, self.shared, *self.evidence]
+
+    @property
+    def marks(self) -> list[str]:
+        """The names of the marks that rows have by their numbers."""
+        return list(self._marks)
 
     def add(self, seen: Seen, pair: Pair, kept: Kept, whole: Seen) -> None:
         """Take in one annotation of a pair; `whole` is the pair over all rounds."""
@@ -126,7 +135,7 @@ class Archive:
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1
-        row = _row(seen, pair, place, whole)
+        row = _row(seen, pair, place, whole) | {"marks": self._marked(seen)}
         self.columns = tuple(row)
         self._put(self.rows, lambda: [*row.values()])
         steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
@@ -138,6 +147,14 @@ class Archive:
         if sum(each.page_bytes for each in shelves[: shelves.index(shelf) + 1]) > self._max_bytes:
             return len(shelf.pieces) + 1, 0
         return shelf.add(dumps(record()))
+
+    def _marked(self, seen: Seen) -> list[int]:
+        """Return the numbers of an annotation's marks."""
+        found = set[int]()
+        for name in marks_of(seen):
+            if name in self._marks or len(self._marks) < _MOST_MARKS:
+                found.add(self._marks.setdefault(name, len(self._marks)))
+        return sorted(found)
 
     def _share(self, text: str) -> int | None:
         """Return the number of a system message, which is in the page once; None when there are too many."""
@@ -159,6 +176,7 @@ def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen
         "query": cut(pair.query, _QUERY_LIMIT),
         "label": seen.label,
         "majority": whole.label,
+        "standing": int(found.round == whole.annotation.round),
         "decided_by": found.decided_by,
         "screened": None if found.screen_verdict is None else found.screen_verdict.value,
         "status": None if test is None else test.outcome,
@@ -167,7 +185,7 @@ def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen
         "stand_ins": len(found.stand_ins),
         "repairs": found.repairs,
         "confidence": found.confidence,
-        "confidence_bin": None if found.confidence is None else bin_of(found.confidence),
+        "confidence_bin": None if whole.annotation.confidence is None else bin_of(whole.annotation.confidence),
         "strength": found.strength,
         "strength_bin": None if found.strength is None else bin_of(found.strength),
         "seconds": found.seconds,

@@ -6,7 +6,7 @@ little HTML in every text it draws: names that come from a model or a dataset go
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, TypedDict
@@ -15,11 +15,19 @@ LABEL_LENGTH = 26
 _ROW_PIXELS = 34
 # Up to here every whole number has its mark, so that nothing is counted in halves.
 _FEW = 6
+_HOVER = "%{hovertext}<extra></extra>"
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
+Filter = Mapping[str, str]
+"""The pairs that a bar counts: values by the names of the table's filters (`report_table.js`)."""
+
+
 class Chart(TypedDict):
-    """A chart: Plotly's traces and layout, its height in pixels, and what it shows in one sentence."""
+    """A chart: Plotly's traces and layout, its height in pixels, and what it shows in one sentence.
+
+    The `customdata` of a bar is the filter that lists its pairs, null where there is none.
+    """
 
     traces: list[dict[str, Any]]
     layout: dict[str, Any]
@@ -52,6 +60,7 @@ class Segment:
     value: float
     colour: str
     text: str
+    pairs: Filter | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ class Dot:
     low: float
     high: float
     colour: str = "accent"
+    pairs: Filter | None = None
 
 
 def block(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Block:
@@ -124,9 +134,19 @@ def stacked(rows: Sequence[tuple[str, Sequence[Segment]]], *, alt: str, unit: st
     return {"traces": traces, "layout": layout, "height": _height(len(rows), legend), "alt": alt}
 
 
-def bars(values: Iterable[tuple[str, float, str]], *, alt: str, unit: str, colour: str = "accent") -> Chart:
-    """Return one bar for each name, value and text."""
-    rows = [(name, [Segment("", value, colour, text)]) for name, value, text in values]
+def bars(
+    values: Iterable[tuple[str, float, str]],
+    *,
+    alt: str,
+    unit: str,
+    colour: str = "accent",
+    pairs: Callable[[str], Filter] | None = None,
+) -> Chart:
+    """Return one bar for each name, value and text; `pairs` says which pairs a name stands for."""
+    rows = [
+        (name, [Segment("", value, colour, text, None if pairs is None else pairs(name))])
+        for name, value, text in values
+    ]
     return stacked(rows, alt=alt, unit=unit)
 
 
@@ -134,7 +154,11 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
     """Return a dot with its interval for each name, the first on top."""
     trace = {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers+text",
+        "text": [f"{dot.value:.3f}" for dot in dots],
+        "textposition": "top center",
+        "textfont": {"size": 11},
+        "cliponaxis": False,
         "x": [dot.value for dot in dots],
         "y": list(range(len(dots))),
         "marker": {"color": [f"@{dot.colour}" for dot in dots], "size": 10},
@@ -147,8 +171,9 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
             "thickness": 2,
             "width": 5,
         },
-        "customdata": [f"{label(dot.name, 60)}: {dot.value:.3f} ({dot.low:.3f} to {dot.high:.3f})" for dot in dots],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "customdata": [dot.pairs for dot in dots],
+        "hovertext": [f"{label(dot.name, 60)}: {dot.value:.3f} ({dot.low:.3f} to {dot.high:.3f})" for dot in dots],
+        "hovertemplate": _HOVER,
     }
     axis: dict[str, Any] = {"title": {"text": unit}, "fixedrange": True}
     if extent is not None:
@@ -189,8 +214,9 @@ def _bar(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> 
         "textangle": 0,
         "insidetextfont": {"color": "@inside"},
         "width": 0.72,
-        "customdata": [hover for _, _, hover in placed],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "customdata": [segment.pairs for _, segment, _ in placed],
+        "hovertext": [hover for _, _, hover in placed],
+        "hovertemplate": _HOVER,
     }
 
 

@@ -1,4 +1,4 @@
-"""A run beside something else: people's labels (`--gold`), and the other variants of its ablation."""
+"""A run beside something else: gold labels (`--gold`), and the other variants of its ablation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import Interval
 from agent.views.charts import Block, Dot, Table, block, intervals, reliability, table
+from agent.views.marks import GROUPED, judged, mark
 from agent.wording import counted
 
 _MEASURES = {
@@ -71,7 +72,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
     ]
     pairs, queries = counted(scores.pairs, "pair"), counted(scores.queries, "query", "queries")
     text = (
-        f"{pairs} with people's labels, of {queries}; a pair without a label counts as wrong. Bars are "
+        f"{pairs} with gold labels, of {queries}; a pair without a label counts as wrong. Bars are "
         f"{scores.level:.0%} intervals, by resampling of queries (seed {scores.seed}, {scores.resamples:,} times), "
         "else Wilson's."
     )
@@ -88,24 +89,27 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
         intervals(dots, alt=_described("Scores with intervals", dots), unit="value", extent=extent),
         [
             table(columns, rows),
-            table({"people": False, "label 1": True, "label 0": True, "no label": True}, confusion),
+            table({"gold": False, "label 1": True, "label 0": True, "no label": True}, confusion),
         ],
     )
 
 
 def _breakdown(found: Breakdown) -> Block:
-    ways = {
-        "decided by": found.decided_by,
-        "test": found.tests,
-        "stand-ins": found.stand_ins,
-        "label and test": found.overrides,
-    }
-    groups = [(way, group) for way, inside in ways.items() for group in inside]
+    groups = [(way, group) for way in GROUPED for group in getattr(found, way)]
     dots = [
-        Dot(f"{way}: {group.name}", group.accuracy, group.interval.low, group.interval.high) for way, group in groups
-    ]
+        Dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval.low, group.interval.high,
+            pairs={"marks": mark(judged(way), group.name)})
+        for way, group in groups
+    ]  # fmt: skip
     rows = [
-        [way, group.name, f"{group.pairs:,}", f"{group.accuracy:.3f}", _interval(group.interval), *_confusion(group)]
+        [
+            GROUPED[way],
+            group.name,
+            f"{group.pairs:,}",
+            f"{group.accuracy:.3f}",
+            _interval(group.interval),
+            *_confusion(group),
+        ]
         for way, group in groups
     ]
     columns = {"by": False, "group": False} | dict.fromkeys(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
 from agent.evaluation.statistics import bin_name
 from agent.evaluation.tally import Seen, Tally
+from agent.store.manifest import WallTime
 from agent.types import PROVES_NOTHING
-from agent.views.charts import Block, Segment, bars, block, stacked, table
+from agent.views.charts import Block, Filter, Segment, bars, block, stacked, table
+from agent.views.marks import MOCK, mark
 from agent.wording import counted
 
 LABELS: Mapping[str, str] = {"1": "good", "0": "bad", "undecided": "muted", "error": "error"}
@@ -18,8 +20,9 @@ _OUTCOMES = {
     "passed": "good", PROVES_NOTHING: "accent", "failed": "bad", "error": "warn", "timeout": "accent-2",
     "not_run": "muted",
 }  # fmt: skip
+_NO_CAUSE = "no failure"
 _CAUSES = {
-    "no failure": "good", "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error",
+    _NO_CAUSE: "good", "snippet": "bad", "program": "warn", "dependency": "accent-2", "sandbox": "error",
     "flaky": "muted",
 }  # fmt: skip
 _REPAIRS = {"installed": "good", "ran": "accent", "failed": "bad", "refused": "muted", "changed": "accent-2"}
@@ -31,6 +34,8 @@ _STAGES: Mapping[str, Mapping[str, str]] = {
     "tests": _OUTCOMES,
     "labels": LABELS,
 }
+# What the table's filters call it where a pair has no value.
+NOTHING = "–"
 _MOST_NAMES = 15
 _Value = TypeVar("_Value")
 
@@ -56,13 +61,14 @@ def duration(seconds: float) -> str:
 
 
 class Figures:
-    """Counts one run, of which `expected` pairs were to be annotated.
+    """Counts one run, of which `expected` pairs were to be annotated; `wall` is what its starts took (`wall_time`).
 
     Labels and what they rest on count pairs, each by the majority of its rounds. What was done counts every round.
     """
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self, expected: int, wall: WallTime | None = None) -> None:
         self._expected = expected
+        self._wall = wall
         self._pairs, self._work = Tally(), Tally()
 
     def add(self, whole: Seen, rounds: Iterable[Seen]) -> None:
@@ -77,12 +83,15 @@ class Figures:
         deciders = dict(sorted(self._pairs.deciders.items()))
         return [
             self._funnel(),
-            *crossed("Who decided", "", deciders, LABELS, by="decided by", unit="labels"),
+            *crossed(
+                "Who decided", "", deciders, LABELS, by="decided by", unit="labels",
+                pairs=lambda decider, label: self._pairs_with(decided_by=decider, label=label),
+            ),
             *self._rounds(),
             *_names(
                 "Errors",
                 "What ended in an error has no label: a broken model, reply or sandbox says nothing about the code.",
-                self._work.errors, by="error", unit="errors", colour="error",
+                self._work.errors, by="error", unit="errors", colour="error", pairs=lambda name: {"error": name},
             ),
         ]  # fmt: skip
 
@@ -91,7 +100,7 @@ class Figures:
         """What the test programs showed: whether they ran, how they ended, what labels go with that."""
         pairs = self._pairs
         causes = {
-            outcome: Counter({cause or "no failure": count for cause, count in counts.items()})
+            outcome: Counter({cause or _NO_CAUSE: count for cause, count in counts.items()})
             for outcome, counts in _ordered(pairs.causes, _OUTCOMES).items()
         }
         return [
@@ -102,6 +111,9 @@ class Figures:
                 "repaired first. A pass proves nothing when mutants in the snippet's place passed too, or at most "
                 "crashed.",
                 causes, _CAUSES, by="outcome", unit="pairs with a test",
+                pairs=lambda outcome, cause: self._pairs_with(
+                    status=outcome, cause=NOTHING if cause == _NO_CAUSE else cause
+                ),
             ),
             *crossed(
                 "Labels by test outcome",
@@ -109,6 +121,7 @@ class Figures:
                 "arbiter may rule that a test does not decide a pair. Tests that failed, or passed and prove "
                 "something, speak for a label; others for none.",
                 _ordered(pairs.outcomes, _OUTCOMES), LABELS, by="outcome", unit="pairs with a test",
+                pairs=lambda outcome, label: self._pairs_with(status=outcome, label=label),
             ),
             *self._strength(),
         ]  # fmt: skip
@@ -123,7 +136,7 @@ class Figures:
         )
         kinds = dict(sorted(work.commands.items(), key=lambda each: -each[1].total()))
         return [
-            *crossed("Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="repairs tried"),
+            *crossed("Repairs by kind", text, kinds, _REPAIRS, by="kind", unit="repairs tried", pairs=_marked),
             *self._stand_ins(),
         ]
 
@@ -133,11 +146,14 @@ class Figures:
         pairs, without = self._pairs, self._pairs.without_confidence
         text = f"{counted(without, 'label has', 'labels have')} no confidence. " if without else ""
         if pairs.confidences_judged:
-            text += f"Calibration compares it with {pairs.confidences_judged:,} labels of people."
+            text += f"Calibration compares it with {counted(pairs.confidences_judged, 'gold label')}."
         else:
-            text += "Whether it can be believed is known only where people labelled the same pairs (--gold)."
+            text += "Whether it can be believed is known only with gold labels of the same pairs (--gold)."
         bins = {bin_name(number): pairs.confidences[number] for number in sorted(pairs.confidences, reverse=True)}
-        return crossed("Confidence", text, bins, LABELS, by="confidence", unit="labels")
+        return crossed(
+            "Confidence", text, bins, LABELS, by="confidence", unit="labels",
+            pairs=lambda confidence, label: self._pairs_with(confidence=confidence, label=label),
+        )  # fmt: skip
 
     @property
     def spending(self) -> list[Block]:
@@ -154,13 +170,33 @@ class Figures:
         ]
         if work.programs:
             ran = f"{work.executed:,} of {work.programs:,}{of_all}"
-            cards.append(("programs that ran", share(work.executed, work.programs), ran))
+            cards.append(("programs run", share(work.executed, work.programs), ran))
         cards += [
             ("cost", money(usage.cost_usd), counted(usage.calls, "call") + of_all),
             ("tokens", f"{usage.input_tokens + usage.output_tokens:,}", f"{usage.output_tokens:,} of them out"),
-            ("time", duration(work.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
+            *([] if self._wall is None else [("wall time", *_waited(self._wall))]),
+            ("summed time", duration(work.seconds), "of all rounds, added up" if of_all else "of all pairs, added up"),
         ]
         return [{"name": name, "value": value, "note": note} for name, value, note in cards]
+
+    def _pairs_with(self, **values: str) -> Filter:
+        """Return the filter of pairs with these values, each as the one of its rounds that stands for it."""
+        if len(self._work.rounds) < 2:
+            return values
+        return {"majority" if name == "label" else name: value for name, value in values.items()} | {"standing": "yes"}
+
+    def _went(self, stage: str, outcome: str) -> Filter | None:
+        """Return the filter of the pairs in a part of the funnel; those not annotated are in no table."""
+        match stage:
+            case "pairs":
+                return self._pairs_with() if outcome == "annotated" else None
+            case "screened":
+                return self._pairs_with(screened=outcome)
+            case "programs" | "executed":
+                return self._pairs_with(**_marked("program", outcome))
+            case "tests":
+                return self._pairs_with(status=outcome, **_marked("program", "written"))
+        return self._pairs_with(label=outcome)
 
     def _funnel(self) -> Block:
         pairs = self._pairs
@@ -170,7 +206,7 @@ class Figures:
         for stage, colours in _STAGES.items():
             found = _ordered(counts.get(stage, {}), colours)
             rows.append((stage, [
-                Segment(name, count, colours.get(name, "muted"), f"{name}: {count:,}")
+                Segment(name, count, colours.get(name, "muted"), f"{name}: {count:,}", self._went(stage, name))
                 for name, count in found.items() if count
             ]))  # fmt: skip
             cells += [
@@ -197,7 +233,11 @@ class Figures:
             "pairs are listed once for each."
         )
         rounds = {f"round {number}": counts for number, counts in sorted(self._work.rounds.items())}
-        return crossed("Rounds", text, {**rounds, "majority": self._pairs.labels}, LABELS, by="round", unit="pairs")
+        rows = {**rounds, "majority": self._pairs.labels}
+        return crossed("Rounds", text, rows, LABELS, by="round", unit="pairs", pairs=self._ended)
+
+    def _ended(self, row: str, label: str) -> Filter:
+        return self._pairs_with(label=label) if row == "majority" else {"round": row.split()[-1], "label": label}
 
     def _programs(self) -> list[Block]:
         work = self._work
@@ -205,7 +245,10 @@ class Figures:
             f"{work.executed:,} of {work.programs:,} programs ran as tests ({share(work.executed, work.programs)}), "
             f"{work.cases_per_program or 0:.1f} cases each."
         )
-        return _names("Programs that ran", text, work.ways, by="program", unit="programs", colour="accent")
+        return _names(
+            "Programs that ran", text, work.ways, by="program", unit="programs", colour="accent",
+            pairs=lambda way: _marked("program", way),
+        )  # fmt: skip
 
     def _strength(self) -> list[Block]:
         work = self._work
@@ -215,11 +258,14 @@ class Figures:
             "crashes: they prove nothing."
         )
         kinds = {
-            kind or "universal mock": Counter(noticed=counts[True], missed=counts[False])
+            kind or MOCK: Counter(noticed=counts[True], missed=counts[False])
             for kind, counts in sorted(work.mutants.items(), key=lambda each: (-each[1].total(), each[0]))
         }
         colours = {"noticed": "good", "missed": "bad"}
-        return crossed("Strength of the programs", text, kinds, colours, by="kind", unit="mutants")
+        return crossed(
+            "Strength of the programs", text, kinds, colours, by="kind", unit="mutants",
+            pairs=lambda kind, how: _marked(f"mutant {kind}", how),
+        )  # fmt: skip
 
     def _stand_ins(self) -> list[Block]:
         work = self._work
@@ -229,7 +275,10 @@ class Figures:
         text = f"{used:,} of {programs:,} programs ({share(used, programs)}) invented something around the snippet."
         if len(found) < len(work.stand_in_names):
             text += f" The {len(found)} most frequent of {len(work.stand_in_names):,} names are listed."
-        blocks = _names("Stand-ins", text, found, by="stand-in", unit="programs", colour="accent-2")
+        blocks = _names(
+            "Stand-ins", text, found, by="stand-in", unit="programs", colour="accent-2",
+            pairs=lambda name: _marked("stand-in", name),
+        )  # fmt: skip
         for each in blocks:
             each["tables"] += crossed("", "", labels, LABELS, by="programs", unit="")[0]["tables"]
         return blocks
@@ -256,7 +305,8 @@ class Figures:
         text = "" if priced else "The price of a model is not known, so that its cost is not either: tokens are drawn. "
         text += f"Nothing is kept of {counted(without, 'annotation')}: they are not in here." if without else ""
         unit = "US dollars" if costs else "tokens, in and out"
-        chart = bars(values, alt=f"{unit} by node.", unit=unit) if any(value for _, value, _ in values) else None
+        drawing = bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _marked("asked", name))
+        chart = drawing if any(value for _, value, _ in values) else None
         return [block("Cost by node", text, chart, [table(columns, rows)])]
 
     def _time(self) -> Block:
@@ -265,7 +315,7 @@ class Figures:
             return block("Time by node", "No node came to its end.")
         colours = {"model": "accent", "programs": "good", "rest": "muted"}
         rows = [
-            (name, [Segment(part, getattr(node, part), colour, duration(getattr(node, part)))
+            (name, [Segment(part, getattr(node, part), colour, duration(getattr(node, part)), _marked("node", name))
                     for part, colour in colours.items()])
             for name, node in nodes.items()
         ]  # fmt: skip
@@ -274,8 +324,9 @@ class Figures:
              *map(duration, (node.model, node.programs, node.rest))]
             for name, node in nodes.items()
         ]  # fmt: skip
+        took = "" if self._wall is None else f" (from start to end the run took {_waited(self._wall)[0]})"
         text = (
-            "The pairs' own seconds, added up: many pairs are worked on at once, so that the run took less. "
+            f"The pairs' own seconds, added up{took}; many pairs are worked on at once. "
             "Model is the time of calls that were made, programs that of all their runs. The rest is waiting for a "
             "turn or a sandbox, installing, and the work between."
         )
@@ -284,12 +335,31 @@ class Figures:
         return block("Time by node", text, chart, [table(columns, cells)])
 
 
+def _marked(what: str, name: str) -> dict[str, str]:
+    return {"marks": mark(what, name)}
+
+
+def _waited(wall: WallTime) -> tuple[str, str]:
+    """Return the time that a run's starts took, and a word on it."""
+    text = duration(wall.seconds) if wall.seconds >= 1 else "under 1 s"
+    note = "from start to end" if wall.starts == 1 else f"{wall.starts} starts, added up"
+    return (text, note) if wall.known else (f"over {text}", f"{note}; an end is not known")
+
+
 def crossed(
-    title: str, text: str, rows: Mapping[str, Counter[str]], colours: Mapping[str, str], *, by: str, unit: str
+    title: str,
+    text: str,
+    rows: Mapping[str, Counter[str]],
+    colours: Mapping[str, str],
+    *,
+    by: str,
+    unit: str,
+    pairs: Callable[[str, str], Filter] | None = None,
 ) -> list[Block]:
     """Return counts by row and column as stacked bars and as a table, nothing where there is none.
 
-    `by` is what the rows are; `colours` gives the order of the columns, too.
+    `by` is what the rows are; `colours` gives the order of the columns, too. `pairs` says of a row and a column which
+    pairs they stand for.
     """
     seen = Counter[str]()
     for counts in rows.values():
@@ -298,9 +368,12 @@ def crossed(
     if not columns:
         return []
     drawn = [
-        (name, [Segment(each, counts[each], colours.get(each, "muted"), f"{counts[each]:,}") for each in columns])
+        (name, [
+            Segment(each, counts[each], colours.get(each, "muted"), f"{counts[each]:,}", pairs and pairs(name, each))
+            for each in columns
+        ])
         for name, counts in rows.items()
-    ]
+    ]  # fmt: skip
     cells = [[name, *(f"{counts[each]:,}" for each in columns)] for name, counts in rows.items()]
     chart = stacked(drawn, alt=f"{title}, by {by}.", unit=unit, legend=True)
     return [block(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
@@ -311,12 +384,22 @@ def _ordered(found: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Va
     return {name: found[name] for name in dict.fromkeys((*order, *sorted(found))) if name in found}
 
 
-def _names(title: str, text: str, counts: Mapping[str, int], *, by: str, unit: str, colour: str) -> list[Block]:
+def _names(
+    title: str,
+    text: str,
+    counts: Mapping[str, int],
+    *,
+    by: str,
+    unit: str,
+    colour: str,
+    pairs: Callable[[str], Filter],
+) -> list[Block]:
     """Return counts of names, the most frequent on top; nothing where there is none."""
     found: Sequence[tuple[str, int]] = Counter(counts).most_common()
     if not found:
         return []
-    drawn = bars([(name, count, f"{count:,}") for name, count in found], alt=f"{title}.", unit=unit, colour=colour)
+    values = [(name, count, f"{count:,}") for name, count in found]
+    drawn = bars(values, alt=f"{title}.", unit=unit, colour=colour, pairs=pairs)
     return [
         block(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in found])])
     ]

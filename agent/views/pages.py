@@ -20,7 +20,15 @@ from agent.datasets.encoding import dumps
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 _LIBRARY = "plotly-basic.min.js"
-_REPORT_SCRIPTS = ("dom.js", "story.js", "report_data.js", "report_charts.js", "report_table.js", "report.js")
+_REPORT_SCRIPTS = (
+    "dom.js",
+    "story.js",
+    "report_data.js",
+    "report_charts.js",
+    "report_table.js",
+    "report_view.js",
+    "report.js",
+)
 _REVIEW_SCRIPTS = ("dom.js", "story.js", "review_drafts.js", "review.js")
 # Of the empty style element that the charting library fills by rules.
 _EMPTY = ""

@@ -15,7 +15,7 @@ from agent.evaluation.statistics import BINS, bin_name
 from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
 from agent.store.files import replacing, writing
-from agent.store.manifest import flatten
+from agent.store.manifest import flatten, wall_time
 from agent.store.run_view import RunView
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
 from agent.views.charts import Block, block, table
@@ -88,7 +88,7 @@ class Report:
     """What a report is to hold.
 
     `kept` says of which pairs the evidence goes in, `max_bytes` how large the file may be (figures and scripts go in at
-    any size). `title` is what the run is called, else by its folder's name. `gold` has people's labels by id,
+    any size). `title` is what the run is called, else by its folder's name. `gold` has the gold labels by id,
     `against_gold` the figures of how labels compare with them.
     """
 
@@ -112,9 +112,9 @@ class Report:
             # known before an hour of reading
             tempfile.TemporaryFile(dir=path.parent).close()
         pairs = sum(1 for _ in self.run.pairs())
-        figures = Figures(pairs)
+        figures = Figures(pairs, wall_time(self.run.manifest))
         archive = self._collect(figures, on_progress)
-        return self._write(path, self._document(figures, pairs, archive.columns), archive)
+        return self._write(path, self._document(figures, pairs, archive), archive)
 
     def _collect(self, figures: Figures, on_progress: Progress | None) -> Archive:
         """Go through the run once, in the order of its input."""
@@ -128,14 +128,15 @@ class Report:
                     on_progress(archive.annotated, total)
         return archive
 
-    def _document(self, figures: Figures, pairs: int, columns: Sequence[str]) -> dict[str, Any]:
+    def _document(self, figures: Figures, pairs: int, archive: Archive) -> dict[str, Any]:
         rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
         return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _subtitle(self.run.manifest, pairs, rounds),
             "cards": figures.cards(),
             "sections": self._sections(figures),
-            "columns": columns,
+            "columns": archive.columns,
+            "marks": archive.marks,
             "bins": [bin_name(number) for number in range(BINS)],
             "stories_in_a_piece": STORIES_IN_A_PIECE,
             "rounds": rounds,
@@ -145,7 +146,7 @@ class Report:
         """Return the page's sections; those without a figure are left out."""
         parts: dict[str, tuple[str, Sequence[Block]]] = {
             "labels": ("Labels", figures.labels),
-            "gold": ("Against people's labels", self.against_gold),
+            "gold": ("Against gold", self.against_gold),
             "ablation": ("Ablation", self._ablation()),
             "tests": ("Tests", figures.tests),
             "repairs": ("Repairs and stand-ins", figures.repairs),

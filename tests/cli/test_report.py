@@ -43,7 +43,7 @@ def test_with_gold_it_tells_scores_and_calibration(agent: Commands) -> None:
     ended = agent("report", "run", "--gold", agent.write("gold.jsonl", rows))
     assert ended.code == 0
     read = Read(agent.folder / "run/report.html")
-    assert "Against people's labels" in read.titles
+    assert "Against gold" in read.titles
     assert read.block("Scores")["tables"][0]["rows"][0][:2] == ["accuracy", "0.500"]
     assert read.block("Calibration")["chart"]
     assert [row["gold"] for row in read.rows] == [0, 1] * 4

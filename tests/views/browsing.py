@@ -16,18 +16,18 @@ COUNT = 130
 class Opened:
     """A page, what it asked for besides its own file, and what it complained of."""
 
-    def __init__(self, page: Page, file: Path) -> None:
+    def __init__(self, page: Page, file: Path, fragment: str = "") -> None:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
         page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.route("**/*", lambda route: self._guard(route, file.as_uri()))
-        page.goto(file.as_uri())
+        page.goto(file.as_uri() + fragment)
         page.wait_for_selector("html[data-ready]")
 
     def _guard(self, route: Route, own: str) -> None:
-        if route.request.url == own:
+        if route.request.url.partition("#")[0] == own:
             route.continue_()
         else:
             self.requests.append(route.request.url)

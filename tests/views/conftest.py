@@ -80,9 +80,9 @@ def opened(browser: Browser) -> Iterator[Opener]:
     """Opens reports; afterwards nothing was asked for and nothing was complained of."""
     pages: list[Opened] = []
 
-    def opened(file: Path, width: int = 1280, **options: Any) -> Opened:
+    def opened(file: Path, width: int = 1280, fragment: str = "", **options: Any) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        pages.append(Opened(context.new_page(), file))
+        pages.append(Opened(context.new_page(), file, fragment))
         return pages[-1]
 
     yield opened

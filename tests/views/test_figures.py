@@ -164,7 +164,7 @@ def test_confidence_is_drawn_in_bins_and_asks_for_gold_where_there_is_none(confi
     assert cells(block) == {name: {"1": "1"}}
     assert "--gold" in block["text"]
     judged = drawn([Seen(found.annotation, gold=1)])["Confidence"]
-    assert judged["text"] == "Calibration compares it with 1 labels of people."
+    assert judged["text"] == "Calibration compares it with 1 gold label."
     assert "Confidence" not in drawn([one(label=1)])
 
 

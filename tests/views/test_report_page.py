@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,16 +13,22 @@ from agent.store import load_run
 from agent.types import PROVES_NOTHING
 from agent.views.report import Report
 from tests.views.browsing import COUNT, Opener
+from tests.views.reading import Read
 from tests.views.runs import make_pairs, make_run
 
 pytestmark = pytest.mark.chromium
+# Follows an address, and returns what the table says then.
+FOLLOW = """hash => new Promise((done) => {
+    location.hash = hash;
+    setTimeout(() => done(document.querySelector("#count").textContent), 20);
+})"""
 
 
 def test_every_section_is_there_with_its_charts_drawn(opened: Opener, full_report: Path) -> None:
     view = opened(full_report)
     view.draw_all()
     assert view.page.locator("main h2").all_inner_texts() == [
-        "Labels", "Against people's labels", "Ablation", "Tests", "Repairs and stand-ins", "Confidence",
+        "Labels", "Against gold", "Ablation", "Tests", "Repairs and stand-ins", "Confidence",
         "Cost and time", "Pairs", "How the run was made",
     ]  # fmt: skip
     assert view.page.locator(".chart").count() == view.page.locator(".chart[role=img][aria-label]").count() > 10
@@ -71,6 +78,85 @@ def test_filters_narrow_and_are_lifted(opened: Opener, full_report: Path) -> Non
     assert bins == ["any", "–", "[0.8, 0.9)", "[0.7, 0.8)", "[0.5, 0.6)"]
     for name in ("decided_by", "screened", "cause", "stand_ins", "confidence", "gold"):
         assert view.page.locator(f"select[name={name}]").count() == 1
+
+
+def test_every_bar_stands_for_as_many_pairs_as_the_table_lists_for_it(opened: Opener, full_report: Path) -> None:
+    view, read = opened(full_report), Read(full_report)
+    bars = [
+        (chart["alt"], filter_, value)
+        for section in read.document["sections"]
+        for chart in (block["chart"] for block in section["blocks"] if block["chart"] is not None)
+        for trace in chart["traces"] if trace["type"] == "bar"
+        for filter_, value in zip(trace["customdata"], trace["x"], strict=True)
+    ]  # fmt: skip
+    assert len(bars) > 40
+    for alt, filter_, value in bars:
+        listed = int(view.page.evaluate(FOLLOW, urlencode(filter_)).split()[0])
+        assert listed > 0, alt
+        if not alt.startswith(("Seconds", "US dollars")):
+            assert listed == value, (alt, filter_)
+
+
+def test_a_click_on_a_bar_lists_its_pairs_and_says_so_and_each_part_can_be_lifted(
+    opened: Opener, full_report: Path
+) -> None:
+    view = opened(full_report)
+    view.pick("repairs", "some")
+    chart = view.page.locator(".chart[aria-label^='Labels by test outcome']")
+    chart.scroll_into_view_if_needed()
+    chart.locator(".point path").first.click(force=True)
+    parts = view.page.locator("#chosen button")
+    expect(parts).to_have_text(["Test: passed", "Label: 1"])
+    expect(view.page.locator("#count")).to_be_focused()
+    expect(view.page.locator("#pairs-title")).to_be_in_viewport()
+    assert view.page.locator("select[name=status]").input_value() == "passed"
+    view.page.get_by_role("button", name="Remove: Label: 1").click()
+    expect(parts).to_have_text(["Test: passed"])
+    view.page.get_by_role("button", name="Remove: Test: passed").click()
+    expect(view.page.locator("#count")).to_have_text(f"{COUNT} of {COUNT} pairs")
+    expect(view.page.locator("#chosen")).to_be_hidden()
+
+
+def test_a_link_opens_the_same_view(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    view.page.fill("#search", "number")
+    expect(view.page.locator("#chosen")).to_be_visible()
+    view.pick("decided_by", "screen")
+    view.page.locator("#table th button", has_text="pair").click()
+    view.page.locator("#table tbody button.open").nth(2).click()
+    expect(view.page.locator("dialog#pair")).to_be_visible()
+    again = opened(full_report, fragment=view.page.evaluate("location.hash"))
+    expect(again.page.locator("dialog#pair h2")).to_have_text(view.page.locator("dialog#pair h2").inner_text())
+    assert again.ids == view.ids
+    assert again.page.locator("#count").inner_text() == view.page.locator("#count").inner_text()
+    assert again.page.locator("#search").input_value() == "number"
+    again.page.keyboard.press("ArrowRight")
+    again.page.keyboard.press("Escape")
+    expect(again.page.locator("dialog#pair")).to_be_hidden()
+    assert "pair=" not in again.page.evaluate("location.hash")
+
+
+def test_the_browsers_back_goes_from_view_to_view(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report)
+    count, pair = view.page.locator("#count"), view.page.locator("dialog#pair")
+    view.pick("label", "error")
+    view.page.get_by_role("button", name="p58", exact=True).click()
+    view.page.keyboard.press("ArrowRight")
+    expect(pair.locator("h2")).to_have_text("p108")
+    view.page.go_back()
+    expect(pair).to_be_hidden()
+    expect(count).to_have_text(f"3 of {COUNT} pairs")
+    view.page.go_forward()
+    expect(pair.locator("h2")).to_have_text("p108")
+    view.page.keyboard.press("Escape")
+    expect(pair).to_be_hidden()
+    view.page.locator("#contents a").first.click()
+    expect(count).to_have_text(f"3 of {COUNT} pairs")
+    assert view.page.evaluate("location.hash") == "#label=error"
+    view.page.go_back()
+    view.page.go_back()
+    expect(count).to_have_text(f"{COUNT} of {COUNT} pairs")
+    assert view.page.locator("select[name=label]").input_value() == ""
 
 
 def test_rows_are_sorted_by_any_column_and_turned_page_by_page(opened: Opener, full_report: Path) -> None:

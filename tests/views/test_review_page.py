@@ -42,7 +42,7 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         press(page, "j")
 
         expect(position).to_have_text("3 of 3 · 2 reviewed")
-        press(page, "?", "r")
+        press(page, "c", "r")
         page.keyboard.type("two")
         press(page, "Shift+Enter")
         page.keyboard.type("readings")
@@ -50,7 +50,7 @@ def test_a_reviewer_labels_three_pairs_by_keyboard(tmp_path: Path, open_page: Ca
         saved(page, "All 3 are reviewed: end with Ctrl-C")
         press(page, "u", "u")
         expect(position).to_have_text("2 of 3 · 3 reviewed")
-        press(page, "?", "Enter")
+        press(page, "c", "Enter")
         saved(page, "Saved: cannot decide.")
     reviews = list(iter_reviews(run / "reviews.jsonl"))
     assert [(each.label, each.reason, each.reviewer, each.blind) for each in reviews] == [
@@ -121,9 +121,13 @@ def test_a_reviewer_who_is_not_blind_sees_all_at_once(tmp_path: Path, open_page:
 
 def test_a_label_is_asked_for_and_help_lists_the_keys(run: Path, page: Page) -> None:
     press(page, "Enter")
-    expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
-    press(page, "h")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or c.")
+    for key in ("h", "?"):
+        press(page, key)
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        press(page, key)
+        expect(page.get_by_role("dialog")).to_be_hidden()
+    press(page, "?")
     press(page, "1", "Enter")
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.get_by_role("button", name="1 Match", exact=True)).to_have_attribute("aria-pressed", "false")
@@ -132,7 +136,7 @@ def test_a_label_is_asked_for_and_help_lists_the_keys(run: Path, page: Page) -> 
     press(page, "g")
     expect(page.get_by_text("answers the query completely")).to_be_hidden()
     assert read_reviews(run / "reviews.jsonl") == []
-    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("button", name="Help").click()
     press(page, "Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     press(page, "0", "Enter")
@@ -314,7 +318,7 @@ def test_a_name_can_be_left_as_it_was_and_what_is_no_name_is_told(served: Served
     noisy.keyboard.type("bob")
     press(noisy, "Escape", "Enter")
     expect(dialog).to_be_hidden()
-    expect(noisy.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or ?.")
+    expect(noisy.get_by_role("alert")).to_have_text("Choose a label first: 1, 0 or c.")
     expect(noisy.locator("#reviewer")).to_have_text("ann")
     noisy.get_by_role("button", name="Reviewer: ann").click()
     noisy.get_by_label("Name", exact=True).fill("x" * 101)

@@ -43,8 +43,10 @@ function tableOf({ columns, numeric, rows }) {
 
 let opened = null;
 
-async function openPair(row) {
+// `follows`: the address of the view before is not kept.
+async function openPair(row, follows = byId("pair").open) {
   opened = row;
+  remember("pair", follows);
   const [story, evidence, shared] = await Promise.all([storyOf(row), evidenceOf(row), piece("shared", 0)]);
   if (opened !== row) return;
   byId("pair-title").replaceChildren(shown(nameOf(row)));
@@ -69,7 +71,7 @@ function chips(row) {
   const known = [
     chip(row.label === "1" ? "label 1, match" : row.label === "0" ? "label 0, no match" : row.label, row.label),
     REPORT.rounds > 1 && chip(`majority of the rounds: ${row.majority}`, row.majority),
-    row.gold !== null && chip(`people: ${row.gold}`, String(row.gold)),
+    row.gold !== null && chip(`gold: ${row.gold}`, String(row.gold)),
     row.status && chip(row.status),
     row.against ? chip("against its test", "error") : null,
     chip(`${number(row.seconds, 1)} s`),
@@ -96,10 +98,20 @@ byId("pair").addEventListener("keydown", (event) => {
   if (event.key === "ArrowRight") step(1);
 });
 byId("pair").addEventListener("close", () => {
-  const row = byId("table").querySelector(`tr[data-place="${opened?.place}"]`);
+  const row = opened;
   opened = null;
-  row?.querySelector("button.open").focus();
+  byId("table").querySelector(`tr[data-place="${row?.place}"] button.open`)?.focus();
+  leaving = row !== null && history.state?.by === "pair";
+  if (leaving) history.back();
+  else if (row) remember("", true);
 });
+
+function closePair() {
+  const row = opened;
+  opened = null;
+  byId("pair").close();
+  byId("table").querySelector(`tr[data-place="${row.place}"] button.open`)?.focus();
+}
 
 // Figures first, then the table; charts are drawn as soon as their library has been read.
 showFigures();

@@ -49,8 +49,22 @@ function draw(place) {
   const chart = drawn.get(place);
   const palette = colours();
   const options = { responsive: true, displaylogo: false, displayModeBar: false };
+  const done = Plotly.react(place, coloured(chart.traces, palette), layoutOf(chart, palette), options);
+  if (!place.dataset.drawn) listen(place);
   place.dataset.drawn = "yes";
-  return Plotly.react(place, coloured(chart.traces, palette), layoutOf(chart, palette), options);
+  return done;
+}
+
+// The filter of the bar that an event is about: null where the table cannot list its pairs.
+function filterOf({ points: [point] }) {
+  const filter = point?.customdata;
+  return filter && (!filter.marks || REPORT.marks.includes(filter.marks)) ? filter : null;
+}
+
+function listen(place) {
+  place.on("plotly_hover", (event) => place.classList.toggle("lists", filterOf(event) !== null));
+  place.on("plotly_unhover", () => place.classList.remove("lists"));
+  place.on("plotly_click", (event) => { if (filterOf(event)) list(filterOf(event)); });
 }
 
 const seen = new IntersectionObserver((entries) => {

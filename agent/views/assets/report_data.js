@@ -35,6 +35,7 @@ async function rows() {
   return found.map((values, place) => {
     const row = { place };
     REPORT.columns.forEach((name, column) => { row[name] = values[column]; });
+    row.marks = row.marks.map((number) => REPORT.marks[number]);
     return row;
   });
 }

@@ -29,23 +29,27 @@ async function showTable() {
   all = await rows();
   fields = FIELDS.filter(([, key]) => !["confidence", "gold"].includes(key) || all.some((row) => row[key] !== null));
   byId("table").tHead.rows[0].append(...fields.map(headOf));
-  offerFilters(all, () => { first = 0; refresh(); });
-  refresh();
+  offerFilters(all);
+  await look();
 }
 
 function headOf([title, key, , numeric]) {
   const sort = () => {
     order = order?.key === key ? (order.down ? null : { key, down: true }) : { key, down: false };
-    for (const head of byId("table").tHead.rows[0].cells) head.removeAttribute("aria-sort");
-    if (order) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
     first = 0;
-    refresh();
+    refresh("order");
   };
-  const head = make("th", { scope: "col", class: numeric && "number" }, make("button", { type: "button", click: sort }, title));
-  return head;
+  return make("th", { scope: "col", "data-key": key, class: numeric && "number" }, make("button", { type: "button", click: sort }, title));
 }
 
-function refresh() {
+// Shows what is looked for now, and keeps it in the address; `by` says what has changed.
+function refresh(by) {
+  find();
+  showPage();
+  remember(by);
+}
+
+function find() {
   found = all.filter(fits);
   if (order) {
     const { key, down } = order;
@@ -55,7 +59,11 @@ function refresh() {
   }
   const unit = REPORT.rounds > 1 ? `annotations, ${REPORT.rounds} rounds` : all.length === 1 ? "pair" : "pairs";
   byId("count").textContent = `${found.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${unit}`;
-  showPage();
+  for (const head of byId("table").tHead.rows[0].cells) {
+    if (head.dataset.key === order?.key) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+  showChosen();
 }
 
 function showPage() {
@@ -83,8 +91,9 @@ function turn(pages) {
   return true;
 }
 
-byId("back").addEventListener("click", () => turn(-1));
-byId("next").addEventListener("click", () => turn(1));
+for (const [button, by] of [["back", -1], ["next", 1]]) {
+  byId(button).addEventListener("click", () => turn(by) && remember("page"));
+}
 byId("table").tBodies[0].addEventListener("keydown", (event) => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step) return;
@@ -106,12 +115,14 @@ const FACETS = {
   cause: ["Cause", (row) => row.cause ?? NONE],
   error: ["Error", (row) => row.error ?? NONE],
   against: ["Label and test", (row) => (row.against ? "against each other" : NONE)],
-  gold: ["People's label", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "the same" : "another")],
+  gold: ["Gold", (row) => (row.gold === null ? NONE : String(row.gold) === row.label ? "the same" : "another")],
   stand_ins: ["Stand-ins", (row) => (row.stand_ins ? "some" : "none")],
   repairs: ["Repairs", (row) => (row.repairs ? "some" : "none")],
   confidence: ["Confidence", (row) => bin(row.confidence_bin), true],
   strength: ["Strength", (row) => bin(row.strength_bin), true],
   round: ["Round", (row) => String(row.round)],
+  standing: ["Stands for its pair", (row) => (row.standing ? "yes" : "no")],
+  marks: ["Path", (row) => row.marks, true],
   evidence: ["Evidence", (row) => (row.evidence && row.evidence[1] < (REPORT.pieces[row.evidence[0]] ?? 0) ? "here" : "not here")],
 };
 
@@ -119,42 +130,47 @@ const chosen = new Map();
 let terms = [];
 let haystacks = null;
 let building = null;
+let searching = 0;
+
+const valuesOf = (name, row) => [FACETS[name][1](row)].flat().map(plain);
 
 // Adds a choice for each property of which there are at least two values.
-function offerFilters(all, changed) {
-  for (const [name, [title, valueOf, inOrder]] of Object.entries(FACETS)) {
+function offerFilters(all) {
+  for (const [name, [title, , inOrder]] of Object.entries(FACETS)) {
     const counts = new Map();
-    for (const row of all) counts.set(valueOf(row), (counts.get(valueOf(row)) ?? 0) + 1);
+    for (const row of all) for (const value of valuesOf(name, row)) counts.set(value, (counts.get(value) ?? 0) + 1);
     if (counts.size < 2) continue;
     const byName = (one, other) => (one[0] < other[0] ? -1 : 1);
     const values = [...counts].sort((one, other) => (inOrder ? byName(other, one) : other[1] - one[1] || byName(one, other)));
-    const select = make("select", { name, change: () => {
-      if (select.value === "") chosen.delete(name);
-      else chosen.set(name, values[Number(select.value)][0]);
-      changed();
-    } }, make("option", { value: "" }, "any"),
-    values.map(([value, count], number) => make("option", { value: number }, `${value} (${count.toLocaleString("en")})`)));
-    byId("filters").append(make("label", {}, title, " ", select));
+    const choose = (event) => {
+      if (event.target.value === "") chosen.delete(name);
+      else chosen.set(name, event.target.value);
+      first = 0;
+      refresh("filter");
+    };
+    byId("filters").append(make("label", {}, title, " ", make("select", { name, change: choose }, make("option", { value: "" }, "any"),
+      values.map(([value, count]) => make("option", { value }, `${value} (${count.toLocaleString("en")})`)))));
   }
-  const reset = make("button", { type: "button", click: () => {
-    byId("filters").reset();
-    chosen.clear();
-    terms = [];
-    changed();
-  } }, "Show all");
-  byId("filters").append(reset);
+  byId("filters").append(make("button", { type: "button", click: () => list({}) }, "Show all"));
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   let waiting = 0;
   byId("search").addEventListener("input", (event) => {
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
-      const text = event.target.value;
-      if (text.trim()) await buildHaystacks(all);
-      if (text !== byId("search").value) return;
-      terms = termsOf(text);
-      changed();
+      if (!await searchFor(event.target.value)) return;
+      first = 0;
+      refresh("search");
     }, 120);
   });
+}
+
+// Takes what is to be searched for, and returns whether nothing else came meanwhile.
+async function searchFor(text) {
+  const own = searching += 1;
+  if (text.trim()) await buildHaystacks(all);
+  if (own !== searching) return false;
+  terms = termsOf(text);
+  return true;
 }
 
 // The words of a search; what stands between quotation marks is one.
@@ -178,6 +194,6 @@ function buildHaystacks(all) {
 }
 
 function fits(row) {
-  for (const [name, value] of chosen) if (FACETS[name][1](row) !== value) return false;
+  for (const [name, value] of chosen) if (!valuesOf(name, row).includes(value)) return false;
   return terms.every((term) => haystacks[row.place].includes(term));
 }

@@ -123,7 +123,7 @@ async function load(at, message = "") {
 function commit() {
   if (busy || !current) return;
   if (current.mine && !dirty()) { goOn(); return; }
-  if (label === null) { trouble("Choose a label first: 1, 0 or ?."); return; }
+  if (label === null) { trouble("Choose a label first: 1, 0 or c."); return; }
   saving = true;
   alone(async () => {
     put($("status"), "Saving …");
@@ -214,7 +214,7 @@ function showSession() {
 const KEYS = {
   1: () => choose("1"),
   0: () => choose("0"),
-  "?": () => choose("?"),
+  c: () => choose("?"),
   r: () => $("reason").focus(),
   j: () => show(number + 1),
   ArrowRight: () => show(number + 1),
@@ -223,6 +223,7 @@ const KEYS = {
   u: undo,
   n: openWho,
   g: () => { $("guidelines").open = !$("guidelines").open; },
+  "?": () => openDialog("help"),
   h: () => openDialog("help"),
   Enter: commit,
 };
@@ -243,7 +244,7 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
   if ($("who").open) return;
   if ($("help").open) {
-    if (event.key === "h") $("help").close();
+    if (event.key === "h" || event.key === "?") $("help").close();
     return;
   }
   if (event.repeat && event.key === "Enter") event.preventDefault();

@@ -1,0 +1,80 @@
+// What is looked at is in the address: the search, the filters, the order, the page and the open pair. A link opens the
+// same view, and the browser's Back and Forward work.
+
+// A view that follows one of the same kind takes its place in the history.
+const FOLLOWS = new Set(["search", "order", "page"]);
+let leaving = false; // going back from a pair that is closed already
+
+function addressOf() {
+  const view = new URLSearchParams();
+  if (byId("search").value.trim()) view.set("search", byId("search").value.trim());
+  for (const [name, value] of chosen) view.set(name, value);
+  if (order) view.set("sort", (order.down ? "-" : "") + order.key);
+  if (first > 0) view.set("from", first + 1);
+  if (opened) view.set("pair", plain(opened.id));
+  if (opened && REPORT.rounds > 1) view.set("pair_round", opened.round);
+  return `#${view}`;
+}
+
+function remember(by, follows = FOLLOWS.has(by) && history.state?.by === by) {
+  if (addressOf() === (location.hash || "#")) return;
+  try {
+    history[follows ? "replaceState" : "pushState"](follows ? history.state : { by }, "", addressOf());
+  } catch { /* a page without an address of its own, as in a preview */ }
+}
+
+// Shows what the address says.
+async function look() {
+  const view = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+  chosen.clear();
+  for (const name of Object.keys(FACETS)) if (view.has(name)) chosen.set(name, view.get(name));
+  byId("search").value = view.get("search") ?? "";
+  const sort = view.get("sort") ?? "";
+  const key = sort.replace(/^-/, "");
+  order = fields.some((field) => field[1] === key) ? { key, down: sort.startsWith("-") } : null;
+  if (!await searchFor(byId("search").value)) return;
+  find();
+  const pair = all.find((row) => plain(row.id) === view.get("pair") && row.round === Number(view.get("pair_round") ?? 0));
+  const place = pair ? found.indexOf(pair) : (Number(view.get("from")) || 1) - 1;
+  first = Math.max(0, Math.floor(Math.min(place, found.length - 1) / PAGE) * PAGE);
+  showPage();
+  if (pair) openPair(pair, true);
+  else if (opened) closePair();
+}
+
+addEventListener("popstate", ({ state }) => {
+  const elsewhere = !state && location.hash && !location.hash.includes("="); // a link to a section: the view stays
+  if (!leaving && !elsewhere) look();
+  else if (leaving || addressOf() !== "#") remember("", true);
+  leaving = false;
+});
+
+// Lists the pairs that a bar counts, and nothing else.
+function list(filter) {
+  byId("filters").reset();
+  terms = [];
+  chosen.clear();
+  for (const [name, value] of Object.entries(filter)) chosen.set(name, plain(value));
+  first = 0;
+  refresh("bar");
+  byId("pairs").scrollIntoView();
+  byId("count").focus({ preventScroll: true });
+}
+
+// What the table is narrowed to, each part a button that lifts it.
+function showChosen() {
+  const lift = (name) => () => {
+    if (name === "search") byId("search").value = "";
+    if (name === "search") terms = [];
+    chosen.delete(name);
+    first = 0;
+    refresh("filter");
+    byId("count").focus({ preventScroll: true });
+  };
+  const parts = [...chosen].map(([name, value]) => [name, FACETS[name][0], value]);
+  if (terms.length) parts.unshift(["search", "Search", byId("search").value.trim()]);
+  byId("chosen").replaceChildren(...parts.map(([name, title, value]) =>
+    make("button", { type: "button", class: "chip", "aria-label": `Remove: ${title}: ${value}`, click: lift(name) }, `${title}: ${value}`)));
+  byId("chosen").hidden = parts.length === 0;
+  for (const select of byId("filters").querySelectorAll("select")) select.value = chosen.get(select.name) ?? "";
+}

@@ -1,0 +1,46 @@
+"""What a report's bars count of a pair, where no column of its table says it.
+
+A row carries the marks of its annotation, so that each bar finds the pairs that it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from agent.evaluation.tally import Seen, Tally
+
+GROUPED = {"decided_by": "decided by", "tests": "test", "stand_ins": "stand-ins", "overrides": "label and test"}
+"""The ways in which pairs with gold are grouped (`tally.WAYS`), in words."""
+MOCK = "universal mock"
+"""What stands among the kinds of mutants for the mock that no use breaks."""
+_LONGEST = 100
+
+
+def mark(what: str, name: str) -> str:
+    """Return a mark by what it is of and by its name there, as in `node: repair`."""
+    return f"{what}: {name}"
+
+
+def judged(way: str) -> str:
+    """Return what marks of pairs with gold are of, by the way they are grouped."""
+    return f"with gold, {GROUPED[way]}"
+
+
+def marks_of(seen: Seen) -> Iterator[str]:
+    """Yield an annotation's marks, from a tally of it alone: the bars are drawn from a tally, too."""
+    one = Tally()
+    one.add(seen)
+    named: Mapping[str, Iterable[str]] = {
+        "program": [*one.stages["programs"], *one.stages["executed"], *one.ways],
+        "stand-in": one.stand_in_names,
+        "asked": one.roles,
+        "node": one.nodes,
+        **one.commands,
+        **{
+            f"mutant {kind or MOCK}": ["noticed" if killed else "missed" for killed in counts]
+            for kind, counts in one.mutants.items()
+        },
+        **{judged(way): groups for way, groups in one.judged.items()},
+    }
+    for what, names in named.items():
+        yield from (mark(what, name) for name in names if len(name) <= _LONGEST)
