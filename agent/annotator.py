@@ -12,7 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agent.config import Config, SandboxConfig, configured
+from pydantic import ValidationError
+
+from agent.config import Config, SandboxConfig, configured, explained
 from agent.datasets import Pairs, group_by_query, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
@@ -55,6 +57,7 @@ _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
     "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
     "executions": ((SharedExecutions,), "SharedExecutions"),
     "budget": ((int, float, Budget), "a number of dollars, or a Budget"),
+    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # isinstance takes it
 }
 """By argument the types that are taken, and those in words; None is where it is the default."""
 
@@ -133,6 +136,10 @@ class Annotator:
         given = locals()
         for name, (kinds, taken) in _TAKEN.items():
             check(name, given[name], kinds, taken)
+        if unsupported not in ("fail", "judge", "skip"):
+            raise UsageError(f"unsupported={unsupported!r:.60}: takes 'fail', 'judge' or 'skip'")
+        if not all(isinstance(language, Language) for language in languages):
+            raise UsageError(f"languages={languages!r:.60}: takes a list of Language objects")
         changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
         changes["runner.budget_usd"] = None if isinstance(budget, Budget) else budget
         changes["pipeline.pair_timeout"] = pair_timeout
@@ -404,8 +411,8 @@ def _with(config: Config, changes: Mapping[str, Any]) -> Config:
             tree[group][name] = value
     try:
         return Config.model_validate(tree)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    except ValidationError as error:
+        raise ConfigError(explained(error, Config)) from error
 
 
 def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
+from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, read_pairs
 from agent.config import Config, RunnerConfig, SandboxConfig
 from agent.errors import (
     AccountError,
@@ -320,6 +320,52 @@ def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monk
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError):
         Annotator(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": "screen"}, "without='screen' is of type str; without takes a list of the names of nodes"),
+        ({"sandbox": 5}, "sandbox=5 is of type int; sandbox takes 'auto', .* or a SandboxBackend"),
+        ({"rounds": 2.0}, r"rounds=2\.0 is of type float; rounds takes a whole number"),
+        ({"rounds": True}, "rounds=True is of type bool"),
+        ({"budget": "1"}, "budget='1' is of type str; budget takes a number of dollars, or a Budget"),
+        ({"config": "x"}, r"config='x' is of type str; config takes a mapping such as \{\"runner"),
+        ({"cache": []}, r"cache=\[\] is of type list; cache takes a file or a ReplyCache"),
+        ({"nodes": []}, "nodes=.* takes a mapping of names to nodes"),
+        ({"on_event": "print"}, "on_event='print' is of type str; on_event takes a function"),
+        ({"unsupported": "ignore"}, "unsupported='ignore': .*'fail', 'judge' or 'skip'"),
+        ({"languages": [5]}, r"languages=\[5\]: .* Language"),
+        ({"config": {"runner.concurency": 4}}, "unknown setting 'runner.concurency' .*near it: runner.concurrency"),
+        ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .*greater than or equal to 1"),
+        ({"config": {5: 0}}, "setting 5: a key is text"),
+        ({"budget": -1.0}, "setting runner.budget_usd: .*greater than 0"),
+        ({"concurency": 4}, "concurency"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named_with_what_is_taken(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Annotator(**{"model": "heuristic", **options})
+
+
+def test_settings_by_their_keys_are_a_configuration_and_arguments_go_over_them() -> None:
+    settings = {"variant": "ps_fa", "runner.concurrency": 2, "pipeline.reasks": 0, "sandbox.images": {"3.9": "mine"}}
+    annotator = Annotator(model=ScriptedLLM([]), config=settings, concurrency=3)
+    assert annotator.identity()["variant"]["name"] == "ps_fa"
+    assert annotator.identity()["pipeline"]["reasks"] == 0
+
+
+async def test_a_budget_is_a_number_of_dollars() -> None:
+    model = ScriptedLLM(lambda _: Reply(screen("match"), usage=Usage(calls=1, cost_usd=0.4)))
+    with pytest.raises(BudgetExceeded):
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), budget=1.0, concurrency=1))
+    assert len(model.calls) == 3
+
+
+async def test_a_dataset_is_annotated(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text("".join(pair.model_dump_json() + "\n" for pair in PAIRS))
+    annotator = Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox())
+    assert len(await collect(annotator, read_pairs(tmp_path / "pairs.jsonl"))) == len(PAIRS)
 
 
 async def test_a_run_with_an_own_node_is_told_from_one_without_and_from_other_versions(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, A
 
 
 def pairs_of(given: Pairs) -> Iterable[Pair] | AsyncIterable[Pair]:
-    """Return the pairs of a data set or DataFrame, or an iterable as one of pairs: a list of a list, else lazily.
+    """Return a data set as it is, the pairs of a DataFrame, or an iterable as one of pairs: a list of a list, else lazily.
 
     A mapping's fields are those of a line in a file of pairs; without an id it is its number, from 1.
 

@@ -1,0 +1,92 @@
+"""Pairs are taken in the forms in which programs hold them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas
+import pytest
+
+from agent import Pair, read_pairs
+from agent.datasets import pairs_of
+from agent.errors import InputError, UsageError
+
+ROW = {"query": "add", "code": "def add(): pass", "votes": 3}
+PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
+
+
+@pytest.mark.parametrize("row", [ROW, MappingProxyType(ROW), PAIR])
+def test_mappings_are_pairs_whose_further_fields_are_kept(row: Any) -> None:
+    assert pairs_of([row]) == [PAIR]
+
+
+def test_mappings_may_have_the_fields_of_known_datasets() -> None:
+    assert pairs_of([{"idx": 7, "doc": "add", "code": "x"}]) == [Pair(id="7", query="add", code="x")]
+
+
+def test_an_iterator_is_taken_one_by_one() -> None:
+    rows = iter([ROW, {**ROW, "id": "b"}, {}])
+    pairs = iter(pairs_of(rows))  # type: ignore[call-overload]
+    assert next(pairs) == PAIR
+    assert next(rows)["id"] == "b"
+
+
+async def test_an_asynchronous_iterator_is_taken() -> None:
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        yield ROW
+        yield {**ROW}
+
+    found = [pair async for pair in pairs_of(rows())]  # type: ignore[union-attr]
+    assert [pair.id for pair in found] == ["1", "2"]
+
+
+def test_a_dataframe_gives_a_pair_for_each_row_and_missing_values_are_none() -> None:
+    frame = pandas.DataFrame({"id": [3, 4], "query": "a", "code": "x", "language": ["sql", None], "n": [1, None]})
+    first, second = pairs_of(frame.set_index(pandas.Index([10, 11])))  # type: ignore[misc]
+    assert (first.id, first.language, first.meta) == ("3", "sql", {"n": 1})
+    assert (second.id, second.language, second.meta["n"]) == ("4", "python", None)
+
+
+def test_a_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"query": "a", "code": "x"}\n')
+    dataset = read_pairs(tmp_path / "pairs.jsonl")
+    assert pairs_of(dataset) is dataset
+
+
+@dataclass
+class Row:
+    query: str
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "pairs.jsonl",
+            r"pairs is 'pairs\.jsonl' \(str\); taken is an iterable .*agent\.read_pairs\(FILE\)",
+        ),
+        (ROW, "pairs is a dict; taken is an iterable"),
+        (PAIR, "pairs is a Pair; taken is an iterable"),
+        (None, "pairs is a NoneType; taken is"),
+        ([PAIR, Row("a")], "pair 2 is a Row; taken is a Pair, or a mapping with query and code"),
+        ([["a", "b"]], "pair 1 is a list; taken is"),
+    ],
+)
+def test_what_holds_no_pairs_is_refused_with_what_is_taken(given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        pairs_of(given)
+
+
+def test_a_mapping_that_is_no_pair_is_named_by_its_number() -> None:
+    with pytest.raises(InputError, match=r"pair 2: no code: field 'code' is missing"):
+        pairs_of([ROW, {"query": "a"}])
+
+
+def test_rows_of_a_column_are_no_pairs() -> None:
+    rows: Iterator[str] = iter(["a"])
+    with pytest.raises(UsageError, match=r"pair 1 is 'a' \(str\)"):
+        list(pairs_of(rows))  # type: ignore[arg-type]

@@ -1,0 +1,82 @@
+"""Annotations make a table of pandas, and show in notebooks as what they are."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import Annotation, Annotations, Annotator, ScriptedLLM, ScriptedSandbox, annotate, load_run
+from agent.errors import ExtraMissing
+from agent.types import CaseOutcome, CaseResult, ErrorInfo, Status, TestReport, Usage
+from tests.scripts import PAIR, label
+from tests.test_annotator import collect
+
+TEST = TestReport(
+    status=Status.FAILED, cases=(CaseResult(name="test_a", outcome=CaseOutcome.FAILED, message="1 < 2 & <b>"),)
+)
+LABELLED = Annotation(
+    id="a", input_sha256="0", label=0, decided_by="arbitrate", reason="no", test=TEST, usage=Usage(cost_usd=0.5)
+)
+FAILED = Annotation(id="b", input_sha256="0", error=ErrorInfo(type="ModelTimeout", message="late"))
+
+
+def test_a_table_has_a_row_for_each_annotation_and_flat_columns() -> None:
+    frame = Annotations([LABELLED, FAILED]).to_pandas()
+    assert frame["label"].tolist() == [0, pandas.NA]
+    assert frame["test_status"][0] == "failed"
+    assert (frame["cost_usd"][0], frame["cases_failed"][0]) == (0.5, 1)
+    assert frame["error"][1] == "ModelTimeout"
+    assert not any(isinstance(value, list | dict | tuple) for column in frame for value in frame[column])
+
+
+def test_a_table_of_nothing_has_the_same_columns() -> None:
+    assert list(Annotations().to_pandas()) == list(Annotations([LABELLED]).to_pandas())
+
+
+def test_without_pandas_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ExtraMissing, match=r"pandas is not installed: pip install"):
+        Annotations([LABELLED]).to_pandas()
+
+
+def test_an_annotation_shows_label_reason_cases_and_error() -> None:
+    shown = LABELLED._repr_html_()
+    for part in ("<td>0</td>", "arbitrate", "test_a", "failed 1 &lt; 2 &amp; &lt;b&gt;"):
+        assert part in shown
+    assert "ModelTimeout: late" in FAILED._repr_html_()
+
+
+@given(st.text())
+def test_no_text_is_markup_or_reorders_what_is_around_it(text: str) -> None:
+    hostile = LABELLED.model_copy(update={"id": text, "reason": text + "<script>\u202e", "installed": (text,)})
+    for shown in (hostile._repr_html_(), Annotations([hostile])._repr_html_()):
+        assert "<" not in re.sub(r"</?(table|thead|tbody|tr|th|td|p)>", "", shown)
+        assert "\u202e" not in shown
+        assert shown.encode()
+
+
+def test_a_list_shows_its_first_annotations() -> None:
+    shown = Annotations([LABELLED] * 30)._repr_html_()
+    assert shown.startswith("<p>30 annotations</p>")
+    assert shown.count("<tr>") == 21
+
+
+async def test_a_run_shows_what_it_is_and_its_first_annotations(tmp_path: Path) -> None:
+    model = ScriptedLLM(lambda _: label(1, "<i>yes</i>"))
+    await collect(Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run"), [PAIR])
+    with load_run(tmp_path / "run") as run:
+        shown = run._repr_html_()
+        assert len(Annotations(run.annotations()).to_pandas()) == 1
+    for part in ("single_llm", "scripted", "&lt;i&gt;yes&lt;/i&gt;", "<th>annotations</th><td>1</td>"):
+        assert part in shown
+
+
+def test_annotations_are_what_annotate_returns() -> None:
+    found = annotate([PAIR], model=ScriptedLLM([label(1)]), variant="single_llm", sandbox=ScriptedSandbox())
+    assert found.to_pandas()["label"].tolist() == [1]
