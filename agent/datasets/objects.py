@@ -18,7 +18,7 @@ Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, A
 
 
 def pairs_of(given: Pairs) -> Iterable[Pair] | AsyncIterable[Pair]:
-    """Return a data set as it is, the pairs of a DataFrame, or an iterable as one of pairs: a list of a list, else lazily.
+    """Return a data set as it is, else an iterable of pairs: of a DataFrame or a list a list, else a lazy one.
 
     A mapping's fields are those of a line in a file of pairs; without an id it is its number, from 1.
 
@@ -64,7 +64,8 @@ def _pair(item: Any, number: int, fields: Fields) -> Pair:
     try:
         return fields.pair(dict(item), number)
     except ValueError as error:
-        raise InputError(f"pair {number}: {error}") from error
+        cause = str(error).partition("; say which it is")[0]  # that is by an option of the command line
+        raise InputError(f"pair {number}: {cause}") from error
 
 
 def _kind(value: Any) -> str:

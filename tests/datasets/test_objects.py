@@ -82,8 +82,8 @@ def test_what_holds_no_pairs_is_refused_with_what_is_taken(given: Any, message: 
 
 
 def test_a_mapping_that_is_no_pair_is_named_by_its_number() -> None:
-    with pytest.raises(InputError, match=r"pair 2: no code: field 'code' is missing"):
-        pairs_of([ROW, {"query": "a"}])
+    with pytest.raises(InputError, match=r"pair 2: no code: field 'code' is missing \(fields here: 'query', 'c'\)$"):
+        pairs_of([ROW, {"query": "a", "c": "x"}])
 
 
 def test_rows_of_a_column_are_no_pairs() -> None:
