@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -96,6 +97,10 @@ def fill(folder: Path) -> None:
     ids = [str(number) for number in range(1, 9)]
     pairs = [{"id": n, "query": f"add {n}", "code": f"def add{n}(x):\n    return x + {n}\n"} for n in ids]
     write(folder / "pairs.jsonl", pairs)
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, ["id", "query", "code"])
+        rows.writeheader()
+        rows.writerows(pairs)
     write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
     rows = "".join(f'{pair["id"]},{pair["query"]},"{pair["code"]}"\n' for pair in pairs)
     (folder / "pairs.csv").write_text(f"id,query,code\n{rows}")
