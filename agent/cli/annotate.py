@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.annotator import Annotator
-from agent.cli import DONE, SOME_ERRORS
+from agent.cli import DONE, SOME_ERRORS, estimate
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
@@ -20,7 +20,7 @@ from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs
-from agent.errors import RunStopped
+from agent.errors import RunStopped, UsageError
 from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
 from agent.store import files
@@ -31,8 +31,16 @@ _PIPED_WIDTH = 120
 _MOST_PAIRS = 40
 
 
-def run(pairs: list[Path], variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
-    """Annotate, show progress, and close with a summary.
+def run(
+    pairs: list[Path],
+    variant: str | None,
+    without: tuple[str, ...],
+    options: RunOptions,
+    *,
+    dry_run: bool = False,
+    like: Path | None = None,
+) -> None:
+    """Annotate, show progress, and close with a summary; in a dry run only say what it would take.
 
     Raises:
         UsageError: wrong usage or input.
@@ -44,11 +52,29 @@ def run(pairs: list[Path], variant: str | None, without: tuple[str, ...], option
     config = defaults.config({"variant": variant, **options.configured()}, options.settings)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
-    models, cache = defaults.models(options), defaults.cache(options)
+    if like is not None and not dry_run:
+        raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
+    # an estimate asks nobody, and needs no key
+    models = defaults.models(options, **({"api_key": "none"} if dry_run else {}))
+    cache, prompts = defaults.cache(options), defaults.prompts(options)
     chosen = load_variant(config.variant)
     for node in without:
         chosen = chosen.without(node)
     out = options.out or default_folder(dataset, chosen.name, models.label())
+    if dry_run:
+        estimate.run(
+            dataset.pairs[: options.limit],
+            chosen,
+            models,
+            config,
+            prompts=prompts,
+            out=out,
+            like=like,
+            cache=cache,
+            retry_errors=options.retry_errors,
+            as_json=options.as_json,
+        )
+        return
     check_writable(out, cache)
     note_without_effect(console, options, [chosen], models)
     with Display(console) as display:
@@ -56,7 +82,7 @@ def run(pairs: list[Path], variant: str | None, without: tuple[str, ...], option
             run_dir=out,
             model=models,
             variant=chosen,
-            prompts=defaults.prompts(options),
+            prompts=prompts,
             unsupported=options.unsupported,
             retry_errors=options.retry_errors,
             config=config,

@@ -68,13 +68,19 @@ def annotate(
         str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
     ] = None,
     without: Without = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask and write nothing: estimate calls, tokens, cost and time.")
+    ] = False,
+    like: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="With --dry-run: a run of the same variant to estimate by.")
+    ] = None,
     *,
     options: RunOptions,
 ) -> None:
     """Label pairs; each label comes with the test that decided it. The same command again goes on where it stopped."""
     from agent.cli.annotate import run
 
-    run(pairs, variant, tuple(without or ()), options)
+    run(pairs, variant, tuple(without or ()), options, dry_run=dry_run, like=like)
 
 
 @app.command()

@@ -1,0 +1,95 @@
+"""`agent annotate --dry-run` says what a run would take, and neither asks nor writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.commands import Commands, pairs
+from tests.evaluation.counting import counted
+from tests.llm.server import ChatServer
+
+OPTIONS = ("--variant", "ps_fa", "--model", "gpt-4o-mini")
+
+
+@pytest.fixture
+def server(agent: Commands) -> Iterator[ChatServer]:
+    """A server that counts tokens, and 60 pairs."""
+    agent.write(
+        "p.jsonl", [{**row, "code": f"def add_{n}(a, b):\n    return a + b\n"} for n, row in enumerate(pairs(60))]
+    )
+    with ChatServer(counted) as server:
+        yield server
+
+
+def files(agent: Commands) -> set[str]:
+    return {str(path.relative_to(agent.folder)) for path in agent.folder.rglob("*") if not path.name.startswith(".")}
+
+
+def test_nothing_is_asked_or_written_and_no_key_is_needed(agent: Commands, server: ChatServer) -> None:
+    before = files(agent)
+    ended = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run")
+    assert (ended.code, ended.err) == (0, "")
+    assert "60 pairs, 60 annotations" in ended.out
+    assert "assumed: 4.00 characters each" in ended.out
+    assert "the screener settles two thirds, as in the paper" in ended.out
+    assert agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "--dry-run").code == 0
+    assert server.requests == []
+    assert files(agent) == before
+
+
+def test_a_run_that_has_begun_says_what_the_rest_takes(agent: Commands, server: ChatServer) -> None:
+    annotate = ("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run")
+    agent(*annotate, "--limit", "30", "--cache", "other.sqlite")
+    found = agent(*annotate, "--dry-run", "--json").json
+    assert (found["annotations"], found["sampled"], found["tokens_from"]) == (30, 30, "earlier run")
+    assert found["like"] == "run"
+    asked = len(server.requests)
+    paid = agent(*annotate, "--json").json["usage"]
+    assert found["calls"]["low"] <= len(server.requests) - asked <= found["calls"]["high"]
+    assert found["input_tokens"]["value"] == pytest.approx(paid["input_tokens"] / 2, rel=0.2)
+    assert agent(*annotate, "--dry-run", "--json").json == {"annotations": 0}
+    assert agent(*annotate, "--dry-run").out == "Nothing is left to annotate: all of it is in run.\n"
+    assert agent(*annotate, "--dry-run", "--rounds", "2", "--json").json["annotations"] == 60
+
+
+def test_another_run_says_what_a_new_one_takes(agent: Commands, server: ChatServer) -> None:
+    agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "20")
+    told = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--like", "run").out
+    assert "60 pairs, 60 annotations" in told
+    assert "as the model reported of replies in the run" in told
+    assert "as in run: 20 annotations" in told
+    other = agent("annotate", "p.jsonl", "--model", "mine", "--variant", "ps_fa", "--dry-run", "--like", "run").out
+    assert "assumed: 4.00 characters each" in other
+    assert "unknown: give the model's prices in a file (--prices)" in other
+
+
+def test_replies_in_the_cache_say_how_long_tokens_are(agent: Commands, server: ChatServer) -> None:
+    agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "15")
+    found = agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "new", "--dry-run", "--json").json
+    assert (found["tokens_from"], found["in_cache"]) == ("reply cache", 0.25)
+    assert 3 < found["characters_per_token"] < 3.9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--like", "run"), "--like is for --dry-run"),
+        (("--like", "gone", "--dry-run"), "gone: no such folder"),
+        (("--like", "run", "--dry-run"), "run: to go by a run takes 20 annotations of it"),
+        (
+            ("--like", "run", "--dry-run", "--variant", "full"),
+            "run: is a run of the variant ps_fa, not full; give a run",
+        ),
+        (
+            ("-o", "run", "--dry-run", "--variant", "full"),
+            "run: is a run of the variant ps_fa, not full; choose another",
+        ),
+    ],
+)
+def test_what_an_estimate_cannot_go_by_is_refused(agent: Commands, options: tuple[str, ...], message: str) -> None:
+    agent("annotate", agent.write("p.jsonl", pairs(3)), "--model", "heuristic", "--variant", "ps_fa", "-o", "run")
+    ended = agent("annotate", "p.jsonl", "--model", "heuristic", "--variant", "ps_fa", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err

@@ -1,0 +1,34 @@
+"""A server that counts tokens, and finds three of ten pairs unclear; the same question is answered alike."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+
+from tests.cli.commands import reply
+from tests.llm.server import Answer, Request
+from tests.scripts import label, program
+
+_TOKEN = re.compile(r" ?[^\W\d_]{1,6}|\d{1,3}|_+|[^\w\s]{1,2}|\s+")
+
+
+def tokens(text: str) -> int:
+    """Count tokens as tokenizers do: pieces of words, digits, punctuation, white space."""
+    return len(_TOKEN.findall(text))
+
+
+def counted(request: Request) -> Answer:
+    """Answer in the role that is asked; replies are of different lengths."""
+    chance = zlib.crc32(request.body["messages"][-1]["content"].encode())
+    reason = "because " * (10 + chance % 40)
+    if "You are the first of several annotators" in request.prompt:
+        verdict = "unclear" if chance % 10 < 3 else "match" if chance % 2 else "non_match"
+        text = json.dumps({"reason": reason, "verdict": verdict})
+    elif "You write a test program" in request.prompt:
+        cases = "".join(f"def test_{n}():\n    assert {n} == {n}\n\n\n" for n in range(2 + chance % 15))
+        text = program(f"# <candidate>\n\n\n{cases}")
+    else:
+        text = label(chance % 2, reason)
+    sizes = {"prompt_tokens": tokens(request.prompt), "completion_tokens": tokens(text)}
+    return reply(text, **sizes)
