@@ -11,7 +11,7 @@ from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
 from agent.exports.places import check, placed
 from agent.exports.registry import FORMATS
-from agent.exports.rows import Export, Wanted
+from agent.exports.rows import Export, Wanted, counts
 from agent.store.run_view import load_run
 from agent.wording import counted
 
@@ -47,8 +47,8 @@ def run(
             form.writer()(export, draft)
     ended = export.tally.ended
     if as_json:
-        counts = {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]}
-        found = {"pairs": export.tally.annotations, "labels": counts, "left_out": dict(export.left_out)}
+        of = {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]}
+        found = {"pairs": export.tally.annotations, "labels": of, "left_out": dict(export.left_out)}
         print_json({"path": str(target), "to": to, **found, "notes": export.notes})
         return
     console = Console()
@@ -61,4 +61,4 @@ def run(
     for note in export.notes:
         say(console, note)
     if export.left_out:
-        say(console, "left out: " + " · ".join(f"{count:,} {why}" for why, count in export.left_out.items()))
+        say(console, "left out: " + counts(export.left_out))

@@ -12,7 +12,7 @@ import yaml
 
 from agent.evaluation.estimates import Estimate, RunEstimates, estimate_run, read_reviewed
 from agent.evaluation.statistics import krippendorff_alpha
-from agent.exports.rows import INPUT_PREFIX, Export, Row, escaped
+from agent.exports.rows import INPUT_PREFIX, Export, Row, counts, escaped
 from agent.store.run_view import criterion_of
 from agent.wording import counted, hidden
 
@@ -101,14 +101,12 @@ def card(export: Export, origins: Origins) -> str:
 def _labels(export: Export) -> Iterator[str]:
     ended = export.tally.ended
     named = {"1": "1, match", "0": "0, no match", "undecided": "null, undecided", "error": "null, error"}
-    counts = {text: ended[key] for key, text in named.items()}  # type: ignore[index]
-    counts |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
-    counts |= {f"test {name}": count for name, count in export.tally.statuses.items()}
-    yield from _table(("", "pairs"), [("all", ended.total()), *counts.items()])
+    rows = {text: ended[key] for key, text in named.items()}  # type: ignore[index]
+    rows |= {f"decided by {name}": labels.total() for name, labels in export.tally.deciders.items()}
+    rows |= {f"test {name}": count for name, count in export.tally.statuses.items()}
+    yield from _table(("", "pairs"), [("all", ended.total()), *rows.items()])
     if export.left_out:
-        left_out = ", ".join(f"{count:,} {why}" for why, count in export.left_out.items())
-        yield ""
-        yield f"Left out, of {counted(export.annotated, 'annotated pair')} of the run: {left_out}."
+        yield f"\nLeft out of the run's pairs: {counts(export.left_out)}."
 
 
 def _made(manifest: Mapping[str, Any], criterion: str, rounds: int) -> Iterator[str]:

@@ -106,7 +106,7 @@ class Export:
             InputError: its input is damaged, or two fields of a pair come to have one name.
             UsageError: there are none.
         """
-        deciders = set[str]()
+        deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(annotated_pairs(self.run), start=1):
             for each in rounds:
                 self.votes.add(each.annotation)
@@ -120,10 +120,16 @@ class Export:
                 self.tally.add(Seen(whole))
                 yield {**_of_pair(pair), **_of_annotation(whole)}
             self._progress(number)
+        if waiting := sum(1 for _ in self.run.pairs()) - number:
+            self.left_out["not annotated yet"] = waiting
         if not self.tally.annotations:
-            missing = ", ".join(f"{count:,} pairs left out {why}" for why, count in self.left_out.items())
-            by = f"; decided by: {', '.join(sorted(deciders)) or 'nobody'}" if missing else ""
-            raise UsageError(f"{self.run.path}: nothing to export: {missing or 'it has no annotations yet'}{by}")
+            by = f"; decided by: {', '.join(sorted(deciders))}" if deciders else ""
+            raise UsageError(f"{self.run.path}: nothing to export; left out: {counts(self.left_out)}{by}")
+
+
+def counts(left_out: Mapping[str, int]) -> str:
+    """Return why how many pairs were left out, for readers."""
+    return " · ".join(f"{count:,} {why}" for why, count in left_out.items())
 
 
 def escaped(text: str) -> str:

@@ -96,7 +96,7 @@ def test_what_cannot_be_exported_is_told_and_leaves_nothing(agent: Commands, to:
     for arguments, message in (
         (
             ("run", "--decided-by", "judge"),
-            "nothing to export: 60 pairs left out by the filters; decided by: arbitrate, screen",
+            "nothing to export; left out: 60 by the filters; decided by: arbitrate, screen",
         ),
         (("run", "--label", "2"), "--label 2: a label is 0, 1 or null"),
         (("gone",), "gone: no such folder"),

@@ -73,7 +73,7 @@ def test_the_card_counts_and_says_what_was_left_out(tmp_path: Path) -> None:
     for line in ("all | 8", "1, match | 6", "0, no match | 1", "null, undecided | 1", "null, error | 0"):
         assert f"| {line} |" in sections["Labels"]
     assert "| decided by screen | 7 |" in sections["Labels"]
-    assert sections["Labels"].endswith("Left out, of 9 annotated pairs of the run: 1 by the filters.")
+    assert sections["Labels"].endswith("Left out of the run's pairs: 1 by the filters.")
     assert "| input\\_label |" not in sections["Columns"]
     assert "| label | integer | 1 match, 0 no match, null undecided or error |" in sections["Columns"]
 

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 
-from agent.errors import ExtraMissing, InputError
+from agent.errors import ExtraMissing, InputError, UsageError
 from agent.exports.rows import FOUND, Export, Kind, cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
@@ -163,7 +163,12 @@ def test_pairs_that_are_not_annotated_yet_are_no_rows(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", pairs_with({}, {}, {}))
     kept = (run / "annotations.jsonl").read_bytes().splitlines(keepends=True)[:2]
     (run / "annotations.jsonl").write_bytes(b"".join(kept))
-    assert [row["id"] for row in all_three(tmp_path, run)[1]] == ["0", "1"]
+    export, rows = all_three(tmp_path, run)
+    assert [row["id"] for row in rows] == ["0", "1"]
+    assert export.left_out == {"not annotated yet": 1}
+    (run / "annotations.jsonl").write_bytes(b"")
+    with pytest.raises(UsageError, match="nothing to export; left out: 3 not annotated yet"):
+        exported(run, "csv", tmp_path / "none")
 
 
 def test_two_fields_that_come_to_have_one_name_are_refused(tmp_path: Path) -> None:
