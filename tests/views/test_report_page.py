@@ -275,6 +275,46 @@ def test_on_paper_it_is_light_and_the_charts_are_all_there(opened: Opener, full_
     assert not view.page.locator("#filters").is_visible()
 
 
+CUT = """selector => [...document.querySelectorAll(selector)].filter(one =>
+    one.offsetParent && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1)
+).map(one => `${one.className} ${one.textContent.slice(0, 30)}`)"""
+
+
+def test_paper_cuts_off_neither_charts_nor_tables_and_has_every_row_that_was_found(
+    opened: Opener, full_report: Path
+) -> None:
+    view = opened(full_report, fragment="#label=1")
+    found = int(view.page.locator("#count").inner_text().split()[0])
+    assert view.page.locator("#table tbody tr").count() == 50 < found
+    view.page.set_viewport_size({"width": 718, "height": 900})  # A4 with a browser's usual margins
+    view.page.emulate_media(media="print")
+    view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert view.page.locator("#table tbody tr").count() == found
+    assert view.page.evaluate(CUT, ".chart, .block, .clamp, td, th") == []
+    wide = "all => all.filter(one => one.getBoundingClientRect().right > innerWidth).length"
+    assert view.page.locator("main .main-svg, main table").evaluate_all(wide) == 0
+    expect(view.page.locator("#chosen")).to_have_text("Label: 1")
+    view.page.emulate_media(media="screen")
+    view.page.set_viewport_size({"width": 1280, "height": 900})
+    view.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert view.page.locator("#table tbody tr").count() == 50
+    widest = view.page.locator("#spending .chart .main-svg").last.evaluate("one => one.clientWidth")
+    assert widest > 1000
+
+
+def test_an_opened_pair_goes_on_paper_whole(opened: Opener, full_report: Path) -> None:
+    view = opened(full_report, fragment="#pair=p60")
+    expect(view.page.locator("dialog#pair")).to_be_visible()
+    view.page.evaluate("for (const each of document.querySelectorAll('dialog details')) each.open = true")
+    pdf = view.page.pdf(format="A4")
+    assert pdf.count(b"/Type /Page\n") >= 3
+    view.page.emulate_media(media="print")
+    view.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert view.page.evaluate(CUT, "dialog, dialog pre, dialog h2") == []
+    expect(view.page.locator("#pair-close")).to_be_hidden()
+    expect(view.page.locator("main")).to_be_hidden()
+
+
 def test_hostile_text_is_shown_as_text_wherever_it_is(opened: Opener, hostile_report: Path) -> None:
     view = opened(hostile_report)
     view.draw_all()

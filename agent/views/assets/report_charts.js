@@ -1,6 +1,8 @@
 // Draws charts when they come into view, in the page's colours, again when those change.
 
 const drawn = new Map();
+// In pixels, which a sheet has with wide margins, too: how wide it is, no script is told before it is printed.
+const PAPER = 560;
 // On a narrow page each entry of a legend has a line of its own.
 const LEGEND_LINE = 19;
 
@@ -34,6 +36,7 @@ function layoutOf(chart, palette) {
     ...own,
     height: heightOf(chart),
     autosize: true,
+    width: document.documentElement.dataset.print ? PAPER : undefined,
     margin: { l: 8, r: 16, t: 8, b: 44 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
@@ -101,11 +104,10 @@ byId("theme").addEventListener("click", () => {
   showTheme();
 });
 dark.addEventListener("change", showTheme);
-addEventListener("beforeprint", () => {
-  document.documentElement.dataset.print = "yes";
-  redraw(true);
-});
-addEventListener("afterprint", () => {
-  delete document.documentElement.dataset.print;
-  redraw();
-});
+for (const [event, print] of [["beforeprint", "yes"], ["afterprint", ""]]) {
+  addEventListener(event, () => {
+    document.documentElement.dataset.print = print;
+    redraw(print);
+    showPage();
+  });
+}

@@ -2,6 +2,8 @@
 // for: a text, and one value for each property that differs among the pairs.
 
 const PAGE = NARROW ? 20 : 50;
+// Up to so many rows go on paper whatever page of them is shown; of more, that page does.
+const PRINTED = 1000;
 const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits));
 const money = (value) => (value === null ? "unknown" : value === 0 ? "$0" : `$${value.toFixed(4)}`);
 const nameOf = (row) => (row.id || "(no id)") + (REPORT.rounds > 1 ? ` · round ${row.round}` : "");
@@ -67,14 +69,15 @@ function find() {
 }
 
 function showPage() {
-  const page = found.slice(first, first + PAGE);
+  const onPaper = document.documentElement.dataset.print && found.length <= PRINTED;
+  const page = onPaper ? found : found.slice(first, first + PAGE);
   byId("table").tBodies[0].replaceChildren(...page.map(rowOf));
   byId("nothing").hidden = found.length > 0;
   const pages = Math.max(1, Math.ceil(found.length / PAGE));
   byId("page").textContent = `Page ${Math.floor(first / PAGE) + 1} of ${pages}`;
   byId("back").disabled = first === 0;
   byId("next").disabled = first + PAGE >= found.length;
-  byId("pager").hidden = pages === 1;
+  byId("pager").hidden = page.length === found.length;
 }
 
 function rowOf(row) {
