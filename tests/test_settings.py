@@ -138,3 +138,11 @@ def test_without_variables_their_library_is_not_imported(tmp_path: Path) -> None
         [sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "False\n"
+
+
+def test_the_example_of_the_documentation_is_right(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/your-model.md").read_text()
+    (tmp_path / "agent.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    found = read_settings(tmp_path)
+    assert set(found) == {"model", "base_url", "cache", "config"}
+    assert found["config"]["runner.budget_usd"] == 20

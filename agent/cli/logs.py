@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from agent.cli.text import plain
 from agent.errors import UsageError
 
+_CAUSES = 10
+
 
 def write_log(*, verbose: bool, file: Path | None) -> None:
-    """Have the package's log written. The file also has what went wrong inside, for a report of a bug.
+    """Have the package's log written. The file also has where an error came from, for a report of a bug.
 
     Raises:
         UsageError: the file cannot be written.
@@ -51,5 +54,10 @@ class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         return plain(super().formatMessage(record)).replace("\n", "\\n")
 
-    def formatException(self, ei: object) -> str:
-        return plain(super().formatException(ei))  # type: ignore[arg-type]
+    def formatException(self, ei: Any) -> str:
+        """Return where an error and its causes came from; what they say may quote pairs, or a server that quotes keys."""
+        parts, error = [], ei[1]
+        while error is not None and len(parts) < _CAUSES:
+            parts.append(f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}")
+            error = error.__cause__ or error.__context__
+        return plain("caused by ".join(parts))

@@ -45,11 +45,19 @@ def test_sandboxes_and_environments_are_logged(agent: Commands) -> None:
     assert re.search(r"agent\.sandbox\.session: sandbox of bwrap started in [\d.]+ s", done.err), done.err
 
 
-def test_the_file_has_the_way_to_an_error_and_the_terminal_has_its_message(agent: Commands) -> None:
-    done = agent("--log-file", "agent.log", "show", "nowhere")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "Traceback" not in done.err
-    assert "Traceback" in (agent.folder / "agent.log").read_text()
+def test_the_file_has_the_way_to_an_error_and_nothing_that_it_quotes(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(1))
+    with ChatServer(
+        [Answer(status=401, body=b'{"error": {"message": "no such key: ' + KEY.encode() + b'"}}')]
+    ) as server:
+        command = ("annotate", "p.jsonl", "--variant", "ps_fa", "-o", "out", "--model", "m", "--base-url", server.url)
+        done = agent("--log-file", "agent.log", *command, OPENAI_API_KEY=KEY)
+    assert (done.code, "Traceback" in done.err) == (3, False)
+    done = agent("--log-file", "agent.log", "show", "no-such-run")
+    logged = (agent.folder / "agent.log").read_text()
+    assert "RunFolderError\n  File" in logged
+    for secret in (KEY, "no-such-run", "add two numbers"):
+        assert secret not in logged
 
 
 def test_a_log_that_cannot_be_written_is_an_error(agent: Commands) -> None:
