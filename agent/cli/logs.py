@@ -55,8 +55,9 @@ class _Formatter(logging.Formatter):
         return plain(super().formatMessage(record)).replace("\n", "\\n")
 
     def formatException(self, ei: Any) -> str:
-        """Return where an error and its causes came from; what they say may quote pairs, or a server that quotes keys."""
-        parts, error = [], ei[1]
+        """Return where an error and its causes came from. Their messages may quote pairs, and servers keys."""
+        parts: list[str] = []
+        error = ei[1]
         while error is not None and len(parts) < _CAUSES:
             parts.append(f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}")
             error = error.__cause__ or error.__context__
