@@ -16,12 +16,14 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 
+from agent.datasets import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
 from agent.exports.rows import FOUND, Export, Kind, cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_normalised import hostile_text, pair_lists
 from tests.exports.runs import exported, lines, make_run
+from tests.views.runs import HOSTILE
 
 TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
 
@@ -140,6 +142,21 @@ def test_what_a_spreadsheet_takes_for_a_formula_stays_as_it_is(tmp_path: Path) -
     pair = Pair(id="=1+1", query="+1", code=code)
     _, rows = all_three(tmp_path, make_run(tmp_path / "run", [pair]))
     assert (rows[0]["id"], rows[0]["query"], rows[0]["code"]) == ("=1+1", "+1", code)
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet", "hf"])
+def test_an_export_can_be_annotated_again(tmp_path: Path, name: str) -> None:
+    pairs = [
+        Pair(id="=1", query=f"{HOSTILE}\r\n", code=f'"{HOSTILE},\n\t', meta={"label": 0}),
+        Pair(id="\ud800", query="'q'", code="\rdef f(): ...\n\n", language="sql", context="seen"),
+    ]
+    exported(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)
+    again = read_pairs(tmp_path / name).pairs
+    assert [(pair.id, pair.query, pair.code, pair.language, pair.context) for pair in again] == [
+        tuple(map(joined, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
+    ]
+    assert again[0].meta["label"] in (1, "1")
+    assert again[0].meta["input_label"] in (0, "0")
 
 
 def vote(label: int | str | None, reason: str) -> dict[str, Any]:
