@@ -36,7 +36,7 @@ from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream, completed, each
-from agent.types import Annotation, Pair
+from agent.types import Annotation, Pair, language_name
 
 _Pairs = Iterable[Pair] | AsyncIterable[Pair]
 _PATH = (str, Path)
@@ -154,7 +154,7 @@ class Annotator:
             self._models.for_role(role)
         self._prompts = Prompts(None if prompts is None else Path(prompts), known)
         self._nodes = nodes or {}
-        self._own_languages = {language.name: language for language in languages}
+        self._own_languages = {language_name(language.name): language for language in languages}
         self._languages = {**built_in_languages(), **self._own_languages}
         self._unsupported = unsupported
         self._run_dir = None if run_dir is None else Path(run_dir)

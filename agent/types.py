@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -99,9 +100,32 @@ class CaseOutcome(StrEnum):
     NOT_EXERCISED = "not_exercised"
 
 
+_LANGUAGES = {
+    "python": ("py", "python3", "py3"),
+    "javascript": ("js", "ecmascript", "node", "nodejs", "node.js"),
+    "typescript": ("ts",),
+    "c++": ("cpp", "cxx", "cplusplus"),
+    "c#": ("csharp", "cs"),
+    "go": ("golang",),
+    "ruby": ("rb",),
+    "rust": ("rs",),
+    "kotlin": ("kt",),
+    "bash": ("sh", "shell"),
+    "objective-c": ("objc", "objectivec"),
+}
+_LANGUAGE_NAMES = {alias: name for name, aliases in _LANGUAGES.items() for alias in aliases}
+
+
+def language_name(name: str) -> str:
+    """Return a language's name as pairs have it: in lower case, and without aliases such as `py` or `cpp`."""
+    plain = name.strip().lower()
+    return _LANGUAGE_NAMES.get(plain, plain)
+
+
 class Pair(Frozen):
     """A search query and a code snippet, as read from a dataset.
 
+    `language` is taken in any case and by its common aliases (`language_name`).
     `context` is the only further text that prompts may show; `meta` is carried along and reaches none, but for what its
     `requirements` had installed, which is shown like anything else that is installed.
     """
@@ -109,7 +133,7 @@ class Pair(Frozen):
     id: str
     query: str
     code: str
-    language: str = "python"
+    language: Annotated[str, AfterValidator(language_name)] = "python"
     context: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
 

@@ -102,6 +102,12 @@ def fill(folder: Path) -> None:
         rows.writeheader()
         rows.writerows(pairs)
     write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
+    rows = "".join(f'{pair["id"]},{pair["query"]},"{pair["code"]}"\n' for pair in pairs)
+    (folder / "pairs.csv").write_text(f"id,query,code\n{rows}")
+    for name in ("more/a.jsonl", "my-dataset/data/train.jsonl"):
+        (folder / name).parent.mkdir(parents=True)
+        write(folder / name, [{**pair, "id": f"{name} {pair['id']}"} for pair in pairs])
+    (folder / "my-dataset" / "README.md").write_text("# Pairs\n")
     write(folder / "gold.jsonl", [{"id": n, "label": int(n) % 2} for n in ids])
     write(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
     write(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])

@@ -149,3 +149,13 @@ def test_a_program_ran_whose_cases_began_whatever_the_snippet_or_chance_made_of_
 @pytest.mark.parametrize("cause", [Cause.PROGRAM, Cause.DEPENDENCY, Cause.SANDBOX])
 def test_a_program_that_failed_itself_did_not_run_as_a_test(cause: Cause) -> None:
     assert not TestReport(status=Status.ERROR, cause=cause, cases=STARTED).executed
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("Python", "python"), (" PY3 ", "python"), ("C++", "c++"), ("cpp", "c++"), ("Klingon", "klingon")],
+)
+def test_a_language_is_known_in_any_case_and_by_its_common_aliases(given: str, name: str) -> None:
+    pair = Pair(id="a", query="q", code="c", language=given)
+    assert pair.language == name
+    assert pair.input_sha256() == Pair(id="a", query="q", code="c", language=name).input_sha256()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from agent.datasets.objects import Pairs, pairs_of
 from agent.datasets.reading import (
     Dataset,
+    as_kept,
     group_by_query,
     iter_normalised,
-    normalised_line,
     normalised_sha256,
     parse_mapping,
     read_pairs,
@@ -19,9 +19,9 @@ __all__ = [
     "BadLine",
     "Dataset",
     "Pairs",
+    "as_kept",
     "group_by_query",
     "iter_normalised",
-    "normalised_line",
     "normalised_sha256",
     "pairs_of",
     "parse_mapping",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from agent.datasets.encoding import dumps
+from agent.datasets.encoding import dumps, loads
 from agent.datasets.formats import files_of, records
 from agent.datasets.sources import STDIN, BadLine, Record, shown
 from agent.errors import ConfigError, InputError
@@ -372,12 +372,16 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
             raise InputError(f"is not a normalised pair: {error}", path=path, line=record.line) from None
 
 
-def normalised_line(pair: Pair) -> bytes:
-    """Return the line of a pair in the form that a run keeps, with its end.
+def as_kept(pair: Pair) -> Pair:
+    """Return a pair as it will be when a run's input is read again.
 
     Raises:
         InputError: `meta` that JSON has no form for.
     """
+    return Pair.model_validate(loads(_line(pair)))
+
+
+def _line(pair: Pair) -> bytes:
     record = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
     context = {} if pair.context is None else {"context": pair.context}
     try:
@@ -392,4 +396,4 @@ def _lines(pairs: Iterable[Pair]) -> Iterator[bytes]:
         if pair.id in seen:
             raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
         seen.add(pair.id)
-        yield normalised_line(pair)
+        yield _line(pair)

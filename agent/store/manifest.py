@@ -19,6 +19,7 @@ from agent.types import SCHEMA_VERSION, Count
 
 SERVERS = "servers"
 """Of the environment: the addresses that models are asked at."""
+_INPUT = "input_sha256"
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
 _NOT_SET = object()
@@ -81,14 +82,21 @@ class Manifest:
         self._clock = clock
         self._saved = clock()
 
-    def other_identity(self, identity: Mapping[str, Any]) -> str:
-        """Return what differs from what the run was begun with and decides labels, for the user; empty when nothing."""
-        before, now = dict(self.document["identity"]), as_json(identity)
-        lines = []
-        if before.pop("input_sha256", None) != now.pop("input_sha256", None):
-            lines.append("input: the pairs are others, or in another order")
-        lines += differences(before, now)
-        return "\n".join(f"  {line}" for line in lines)
+    def other_identity(self, identity: Mapping[str, Any]) -> list[str]:
+        """Return, in lines for the user, what besides the pairs decides labels and is not as the run was begun."""
+        before = {name: value for name, value in self.document["identity"].items() if name != _INPUT}
+        return differences(before, as_json(identity))
+
+    @property
+    def input_sha256(self) -> Any:
+        """The hash of the run's pairs."""
+        return self.document["identity"].get(_INPUT)
+
+    def grown(self, input_sha256: str, before: int, now: int) -> None:
+        """Take over that the run has more pairs now; the next segment saves it."""
+        self.document["identity"][_INPUT] = input_sha256
+        if before != now:
+            self._flag("number of pairs", before, now)
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save; what differs from the environment before is flagged."""

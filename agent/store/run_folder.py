@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from agent.datasets import normalised_sha256, write_normalised
+from agent.datasets import as_kept, iter_normalised, normalised_sha256, write_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
@@ -18,22 +18,24 @@ from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog, Votes, write_labels
 from agent.store.evidence import EvidenceStore, unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
-from agent.store.manifest import Clock, Manifest, utc_now
+from agent.store.manifest import Clock, Manifest, quoted, utc_now
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
+from agent.wording import counted
 
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MOST_HELD = 100
+_MOST_NAMED = 5
 _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
 
 class RunFolder(RunView):
     """The folder of a run that this process writes to; closed by `close` or `with`.
 
-    Made where there is none. Where there is one, the run in it goes on when its identity and pairs are equal; one
-    without annotations is begun anew. The latest errors of a model's server are held until all pairs are through. Where
-    the run ends before, as by an outage, they are dropped, and only what they cost is kept: the run that goes on takes
-    those pairs again.
+    Made where there is none. Where there is one, the run in it goes on when its identity is equal and all of its pairs
+    are among those given, as they were; others may be added. One without annotations is begun anew. The latest errors
+    of a model's server are held until all pairs are through. Where the run ends before, as by an outage, they are
+    dropped, and only what they cost is kept: the run that goes on takes those pairs again.
 
     Args:
         path: the folder.
@@ -184,20 +186,48 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
     file = path / files.MANIFEST
     if file.exists():
         found = Manifest(file, clock=clock)
-        differences = found.other_identity({**identity, "input_sha256": normalised_sha256(pairs)})
-        if not differences:
+        others, same = found.other_identity(identity), normalised_sha256(pairs) == found.input_sha256
+        if same and not others:
             return found
         if _has_annotations(path):
-            raise RunFolderError(
-                f"{path}: holds a run with other settings:\n{differences}\n"
-                "Choose another folder (-o), or go on with the settings of this one."
-            )
+            before, lost = (len(pairs), []) if same else _lost(path, pairs)
+            if differences := [*others, *lost]:
+                what = "settings" if others else "pairs"
+                listed = "".join(f"  {line}\n" for line in differences)
+                remedy = f"Choose another folder (-o), or go on with the {what} of this one."
+                raise RunFolderError(f"{path}: holds a run with other {what}:\n{listed}{remedy}")
+            # First the pairs: whoever is killed in between has them compared again.
+            found.grown(_write_input(path, pairs), before, len(pairs))
+            return found
         with writing(file):
             file.unlink()
-    with replacing(path / files.INPUT) as draft:
-        digest = write_normalised(draft, pairs)
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
-    return Manifest(file, {**identity, "input_sha256": digest}, clock)
+    return Manifest(file, {**identity, "input_sha256": _write_input(path, pairs)}, clock)
+
+
+def _write_input(path: Path, pairs: Sequence[Pair]) -> str:
+    with replacing(path / files.INPUT) as draft:
+        return write_normalised(draft, pairs)
+
+
+def _lost(path: Path, pairs: Sequence[Pair]) -> tuple[int, list[str]]:
+    """Return how many pairs the run has, and which of them are gone or changed, in lines for the user."""
+    given = {pair.id: pair for pair in pairs}
+    before, gone, changed = 0, list[str](), list[str]()
+    for kept in iter_normalised(path / files.INPUT):
+        before += 1
+        if kept.id not in given:
+            gone.append(quoted(kept.id))
+        elif (now := as_kept(given[kept.id])) != kept:
+            parts = [name for name in Pair.model_fields if getattr(kept, name) != getattr(now, name)]
+            changed.append(f"{quoted(kept.id)} ({', '.join(parts)})")
+    lost = {"gone": gone, "changed": changed}
+    return before, [f"{counted(len(names), 'pair')} {what}: {_some(names)}" for what, names in lost.items() if names]
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown}, …"
 
 
 def _has_annotations(path: Path) -> bool:

@@ -122,3 +122,17 @@ def test_several_files_patterns_and_standard_input_are_one_run(agent: Commands) 
     assert same.err.startswith("agent: b.tsv:2: row 1: the id 'p0' is that of a.jsonl:1 too; ids must differ over all")
     empty = agent("annotate", "-", *OPTIONS)
     assert (empty.code, empty.err.partition(";")[0]) == (2, "agent: standard input: holds no pairs")
+
+
+def test_appended_pairs_go_on_in_the_same_folder_and_changed_ones_are_named(agent: Commands) -> None:
+    rows = pairs(3)
+    agent.write("p.jsonl", rows[:2])
+    assert agent("annotate", "p.jsonl", *OPTIONS).code == 0
+    agent.write("p.jsonl", rows)
+    more = agent("annotate", "p.jsonl", *OPTIONS, "--json")
+    assert (more.code, more.json["pairs"], more.json["annotated_now"]) == (0, 3, 1)
+    assert "number of pairs changed since this run began: 2 before, 3 now" in more.err
+    agent.write("p.jsonl", [{**rows[0], "code": "x = 1"}, rows[2]])
+    refused = agent("annotate", "p.jsonl", *OPTIONS)
+    assert (refused.code, refused.out) == (2, "")
+    assert "run: holds a run with other pairs:\n  1 pair gone: 'p1'\n  1 pair changed: 'p0' (code)\n" in refused.err

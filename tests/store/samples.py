@@ -74,13 +74,13 @@ def make_evidence(pair_id: str = "a", *more: Event, usage: Usage = Usage(), **fi
     return History(pair=make_pair(pair_id), **{"events": events, **fields})
 
 
-def open_folder(path: Path, *, pairs: Iterable[str] = "012", **options: Any) -> RunFolder:
-    """Make or resume a run over pairs with these ids."""
+def open_folder(path: Path, *, pairs: Iterable[str | Pair] = "012", **options: Any) -> RunFolder:
+    """Make or resume a run over these pairs, or such with these ids."""
     return RunFolder(
         path,
         **{
             "identity": {"model": "m", "prompts": {"screen": "abc"}},
-            "pairs": [make_pair(pair_id) for pair_id in pairs],
+            "pairs": [make_pair(pair) if isinstance(pair, str) else pair for pair in pairs],
             "environment": {"versions": {"agent": "0.1"}},
             **options,
         },

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.datasets import iter_normalised
+from agent.datasets import iter_normalised, normalised_sha256
 from agent.errors import InputError, Outage, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
@@ -125,7 +125,7 @@ class TestResuming:
         before = (path / "manifest.json").read_bytes()
         with pytest.raises(RunFolderError, match="model: 'm' in the folder, 'n' now"):
             open_folder(path, identity={"model": "n", "prompts": {"screen": "abc"}})
-        with pytest.raises(RunFolderError, match="the pairs are others"):
+        with pytest.raises(RunFolderError, match="other pairs:\n  1 pair gone: '2'\n"):
             open_folder(path, pairs="01")
         assert (path / "manifest.json").read_bytes() == before
         open_folder(path).close()
@@ -141,6 +141,61 @@ class TestResuming:
             assert folder.spent_usd() == 0.5
         with load_run(path) as view:
             assert [pair.id for pair in view.pairs()] == ["z"]
+
+
+class TestGrowing:
+    def test_pairs_are_added_anywhere_and_the_run_goes_on_with_what_it_has(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "1", label=1)
+        with open_folder(path, pairs="a120b") as folder:
+            assert folder.notes == ("number of pairs changed since this run began: 3 before, 5 now",)
+            assert folder.done() == {("1", 0)}
+            commit(folder, "a", label=0)
+        with load_run(path) as view:
+            assert "".join(pair.id for pair in view.pairs()) == "a120b"
+        labels = [json.loads(line)["id"] for line in (path / "labels.jsonl").read_bytes().splitlines()]
+        assert labels == ["a", "1"]
+        with open_folder(path, pairs="ab012") as folder:
+            assert folder.notes == ()
+        document = json.loads((path / "manifest.json").read_text())
+        pairs = [make_pair(pair_id) for pair_id in "ab012"]
+        assert document["identity"]["input_sha256"] == normalised_sha256(pairs)
+        assert [(each["before"], each["now"]) for each in document["changes"]] == [(3, 5)]
+
+    def test_pairs_that_are_gone_or_changed_are_named_and_nothing_is_changed(self, path: Path) -> None:
+        first = [make_pair(str(number), meta={"n": (number,)}) for number in range(9)]
+        with open_folder(path, pairs=first) as folder:
+            commit(folder, "8")
+        before = {name: (path / name).read_bytes() for name in ("manifest.json", "input.jsonl.gz", "labels.jsonl")}
+        changed = [
+            first[7].model_copy(update={"code": "x", "meta": {}}),
+            first[8].model_copy(update={"language": "sql"}),
+            make_pair("new"),
+        ]
+        with pytest.raises(RunFolderError) as caught:
+            open_folder(path, pairs=changed)
+        assert str(caught.value).splitlines() == [
+            f"{path}: holds a run with other pairs:",
+            "  7 pairs gone: '0', '1', '2', '3', '4', …",
+            "  2 pairs changed: '7' (code, meta), '8' (language)",
+            "Choose another folder (-o), or go on with the pairs of this one.",
+        ]
+        assert {name: (path / name).read_bytes() for name in before} == before
+        open_folder(path, pairs=first).close()
+
+    def test_who_is_killed_between_pairs_and_manifest_loses_nothing(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_folder(path) as folder:
+            commit(folder, "1", label=1)
+        with monkeypatch.context() as patch:
+            patch.setattr("agent.store.manifest.Manifest.save", lambda _self: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                open_folder(path, pairs="0123")
+        for pairs in ("0123", "01234"):
+            with open_folder(path, pairs=pairs) as folder:
+                assert folder.done() == {("1", 0)}
+                assert [pair.id for pair in folder.pairs()] == [*pairs]
 
 
 class TestRefusing:
