@@ -135,14 +135,14 @@ def _print(tally: Tally, listed: Set[tuple[str, int]], seconds: float, view: Run
 
 
 def _paths(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
-    """Return these pairs and rounds of a run with label, who decided and path."""
+    """Return these pairs and rounds of a run, in order, with label, who decided and path."""
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     rounds = any(number for _, number in wanted)
     for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
         found.add_column(column, no_wrap=column != "path")
-    for annotation in view.annotations():
-        if (annotation.id, annotation.round) not in wanted:
-            continue
+    numbers = sorted({number for _, number in wanted})
+    keys = [key for pair in view.pairs() for number in numbers if (key := (pair.id, number)) in wanted]
+    for annotation in filter(None, (view.annotation(*key) for key in keys)):
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         stages = path(annotation, view.evidence(annotation.id, annotation.round))
         pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agent.cli.options import ListOptions
 from agent.cli.text import Console, one_line, say
-from agent.store.annotations import ended
+from agent.store.annotations import Key, ended
 from agent.store.run_view import RunView
 from agent.types import Annotation
 from agent.wording import counted
@@ -28,26 +28,29 @@ class Listing:
     total: int = 0
     rows: list[tuple[Annotation, str]] = field(default_factory=list)
     """The annotations on the page, each with its query."""
-    _rounds: dict[str, list[int]] = field(default_factory=dict)
+    _rounds: int = 0
+    _found: set[Key] = field(default_factory=set)
 
     def add(self, annotation: Annotation) -> None:
         """Take an annotation in where it is one of those asked for."""
         label, status = self.options.label, self.options.status
-        if (
+        self._rounds = max(self._rounds, annotation.round + 1)
+        if self.options.narrows() and (
             (label is None or label == ("null" if annotation.label is None else str(annotation.label)))
             and (not self.options.errors or annotation.error is not None)
             and (status is None or (annotation.test is not None and annotation.test.status.value == status))
         ):
-            self._rounds.setdefault(annotation.id, []).append(annotation.round)
+            self._found.add((annotation.id, annotation.round))
 
     def read(self, view: RunView) -> None:
         """Find those on the page, in the order of the input and of the rounds."""
         first = (self.options.page - 1) * self.options.limit
         wanted = (self.options.query or "").casefold()
+        keys = self._found if self.options.narrows() else view.index.done()
         for pair in view.pairs():
-            if pair.id not in self._rounds or wanted not in pair.query.casefold():
-                continue
-            for number in sorted(self._rounds[pair.id]):
+            for number in range(self._rounds if wanted in pair.query.casefold() else 0):
+                if (pair.id, number) not in keys:
+                    continue
                 if first <= self.total < first + self.options.limit:
                     annotation = view.annotation(pair.id, number)
                     self.rows += [] if annotation is None else [(annotation, pair.query)]

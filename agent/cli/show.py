@@ -130,7 +130,10 @@ def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     for annotation in view.annotations():
         tally.add(Seen(annotation))
         listing.add(annotation)
-    listing.read(view)
+    if (view.path / files.INPUT).is_file():
+        listing.read(view)
+    else:
+        say(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
     if machine:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
         return

@@ -11,7 +11,7 @@ import pytest
 
 from agent.store.files import lock_folder
 from tests.cli.commands import Commands, annotations, pairs, reply
-from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, unauthorized
+from tests.llm.server import Answer, ChatServer, Request, broken, fails, free_port, slow, unauthorized
 from tests.scripts import label, screen
 
 OFFLINE = ("--variant", "ps_fa", "--model", "heuristic")
@@ -396,3 +396,16 @@ def test_help_and_version_are_answered(agent: Commands) -> None:
     assert "--retry-errors" in agent("annotate", "--help").out
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", agent("--version").out)
     assert agent("annotat").code == 2
+
+
+def test_pairs_are_printed_in_the_order_of_the_input_and_their_rounds_in_theirs(agent: Commands) -> None:
+    def answer(request: Request) -> Answer:
+        return slow(0.5, reply(label(1))) if request.number == 0 else reply(label(1))
+
+    with ChatServer(answer) as server:
+        options = ("--model", "m", "--base-url", server.url, "--variant", "single_llm", "--rounds", "2", "-o", "run")
+        shown = agent("annotate", agent.write("p.jsonl", pairs(3)), *options, "--temperature", "1").out
+    rows = [line.split()[:2] for line in shown.splitlines() if line.startswith("p") and line[1].isdigit()]
+    assert rows == [[f"p{number}", str(round)] for number in range(3) for round in range(2)]
+    first = annotations(agent.folder / "run")[0]
+    assert (first["id"], first["round"]) != ("p0", 0)

@@ -147,6 +147,13 @@ def test_a_list_is_narrowed_and_paged(mixed: Commands, options: tuple[str, ...],
     assert [row["id"] for row in mixed("show", "run", *options, "--json").json["annotations_listed"]] == ids
 
 
+def test_a_run_without_its_input_is_summed_up_and_not_listed(mixed: Commands) -> None:
+    (mixed.folder / "run/input.jsonl.gz").unlink()
+    ended = mixed("show", "run")
+    assert (ended.code, "pairs       4" in ended.out) == (0, True)
+    assert "run holds no input.jsonl.gz: its pairs cannot be listed" in ended.err
+
+
 def test_options_of_the_list_are_refused_with_an_id(mixed: Commands) -> None:
     ended = mixed("show", "run", "p/0", "--label", "1")
     assert (ended.code, ended.out) == (2, "")
