@@ -20,7 +20,7 @@ SOURCE = ("source",)
 LICENCE = ("license", "licence")
 MISSING = "missing"
 _LISTED = 20
-_SIZES = ("1K", "10K", "100K", "1M", "10M")
+_SIZES = ("0", "1K", "10K", "100K", "1M", "10M", "100M", "1B")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 _IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.-]{1,40}")
 _CRITERIA = {"exact": "the code completely answers the query", "half": "the code answers half of the query or more"}
@@ -224,11 +224,8 @@ def _named(row: Row, names: Sequence[str]) -> str:
 
 
 def _size(pairs: int) -> str:
-    below = ("n", *_SIZES)
-    place = sum(pairs >= 1000 * 10**power for power in range(len(_SIZES)))
-    if place == 0:
-        return "n<1K"
-    return f"n>{_SIZES[-1]}" if place == len(_SIZES) else f"{below[place]}<n<{below[place + 1]}"
+    place = sum(pairs >= 1000 * 10**power for power in range(len(_SIZES) - 2))
+    return f"{_SIZES[place]}<n<{_SIZES[place + 1]}" if place else "n<1K"
 
 
 def _within(value: Any, *names: str) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
-from agent.exports.card import Origins
+from agent.exports.card import Origins, _size
 from agent.exports.rows import Wanted
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
@@ -191,7 +192,16 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert (front["license"], front["pretty_name"]) == ("other", "r:\n# un")
     titles = ["Labels", "How they were made", "Agreement", "Estimated error", "Sources and licences", "Columns"]
     assert list(sections)[1:] == titles
-    text = (tmp_path / "hf/README.md").read_text("utf-8")
-    assert "<script" not in text.replace("\\<", "")
+    text = (tmp_path / "hf/README.md").read_text("utf-8").split("---\n", 2)[2]
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", *["h2"] * len(titles)]
+    assert {child.type for token in tokens for child in token.children or ()} == {"text"}
+    assert not {token.type for token in tokens} & {"html_block", "hr", "code_block", "fence", "blockquote_open"}
     assert "\x1b" not in text
-    assert text.count("\n# ") == 1
+
+
+@pytest.mark.parametrize(
+    ("pairs", "size"), [(1, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (412_080, "100K<n<1M"), (10**8, "100M<n<1B")]
+)
+def test_sizes_are_those_of_the_hub(pairs: int, size: str) -> None:
+    assert _size(pairs) == size
