@@ -37,12 +37,35 @@ def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
     try:
         with TemporaryDirectory() as scratch:  # rather than the user's cache; streaming copies nothing
             read = partial(datasets.load_dataset, streaming=True, cache_dir=scratch)
+            _check_stays_inside(folder)
             found = (datasets.load_from_disk if saved else read)(str(folder))
             rows = _only_split(folder, found, saved) if isinstance(found, dict) else found
             yield from table_records(rows.with_format("arrow").iter(_BATCH))
     except (datasets.exceptions.DatasetsError, OSError, ValueError, KeyError, TypeError) as error:
         cause = str(error).partition("\n")[0]
         raise InputError(f"cannot be read as a Hugging Face dataset ({cause}); give its files", path=folder) from error
+
+
+def _check_stays_inside(folder: Path) -> None:
+    """Refuse a stranger's description of the dataset that would have files elsewhere read, or fetched."""
+    from huggingface_hub import DatasetCard
+
+    card = folder / "README.md"
+    configs = DatasetCard.load(card).data.get("configs") if card.is_file() else None
+    for text in _texts(configs):
+        if "://" in text or Path(text).is_absolute() or ".." in Path(text).parts:
+            cause = f"its README.md names files outside of the folder ({text[:60]!r}), which are not read"
+            raise InputError(f"{cause}; give the files of pairs", path=folder)
+    if (folder / ".huggingface.yaml").exists():
+        raise InputError("its .huggingface.yaml is not read; give the files of pairs", path=folder)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _only_split(folder: Path, splits: Any, saved: bool) -> Any:

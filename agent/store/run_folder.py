@@ -218,7 +218,7 @@ def _lost(path: Path, pairs: Sequence[Pair]) -> tuple[int, list[str]]:
         before += 1
         if kept.id not in given:
             gone.append(quoted(kept.id))
-        elif (now := as_kept(given[kept.id])) != kept:
+        elif given[kept.id] != kept and (now := as_kept(given[kept.id])) != kept:
             parts = [name for name in Pair.model_fields if getattr(kept, name) != getattr(now, name)]
             changed.append(f"{quoted(kept.id)} ({', '.join(parts)})")
     lost = {"gone": gone, "changed": changed}

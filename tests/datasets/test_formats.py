@@ -73,6 +73,13 @@ def written(folder: Path, name: str, rows: Rows) -> Path:
     return path
 
 
+def outcome(path: Path) -> str:
+    try:
+        return f"pairs: {read_pairs(path).pairs}"
+    except InputError as error:
+        return str(error)
+
+
 def complaint(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         read_pairs(path)
@@ -222,6 +229,14 @@ class TestFolders:
         assert f"give one of them: its files, as in '{tmp_path}/**/train*'" in complaint(tmp_path)
         assert len(read_pairs(tmp_path / "**" / "train*.jsonl")) == 2
 
+    @pytest.mark.parametrize("place", ["http://127.0.0.1:9/x.parquet", "../p.parquet", "/etc/*"])
+    def test_a_description_cannot_have_files_elsewhere_read(self, tmp_path: Path, place: str) -> None:
+        files = json.dumps([{"config_name": "default", "data_files": [{"split": "train", "path": place}]}])
+        written(tmp_path, "p.parquet", ROWS)
+        (tmp_path / "hub").mkdir()
+        (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs: {files}\n---\n")
+        assert f"its README.md names files outside of the folder ({place!r})" in complaint(tmp_path / "hub")
+
     def test_what_is_no_dataset_is_said_to_be_none(self, tmp_path: Path) -> None:
         assert "is a folder; give the files of pairs in it" in complaint(tmp_path)
         (tmp_path / "README.md").touch()
@@ -269,3 +284,33 @@ def test_standard_input_is_json_lines() -> None:
     assert good.stdout == b"['a', 'b']\n"
     bad = subprocess.run(command, input=b'{"query": "q"}\n', capture_output=True, check=False)
     assert b"InputError: standard input:1: no code" in bad.stderr
+
+
+pieces = st.sampled_from(
+    [b'"', b",", b";", b"\t", b"\n", b"\r", b"{", b"}", b"[", b"]", b"\xff", b"\x00", b"PAR1", b"1e999"]
+)
+broken = st.lists(pieces | st.sampled_from([b"id", b"query,code", b'{"query": "q", "code": "c"}']), max_size=12).map(
+    b"".join
+)
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "p.tsv", "p.parquet", "p.csv.gz", "p.parquet.gz"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=broken | st.binary(max_size=60), packed=st.booleans())
+def test_whatever_a_file_holds_it_is_pairs_or_an_error_that_names_it(
+    tmp_path: Path, name: str, content: bytes, packed: bool
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert outcome(path).startswith(("pairs", f"{path}:"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1), length=st.integers(1, 40), byte=st.integers(0, 255))
+def test_a_damaged_parquet_file_is_pairs_or_an_error(tmp_path: Path, place: float, length: int, byte: int) -> None:
+    content = bytearray(parquet(ROWS))
+    start = int(place * len(content))
+    content[start : start + length] = bytes([byte]) * len(content[start : start + length])
+    path = tmp_path / "p.parquet"
+    path.write_bytes(content)
+    assert outcome(path).startswith(("pairs", f"{path}:"))
