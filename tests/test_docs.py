@@ -102,8 +102,6 @@ def fill(folder: Path) -> None:
         rows.writeheader()
         rows.writerows(pairs)
     write(folder / "questions.jsonl", [{"question": pair["query"], "answer": pair["code"]} for pair in pairs])
-    rows = "".join(f'{pair["id"]},{pair["query"]},"{pair["code"]}"\n' for pair in pairs)
-    (folder / "pairs.csv").write_text(f"id,query,code\n{rows}")
     for name in ("more/a.jsonl", "my-dataset/data/train.jsonl"):
         (folder / name).parent.mkdir(parents=True)
         write(folder / name, [{**pair, "id": f"{name} {pair['id']}"} for pair in pairs])
