@@ -97,7 +97,10 @@ class ExtraMissing(UsageError):
     def __init__(self, extra: str, cause: ImportError) -> None:
         self.extra = extra
         missing = cause.name or str(cause)
-        super().__init__(f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]'")
+        super().__init__(
+            f"{missing} is not installed: pip install 'test-driven-annotator[{extra}]', or in a checkout '.[{extra}]'; "
+            "with uv tool install or pipx, install the whole again by that name"
+        )
 
 
 class SandboxUnavailable(UsageError):
