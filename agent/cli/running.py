@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shlex
@@ -25,6 +26,7 @@ from agent.store.run_view import load_run
 from agent.wording import counted
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _ENDING = b"What is at work is being ended. Once more, and it is left as it is.\n"
 
 
@@ -83,6 +85,7 @@ def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: 
         typer.Exit: with the exit code of a run that stopped.
     """
     say(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
+    _log.debug("the run stopped", exc_info=error)
     if kept:
         say(console, kept)
     change = f" {error.with_what}" if isinstance(error, BudgetExceeded) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -47,14 +48,14 @@ def test_sandboxes_and_environments_are_logged(agent: Commands) -> None:
 
 def test_the_file_has_the_way_to_an_error_and_nothing_that_it_quotes(agent: Commands) -> None:
     agent.write("p.jsonl", pairs(1))
-    with ChatServer(
-        [Answer(status=401, body=b'{"error": {"message": "no such key: ' + KEY.encode() + b'"}}')]
-    ) as server:
+    refusal = json.dumps({"error": {"message": f"no such key: {KEY}"}}).encode()
+    with ChatServer([Answer(refusal, status=401)]) as server:
         command = ("annotate", "p.jsonl", "--variant", "ps_fa", "-o", "out", "--model", "m", "--base-url", server.url)
         done = agent("--log-file", "agent.log", *command, OPENAI_API_KEY=KEY)
     assert (done.code, "Traceback" in done.err) == (3, False)
     done = agent("--log-file", "agent.log", "show", "no-such-run")
     logged = (agent.folder / "agent.log").read_text()
+    assert "AccountError\n  File" in logged
     assert "RunFolderError\n  File" in logged
     for secret in (KEY, "no-such-run", "add two numbers"):
         assert secret not in logged
