@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
+from agent.arguments import check, check_all
 from agent.config import Config, SandboxConfig, configured, explained
 from agent.datasets import Pairs, group_by_query, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
@@ -39,28 +40,6 @@ from agent.streams import Production, Stream, completed, each
 from agent.types import Annotation, Pair, language_name
 
 _Pairs = Iterable[Pair] | AsyncIterable[Pair]
-_PATH = (str, Path)
-_TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
-    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
-    "without": ((list, tuple), "a list of the names of nodes"),
-    "nodes": ((Mapping,), "a mapping of names to nodes"),
-    "prompts": (_PATH, "a folder"),
-    "languages": ((list, tuple), "a list of Language objects"),
-    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
-    "run_dir": (_PATH, "a folder"),
-    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
-    "retry_errors": ((bool,), "True or False"),
-    "rounds": ((int,), "a whole number"),
-    "concurrency": ((int,), "a whole number"),
-    "pair_timeout": ((int, float), "a number of seconds"),
-    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
-    "executions": ((SharedExecutions,), "SharedExecutions"),
-    "budget": ((int, float, Budget), "a number of dollars, or a Budget"),
-    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # isinstance takes it
-}
-"""By argument the types that are taken, and those in words; None is where it is the default."""
-
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
 _SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 _WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
@@ -133,13 +112,7 @@ class Annotator:
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
     ) -> None:
-        given = locals()
-        for name, (kinds, taken) in _TAKEN.items():
-            check(name, given[name], kinds, taken)
-        if unsupported not in ("fail", "judge", "skip"):
-            raise UsageError(f"unsupported={unsupported!r:.60}: takes 'fail', 'judge' or 'skip'")
-        if not all(isinstance(language, Language) for language in languages):
-            raise UsageError(f"languages={languages!r:.60}: takes a list of Language objects")
+        check_all(locals())
         changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
         changes["runner.budget_usd"] = None if isinstance(budget, Budget) else budget
         changes["pipeline.pair_timeout"] = pair_timeout
@@ -148,13 +121,13 @@ class Annotator:
         self._models = Models.of(model, **model_options)
         known = known_roles({**BUILT_IN, **(nodes or {})})
         self._models.check(role.name for role in known)
-        self._pipeline = build(variant or self._config.variant, without=tuple(without), nodes=nodes)
+        self._pipeline = build(variant or self._config.variant, without=tuple(without or ()), nodes=nodes)
         self._fallback = build("single_llm", nodes=nodes) if unsupported == "judge" else None
         for role in (*self._pipeline.roles, *(self._fallback.roles if self._fallback else ())):
             self._models.for_role(role)
         self._prompts = Prompts(None if prompts is None else Path(prompts), known)
         self._nodes = nodes or {}
-        self._own_languages = {language_name(language.name): language for language in languages}
+        self._own_languages = {language_name(language.name): language for language in languages or ()}
         self._languages = {**built_in_languages(), **self._own_languages}
         self._unsupported = unsupported
         self._run_dir = None if run_dir is None else Path(run_dir)
@@ -390,17 +363,6 @@ class Annotator:
 
     def _note(self, message: str) -> None:
         self._emit(Note(message))
-
-
-def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
-    """Refuse a value of another type than these; None passes, and a bool is no number.
-
-    Raises:
-        UsageError: names the argument, what was found and what is taken.
-    """
-    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
-        return
-    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")
 
 
 def _with(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def pairs_of(given: Pairs) -> Iterable[Pair] | AsyncIterable[Pair]:
         frame: Any = given
         given = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if isinstance(given, str | bytes | Mapping | Pair) or not isinstance(given, Iterable):
-        raise UsageError(f"pairs is {_kind(given)}; taken is {_TAKEN}")
+        raise UsageError(f"pairs={given!r:.60} is of type {type(given).__name__}; pairs takes {_TAKEN}")
     pairs = _each(given)
     return list(pairs) if isinstance(given, list | tuple) else pairs
 
@@ -59,14 +60,19 @@ async def _awaited(items: AsyncIterable[Any]) -> AsyncGenerator[Pair, None]:
 def _pair(item: Any, number: int, fields: Fields) -> Pair:
     if isinstance(item, Pair):
         return item
+    for made in ("to_dict", "_asdict"):  # rows of a DataFrame as it gives them one by one
+        if not isinstance(item, Mapping) and callable(getattr(item, made, None)):
+            item = getattr(item, made)()
     if not isinstance(item, Mapping):
-        raise UsageError(f"pair {number} is {_kind(item)}; taken is a Pair, or a mapping with query and code")
+        kind, taken = type(item).__name__, "a Pair, or a mapping with query and code"
+        raise UsageError(f"pair {number}: {item!r:.60} is of type {kind}; a pair is {taken}")
     try:
-        return fields.pair(dict(item), number)
+        return fields.pair({name: None if _missing(value) else value for name, value in item.items()}, number)
     except ValueError as error:
         cause = str(error).partition("; say which it is")[0]  # that is by an option of the command line
         raise InputError(f"pair {number}: {cause}") from error
 
 
-def _kind(value: Any) -> str:
-    return f"{value!r:.60} ({type(value).__name__})" if isinstance(value, str | int) else f"a {type(value).__name__}"
+def _missing(value: Any) -> bool:
+    """Say whether a value is NaN, as pandas has it where there is none."""
+    return isinstance(value, float) and math.isnan(value)

@@ -51,6 +51,14 @@ def test_a_dataframe_gives_a_pair_for_each_row_and_missing_values_are_none() -> 
     assert (second.id, second.language, second.meta["n"]) == ("4", "python", None)
 
 
+def test_rows_of_a_dataframe_are_taken_in_each_of_its_forms() -> None:
+    frame = pandas.DataFrame({"id": ["3", "4"], "query": "a", "code": "x", "language": ["sql", float("nan")]})
+    forms = (frame.to_dict("records"), [row for _, row in frame.iterrows()], list(frame.itertuples(index=False)))
+    for rows in forms:
+        first, second = pairs_of(rows)  # type: ignore[misc]
+        assert (first.id, first.language, second.id, second.language) == ("3", "sql", "4", "python")
+
+
 def test_a_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"query": "a", "code": "x"}\n')
     dataset = read_pairs(tmp_path / "pairs.jsonl")
@@ -65,15 +73,12 @@ class Row:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            "pairs.jsonl",
-            r"pairs is 'pairs\.jsonl' \(str\); taken is an iterable .*agent\.read_pairs\(FILE\)",
-        ),
-        (ROW, "pairs is a dict; taken is an iterable"),
-        (PAIR, "pairs is a Pair; taken is an iterable"),
-        (None, "pairs is a NoneType; taken is"),
-        ([PAIR, Row("a")], "pair 2 is a Row; taken is a Pair, or a mapping with query and code"),
-        ([["a", "b"]], "pair 1 is a list; taken is"),
+        ("pairs.jsonl", r"pairs='pairs\.jsonl' is of type str; pairs takes an iterable .*agent\.read_pairs\(FILE\)"),
+        (ROW, "pairs=.* is of type dict; pairs takes an iterable"),
+        (PAIR, "pairs=.* is of type Pair; pairs takes an iterable"),
+        (None, "pairs=None is of type NoneType; pairs takes an iterable"),
+        ([PAIR, Row("a")], "pair 2: Row.* is of type Row; a pair is a Pair, or a mapping with query and code"),
+        ([["a", "b"]], r"pair 1: \['a', 'b'\] is of type list; a pair is"),
     ],
 )
 def test_what_holds_no_pairs_is_refused_with_what_is_taken(given: Any, message: str) -> None:
@@ -88,5 +93,5 @@ def test_a_mapping_that_is_no_pair_is_named_by_its_number() -> None:
 
 def test_rows_of_a_column_are_no_pairs() -> None:
     rows: Iterator[str] = iter(["a"])
-    with pytest.raises(UsageError, match=r"pair 1 is 'a' \(str\)"):
+    with pytest.raises(UsageError, match="pair 1: 'a' is of type str"):
         list(pairs_of(rows))  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""What the arguments of `Annotator` may be, and what is said of one that is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.config import Config
+from agent.errors import UsageError
+from agent.graph import Variant
+from agent.languages.base import Language
+from agent.llm.gateway import Budget, ReplyCache
+from agent.sandbox.base import SandboxBackend
+from agent.sandbox.session import SharedExecutions
+
+_PATH = (str, Path)
+_TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
+    "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
+    "without": ((list, tuple), "a list of the names of nodes"),
+    "nodes": ((Mapping,), "a mapping of names to nodes"),
+    "prompts": (_PATH, "a folder"),
+    "languages": ((list, tuple), "a list of Language objects"),
+    "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
+    "run_dir": (_PATH, "a folder"),
+    "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
+    "retry_errors": ((bool,), "True or False"),
+    "rounds": ((int,), "a whole number"),
+    "concurrency": ((int,), "a whole number"),
+    "pair_timeout": ((int, float), "a number of seconds"),
+    "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
+    "executions": ((SharedExecutions,), "SharedExecutions"),
+    "budget": ((int, float, Budget), "a number of dollars, or a Budget"),
+    "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` takes it
+}
+"""By argument the types that are taken, and those in words; None is where it is the default."""
+_UNSUPPORTED = ("fail", "judge", "skip")
+
+
+def check_all(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of other types than those that are taken.
+
+    Raises:
+        UsageError: as `check` raises.
+    """
+    for name, (kinds, taken) in _TAKEN.items():
+        check(name, given[name], kinds, taken)
+    if given["unsupported"] not in _UNSUPPORTED:
+        raise UsageError(f"unsupported={given['unsupported']!r:.60}: unsupported takes {_TAKEN['unsupported'][1]}")
+    for language in given["languages"] or ():
+        check("languages", language, (Language,), _TAKEN["languages"][1])
+
+
+def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
+    """Refuse a value of another type than these; None passes, and a bool is no number.
+
+    Raises:
+        UsageError: names the argument, what was found and what is taken.
+    """
+    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        return
+    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")
