@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agent.config import Config
+from agent.config import Config, ModelConfig
 from agent.errors import UsageError
 from agent.graph import Variant
 from agent.languages.base import Language
@@ -36,13 +37,14 @@ _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 """By argument the types that are taken, and those in words; None is where it is the default."""
 _UNSUPPORTED = ("fail", "judge", "skip")
+_OF_MODELS = {"api_key", "http_client", "prices", *ModelConfig.model_fields} - {"name"}
 
 
 def check_all(given: Mapping[str, Any]) -> None:
-    """Refuse arguments of other types than those that are taken.
+    """Refuse arguments that there are not, or that are of other types than those that are taken.
 
     Raises:
-        UsageError: as `check` raises.
+        UsageError: names the argument, and what is taken.
     """
     for name, (kinds, taken) in _TAKEN.items():
         check(name, given[name], kinds, taken)
@@ -50,6 +52,9 @@ def check_all(given: Mapping[str, Any]) -> None:
         raise UsageError(f"unsupported={given['unsupported']!r:.60}: unsupported takes {_TAKEN['unsupported'][1]}")
     for language in given["languages"] or ():
         check("languages", language, (Language,), _TAKEN["languages"][1])
+    for name in given["model_options"].keys() - _OF_MODELS:
+        near = ", ".join(get_close_matches(name, [*_TAKEN, *_OF_MODELS]))
+        raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))
 
 
 def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:

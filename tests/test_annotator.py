@@ -340,7 +340,7 @@ def test_a_wrong_configuration_is_an_error_at_once(options: dict[str, Any], monk
         ({"config": {"runner.concurrency": 0}}, "setting runner.concurrency: .*greater than or equal to 1"),
         ({"config": {5: 0}}, "setting 5: a key is text"),
         ({"budget": -1.0}, "setting runner.budget_usd: .*greater than 0"),
-        ({"concurency": 4}, "concurency"),
+        ({"concurency": 4}, r"there is no argument 'concurency' \(near it: concurrency\)"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named_with_what_is_taken(options: dict[str, Any], message: str) -> None:
