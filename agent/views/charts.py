@@ -156,7 +156,8 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
         "type": "scatter",
         "mode": "markers+text",
         "text": [f"{dot.value:.3f}" for dot in dots],
-        "textposition": "top center",
+        # beside a value at the axis stands its name
+        "textposition": ["top right" if dot.value < 0.05 else "top center" for dot in dots],
         "textfont": {"size": 11},
         "cliponaxis": False,
         "x": [dot.value for dot in dots],
@@ -186,7 +187,8 @@ def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) 
     """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
     dots = intervals(bins, alt=alt, unit="confidence")["traces"][0]
     error = {**dots.pop("error_x"), "color": "@muted"}
-    trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels"}
+    trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels",
+             "textposition": "middle right"}  # fmt: skip
     line = {
         "type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
         "line": {"color": "@muted", "dash": "dot"},
