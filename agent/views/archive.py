@@ -31,7 +31,7 @@ _TAG_BYTES = 80
 _QUERY_LIMIT = 300
 _MOST_SHARED = 200
 # Names in marks come from models and may be many: what is first met after so many has none.
-_MOST_MARKS = 500
+MOST_MARKS = 500
 
 
 class Shelf:
@@ -152,7 +152,7 @@ class Archive:
         """Return the numbers of an annotation's marks."""
         found = set[int]()
         for name in marks_of(seen):
-            if name in self._marks or len(self._marks) < _MOST_MARKS:
+            if name in self._marks or len(self._marks) < MOST_MARKS:
                 found.add(self._marks.setdefault(name, len(self._marks)))
         return sorted(found)
 
