@@ -33,7 +33,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-_Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text).isoformat())]
+_Time = Annotated[str, AfterValidator(lambda text: datetime.fromisoformat(text).astimezone(UTC).isoformat())]
 
 
 class _Served(_Part):

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.llm.base import Reply
-from agent.store.manifest import Manifest, read_manifest, replies_elsewhere
+from agent.store.manifest import Manifest, WallTime, read_manifest, replies_elsewhere, wall_time
 
 
 class Clock:
@@ -127,3 +127,25 @@ def test_a_damaged_manifest_is_refused_with_the_place(path: Path, part: dict[str
     path.write_text(json.dumps(document))
     with pytest.raises(RunFolderError, match=place):
         Manifest(path)
+
+
+def test_wall_time_adds_up_the_starts_and_counts_a_killed_one_up_to_its_last_call(path: Path, clock: Clock) -> None:
+    assert wall_time(Manifest(path, {}, clock).document) is None
+    manifest = begin(path, clock)
+    clock.wait(30)
+    manifest.close()
+    assert wall_time(read_manifest(path)) == WallTime(30.0, 1, True)
+    clock.wait(3600)
+    killed = begin(path, clock)
+    assert wall_time(read_manifest(path)) == WallTime(30.0, 2, False)
+    clock.wait(5)
+    killed.replied("screen", Reply(text="", model="m"))
+    assert wall_time(read_manifest(path)) == WallTime(35.0, 2, False)
+
+
+def test_a_time_that_is_none_is_damage(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    manifest.document["segments"][0]["started"] = "yesterday"
+    manifest.save()
+    with pytest.raises(RunFolderError, match=r"segments\.0\.started"):
+        read_manifest(path)
