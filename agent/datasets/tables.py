@@ -11,6 +11,7 @@ from typing import IO
 
 from agent.datasets.sources import LONGEST_LINE, BadLine, Record, raw_lines, shown
 from agent.errors import InputError
+from agent.wording import counted
 
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
 _CAUSES = {
@@ -72,8 +73,9 @@ def _cells(names: Sequence[str], row: Sequence[str]) -> dict[str, str | None]:
         ValueError: it has more or fewer cells than the header, or one is not UTF-8.
     """
     if len(row) != len(names):
-        last = f"the last is {row[-1][:30]!r}"
-        raise ValueError(f"{len(row)} cells, where the header has {len(names)} columns; {last}")
+        cells = f"{counted(len(row), 'cell')}, where the header has {counted(len(names), 'column')}"
+        remedy = "; put cells that hold the delimiter in quotes" if len(row) > len(names) else ""
+        raise ValueError(f"{cells}; the last is {row[-1][:30]!r}{remedy}")
     for position, cell in enumerate(row):
         if (bad := _NO_UTF8.search(cell)) is not None:
             column = f"column {position + 1} ({names[position]!r})"

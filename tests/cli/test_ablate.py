@@ -193,6 +193,25 @@ def test_gold_may_be_the_labels_of_the_pairs_themselves_and_that_is_said(agent: 
     assert "gold: the field `label` of the pairs themselves (no --gold was given)" in done.err
 
 
+def test_pairs_and_their_gold_may_be_in_tables_and_several_files(agent: Commands) -> None:
+    rows = "".join(
+        f'{pair["id"]},"{pair["query"]}","{pair["code"]}",{label}\n'
+        for pair, label in zip(pairs(3), ("1", "0", ""), strict=True)
+    )
+    agent.write("a.csv", f"key,query,code,label\n{rows}")
+    agent.write("b.jsonl", [{**pair, "key": "last", "label": 1} for pair in pairs(1)])
+    options = ("--map", "id=key", "--model", "heuristic", "--variants", "single_llm", "--json")
+    done = agent("ablate", "*.csv", "b.jsonl", *options)
+    assert (done.json["gold"], done.json["unlabelled"]) == ({"1": 2, "0": 1}, 1)
+    assert (agent.folder / "runs" / "a-ablation-heuristic" / "ablation.json").is_file()
+    agent.write("gold.csv", "id,label\np0,0\nlast,0\n")
+    scored = agent("ablate", "a.csv", "b.jsonl", *options, "--gold", "gold.csv", "-o", "other")
+    assert scored.json["gold"] == {"1": 0, "0": 2}
+    agent.write("c.csv", "key,query,code,label\nz,q,c,maybe\n")
+    refused = agent("ablate", "c.csv", *options)
+    assert (refused.code, refused.err.partition(";")[0]) == (2, "agent: pair 'z': the label is 'maybe'")
+
+
 def test_an_interrupted_ablation_goes_on_and_asks_nothing_twice(agent: Commands) -> None:
     file = prepare(agent)
     with ChatServer(lambda request: slow(0.05, third_unclear(request))) as server:

@@ -140,7 +140,7 @@ class TestTables:
         ("content", "message"),
         [
             (b"query,code\nq,c\nq,c,d\n", ":3: row 2: 3 cells, where the header has 2 columns; the last is 'd'"),
-            (b'query,code\n"a\nb",c\nq\n', ":4: row 2: 1 cells, where the header has 2 columns"),
+            (b'query,code\n"a\nb",c\nq\n', ":4: row 2: 1 cell, where the header has 2 columns"),
             (
                 b"query,code\nq,c\ncaf\xe9,c\n",
                 ":3: row 2: column 1 ('query'): byte 0xe9 is not UTF-8",
