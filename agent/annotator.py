@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
-from agent.arguments import check, check_all
+from agent.arguments import check_all
 from agent.config import Config, SandboxConfig, configured, explained
 from agent.datasets import Pairs, group_by_query, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
@@ -38,6 +38,7 @@ from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream, completed, each
 from agent.types import Annotation, Pair, language_name
+from agent.wording import check
 
 _Pairs = Iterable[Pair] | AsyncIterable[Pair]
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
@@ -92,7 +93,7 @@ class Annotator:
     def __init__(
         self,
         *,
-        model: ModelSource,
+        model: ModelSource = None,
         sandbox: str | SandboxBackend | None = None,
         variant: str | Path | Mapping[str, Any] | Variant | None = None,
         without: Sequence[str] = (),
@@ -202,6 +203,7 @@ class Annotator:
         """
         if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
+        check("ordered", ordered, (bool,), "True or False")
         check("limit", limit, (int,), "a number of pairs")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")

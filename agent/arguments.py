@@ -14,13 +14,15 @@ from agent.languages.base import Language
 from agent.llm.gateway import Budget, ReplyCache
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SharedExecutions
+from agent.state import Node
+from agent.wording import check
 
 _PATH = (str, Path)
 _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
     "sandbox": ((str, SandboxBackend), "'auto', 'docker', 'bwrap' or a SandboxBackend"),
     "variant": ((str, Path, Mapping, Variant), "a name, a YAML file, a mapping or a Variant"),
     "without": ((list, tuple), "a list of the names of nodes"),
-    "nodes": ((Mapping,), "a mapping of names to nodes"),
+    "nodes": ((Mapping,), "a mapping of names to Node objects"),
     "prompts": (_PATH, "a folder"),
     "languages": ((list, tuple), "a list of Language objects"),
     "unsupported": ((str,), "'fail', 'judge' or 'skip'"),
@@ -52,17 +54,8 @@ def check_all(given: Mapping[str, Any]) -> None:
         raise UsageError(f"unsupported={given['unsupported']!r:.60}: unsupported takes {_TAKEN['unsupported'][1]}")
     for language in given["languages"] or ():
         check("languages", language, (Language,), _TAKEN["languages"][1])
+    for node in (given["nodes"] or {}).values():
+        check("nodes", node, (Node,), _TAKEN["nodes"][1])
     for name in given["model_options"].keys() - _OF_MODELS:
         near = ", ".join(get_close_matches(name, [*_TAKEN, *_OF_MODELS]))
         raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))
-
-
-def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
-    """Refuse a value of another type than these; None passes, and a bool is no number.
-
-    Raises:
-        UsageError: names the argument, what was found and what is taken.
-    """
-    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
-        return
-    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")

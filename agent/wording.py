@@ -1,10 +1,12 @@
-"""Words of messages that every part needs."""
+"""Words of messages that every part needs, and the refusal of a wrong argument in them."""
 
 from __future__ import annotations
 
 import unicodedata
 
 from pydantic import ValidationError
+
+from agent.errors import UsageError
 
 _KEPT = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -38,3 +40,14 @@ def what_is_wrong(error: Exception) -> str:
     place = ".".join(str(part) for part in first["loc"])
     more = f" (and {counted(len(rest), 'more mistake')})" if rest else ""
     return f"{place}{': ' if place else ''}{first['msg']}{more}"
+
+
+def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
+    """Refuse a value of another type than these; None passes, and a bool is no number.
+
+    Raises:
+        UsageError: names the argument, what was found and what is taken.
+    """
+    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        return
+    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")

@@ -16,6 +16,7 @@ from agent.datasets.formats import files_of, records
 from agent.datasets.sources import STDIN, BadLine, Record, shown
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
+from agent.wording import check
 
 # Ours first; `idx` and `doc` are CoSQA's, `pair-idx` and `pair-index` CoSQA+'s.
 KNOWN: Mapping[str, tuple[str, ...]] = {
@@ -223,6 +224,8 @@ def read_pairs(
         ConfigError: the mapping names something a pair does not have.
         ExtraMissing: Parquet or a dataset's folder without the extra `io`.
     """
+    check("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
+    check("mapping", mapping, (str, Mapping), "a mapping such as {'query': 'question'}")
     files = files_of([paths] if isinstance(paths, str | Path) else paths)
     reader = _Reader(parse_mapping(mapping) if isinstance(mapping, str) else mapping or {})
     for file in files:

@@ -16,6 +16,7 @@ from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
 from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
+from agent.wording import check
 
 _NAMED = 20
 """Runs that a message names; more would hide the rest of it."""
@@ -31,8 +32,10 @@ def load_run(path: Path | str) -> RunView:
     """Return a view of a run as it is now.
 
     Raises:
+        UsageError: the path is none.
         RunFolderError: the folder is missing, is no run, or is damaged.
     """
+    check("path", path, (str, Path), "a run's folder")
     path = Path(path)
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
