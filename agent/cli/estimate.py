@@ -178,7 +178,7 @@ def _tokens(found: Forecast) -> str:
         return "none: this is no language model"
     each = f"{found.characters_per_token:.2f} characters each"
     if found.tokens_from == "assumption":
-        return f"assumed: {each}, as no reply of the model is known"
+        return f"assumed: {each}, give or take a fifth, as no reply of the model is known"
     return f"{each}, as the model reported of replies in the {found.tokens_from.replace('earlier ', '')}"
 
 
@@ -186,7 +186,8 @@ def _outcomes(plan: Plan, found: Forecast, source: Path | None) -> str:
     if source is not None:
         share = "" if found.went_on is None else f", {found.went_on:.0%} of which went on after {plan.first.name}"
         return f"as in {source}: {counted(found.sampled, 'annotation')}{share}"
-    screened = "the screener settles two thirds, as in the paper; " if "screen" in plan.variant.nodes else ""
+    screens = "screen" in plan.variant.nodes
+    screened = "the screener settles two thirds as in the paper, or from one third to all; " if screens else ""
     return (
         f"assumed: {screened}replies are as long as usual, without reasoning. To go by what is so, annotate a few "
         "(--limit 50) and ask again, or give --like RUN"

@@ -11,16 +11,19 @@ import math
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from agent.evaluation.costs import CACHED_FROM, SAMPLE, Earlier, Plan, Taken, assumed, recorded
+from agent.evaluation.costs import CACHED_FROM, OUTCOMES, SAMPLE, Earlier, Plan, Taken, assumed, recorded
 from agent.llm.base import Reply
 
 CHARACTERS_PER_TOKEN = 4.0
-"""Assumed where no reply of the model said otherwise."""
+"""Assumed where no reply of the model said otherwise, give or take `_SPREAD`."""
+_SPREAD = 0.2
+UNCLEAR = sum(OUTCOMES) / len(OUTCOMES)
+"""Assumed share of pairs that the screener finds unclear."""
 _RESAMPLES = 1000
 _TAIL = 0.05
 _Sums = tuple[float, ...]
@@ -93,19 +96,17 @@ def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample
     if before is None:
         pairs = (plan.turns[place].pair for place in places)
         taken = list(assumed(plan, pairs, by_cache or CHARACTERS_PER_TOKEN))
-        groups = [[each] for each in taken]
-        draws, width = len(ahead), math.sqrt(len(ahead) / total)  # what is assumed is not by chance
+        sums, width = [_summed(plan, each) for each in taken], 1.0
+        drawn = _by_assumption(plan, taken, sums, rng, draws=len(ahead), spread=0.0 if by_cache else _SPREAD)
     else:
         taken = list(recorded(plan, before, by_cache or CHARACTERS_PER_TOKEN))
-        groups = _by_query(taken)
-        draws, width = len(groups), math.sqrt(1 + len(taken) / total)
-    sums = [_added(_summed(plan, each) for each in group) for group in groups]
+        sums, width = _by_query(plan, taken), math.sqrt(1 + len(taken) / total)
+        drawn = (_added(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
     characters = [each.characters for each in ahead]
     mean, narrow = fmean(characters), math.sqrt(1 - len(ahead) / total)
-    resampled = []
-    for _ in range(_RESAMPLES):
-        drawn = mean + (fmean(rng.choices(characters, k=len(ahead))) - mean) * narrow
-        resampled.append(_totals(plan, _added(rng.choices(sums, k=draws)), drawn))
+    resampled = (
+        _totals(plan, each, mean + (fmean(rng.choices(characters, k=len(ahead))) - mean) * narrow) for each in drawn
+    )
     expected = [
         _expected(value, values, width)
         for value, values in zip(_totals(plan, _added(sums), mean), zip(*resampled, strict=True), strict=True)
@@ -124,12 +125,33 @@ def _ahead(plan: Plan, place: int) -> _Ahead:
     return _Ahead(len(texts[-1]), equal, plan.reply(turns[-1], prompts[-1]))
 
 
-def _by_query(taken: Iterable[Taken]) -> list[list[Taken]]:
-    """Put together what stands or falls together: the pairs of a query."""
+def _by_query(plan: Plan, taken: Iterable[Taken]) -> list[_Sums]:
+    """Return the sums of what stands or falls together: the pairs of a query."""
     groups = defaultdict(list)
     for each in taken:
-        groups[each.query].append(each)
-    return list(groups.values())
+        groups[each.query].append(_summed(plan, each))
+    return [_added(group) for group in groups.values()]
+
+
+def _by_assumption(
+    plan: Plan, taken: Sequence[Taken], sums: Sequence[_Sums], rng: random.Random, *, draws: int, spread: float
+) -> Iterator[_Sums]:
+    """Yield sums over so many annotations, by other assumptions each time.
+
+    Of unclear pairs there are from none to twice the share that is assumed; tokens are more or less by `spread`.
+    """
+    went_on = [any(name in plan.later for name in each.by_role) for each in taken]
+    settled = max(went_on.count(False), 1) / max(went_on.count(True), 1)
+    for _ in range(_RESAMPLES):
+        share = rng.triangular(0, 2 * UNCLEAR)
+        weights = [share * settled if unclear else 1 - share for unclear in went_on]
+        tokens = 1 + rng.triangular(-spread, spread)
+        drawn = _added(rng.choices(sums, weights, k=draws))
+        count, characters, first_in, first_usd, calls, tokens_in, tokens_out, seconds, usd = drawn
+        yield (
+            *(count, characters, first_in * tokens, first_usd * tokens),
+            *(calls, tokens_in * tokens, tokens_out * tokens, seconds, usd * tokens),
+        )
 
 
 def _ratio(seen: Iterable[tuple[float, float]]) -> float | None:

@@ -32,8 +32,8 @@ def test_nothing_is_asked_or_written_and_no_key_is_needed(agent: Commands, serve
     ended = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run")
     assert (ended.code, ended.err) == (0, "")
     assert "60 pairs, 60 annotations" in ended.out
-    assert "assumed: 4.00 characters each" in ended.out
-    assert "the screener settles two thirds, as in the paper" in ended.out
+    assert "assumed: 4.00 characters each, give or take a fifth" in ended.out
+    assert "the screener settles two thirds as in the paper, or from one" in ended.out
     assert agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "--dry-run").code == 0
     assert server.requests == []
     assert files(agent) == before
@@ -61,7 +61,7 @@ def test_another_run_says_what_a_new_one_takes(agent: Commands, server: ChatServ
     assert "as the model reported of replies in the run" in told
     assert "as in run: 20 annotations" in told
     other = agent("annotate", "p.jsonl", "--model", "mine", "--variant", "ps_fa", "--dry-run", "--like", "run").out
-    assert "assumed: 4.00 characters each" in other
+    assert "assumed: 4.00 characters each, give or take a fifth" in other
     assert "unknown: give the model's prices in a file (--prices)" in other
 
 

@@ -111,6 +111,14 @@ async def test_without_an_earlier_run_tokens_are_characters_by_four_and_two_thir
     assert found.cost_usd.value > 0
 
 
+async def test_many_pairs_make_nothing_surer_that_is_assumed() -> None:
+    few, many = (forecast(plan_of(made(count)), sample=40) for count in (40, 2000))
+    for found in (few, many):
+        share = found.calls.high / found.annotations
+        assert 1.9 < share < 2.3
+        assert found.input_tokens.low < 0.8 * found.input_tokens.value
+
+
 async def test_a_variant_without_chance_has_no_more_calls_than_pairs() -> None:
     found = forecast(plan_of(made(40), "single_llm"))
     assert found.calls == (40, 40, 40)
