@@ -274,10 +274,10 @@ def test_the_folder_of_another_run_is_refused_with_the_differences(agent: Comman
     other = agent("annotate", file, *OFFLINE, "-o", "run", "--criterion", "half")
     assert other.code == 2
     assert "pipeline.criterion: 'exact' in the folder, 'half' now" in other.err
-    agent.write("p.jsonl", pairs(3))
+    agent.write("p.jsonl", pairs(1))
     changed = agent("annotate", file, *OFFLINE, "-o", "run")
     assert changed.code == 2
-    assert "input" in changed.err
+    assert "1 pair gone: 'p1'" in changed.err
     assert annotations(agent.folder / "run") == before
 
 
