@@ -157,7 +157,12 @@ class RunOptions(ModelOptions):
         float | None, typer.Option(min=1e-6, metavar="USD", help="What the run may cost, all its starts together.")
     ] = None
     field_map: Annotated[
-        str | None, typer.Option("--map", metavar="query=FIELD,code=FIELD", help="Names of the input's own fields.")
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="query=FIELD,code=FIELD,…",
+            help="The input's own names of query, code, id, language, context, and of label (gold).",
+        ),
     ] = None
     abstain: Annotated[
         Literal["keep", "negative"] | None,

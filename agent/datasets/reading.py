@@ -32,7 +32,7 @@ _TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a
 
 
 def parse_mapping(text: str) -> dict[str, str]:
-    """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…]`.
+    """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…,label=…]`.
 
     Raises:
         ConfigError: an entry without `=`, a repeated name, an empty field.
@@ -56,10 +56,12 @@ class Fields:
     """
 
     def __init__(self, mapping: Mapping[str, str] | None = None) -> None:
-        for name in mapping or ():
+        mapping = dict(mapping or {})
+        self._label = mapping.pop("label", None)
+        for name in mapping:
             if name not in KNOWN:
-                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}")
-        self._names = {**KNOWN, **{name: (field,) for name, field in (mapping or {}).items()}}
+                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}, and a label as gold")
+        self._names = {**KNOWN, **{name: (field,) for name, field in mapping.items()}}
 
     def pair(self, record: Any, number: int) -> Pair:
         """Return the pair of a record; `number` is its id where it has none of its own.
@@ -73,13 +75,14 @@ class Fields:
             raise ValueError(f"an object with query and code expected, not {_type_name(record)}")
         taken = {name: field for name, fields in self._names.items() if (field := _present(record, fields))}
         language = self._text(record, taken, "language")
+        gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
         return Pair(
             id=_identifier(record, taken, number),
             query=self._required(record, taken, "query"),
             code=self._required(record, taken, "code"),
             language="python" if language is None else language,
             context=self._text(record, taken, "context"),
-            meta=_meta(record, {*taken.values(), *self._unfilled(record)}),
+            meta={**_meta(record, {*taken.values(), *self._unfilled(record)}), **gold},
         )
 
     def identity(self, record: Any, number: int) -> tuple[str, str | None]:
@@ -107,13 +110,13 @@ class Fields:
         return value
 
     def _example(self, record: Mapping[str, Any], taken: Mapping[str, str]) -> str:
-        """Return a mapping that might be meant: of the texts that are free, the longest as the code."""
+        """Return a mapping that may be meant: the longest free text is the code, that of most words the query."""
         wanted = [name for name in ("code", "query") if name not in taken and self._names[name] == KNOWN[name]]
         used = {*taken.values(), "meta"}
-        texts = {name: len(text) for name, text in record.items() if isinstance(text, str) and name not in used}
+        texts = {name: text for name, text in record.items() if isinstance(text, str) and name not in used}
         found: dict[str, str] = {}
         for name in wanted[: len(texts)]:
-            found[name] = max(texts, key=texts.__getitem__) if name == "code" else next(iter(texts))
+            found[name] = max(texts, key=lambda field: len(texts[field].split() if name == "query" else texts[field]))
             del texts[found[name]]
         if not found:
             return ""

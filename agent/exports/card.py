@@ -139,7 +139,9 @@ def _requested(model: Any) -> Iterator[str]:
     roles = model.get("roles") or {}
     for role, each in (("", model.get("default")), *roles.items()):
         if isinstance(each, Mapping):
-            yield f"{each.get('model') or each.get('kind')}{f' ({role})' if role else ''}"
+            name = each.get("model") or each.get("kind")
+            rules = " (simple rules and no model: a floor to compare with)" if name == "heuristic" else ""
+            yield f"{name}{rules}{f' ({role})' if role else ''}"
 
 
 def _agreement(export: Export) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from agent.datasets import Dataset, group_by_query, parse_mapping, read_pairs
 from agent.errors import ConfigError, InputError
+from agent.evaluation.labels import own_gold
 from agent.types import Pair
 
 GOOD = {"id": "a", "query": "reverse a list", "code": "def f(x):\n    return x[::-1]"}
@@ -61,6 +62,17 @@ class TestFields:
         pair = read(tmp_path, record, mapping=mapping).pairs[0]
         assert pair == Pair(id="5", query="q", code="c", language="sql", context="s", meta={"query": "other"})
 
+    def test_a_mapping_may_name_labels_which_are_kept_beside_the_field(self, tmp_path: Path) -> None:
+        pair = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd")).pairs[0]
+        assert pair.meta == {"crowd": "1", "label": "1"}
+        assert own_gold([pair]) == {pair.id: 1}
+
+    def test_the_mapping_that_is_proposed_takes_words_for_the_query_and_the_longest_text_for_the_code(
+        self, tmp_path: Path
+    ) -> None:
+        row = {"question_id": "cosqa-dev-12345678", "question": "reverse a list", "snippet": "return items[::-1]  #"}
+        assert "for example --map query=question,code=snippet" in complaint(tmp_path, {**row, "url": "https://x.test"})
+
     def test_a_pair_without_id_takes_its_line_number_blank_lines_counted(self, tmp_path: Path) -> None:
         bare = {"query": "q", "code": "c"}
         assert [pair.id for pair in read(tmp_path, bare, b"\n  \r\n", bare).pairs] == ["1", "4"]
@@ -83,8 +95,8 @@ class TestMapping:
             parse_mapping(text)
 
     def test_a_field_that_no_line_has_is_named_with_those_there_are(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="a pair has no 'label'"):
-            read(tmp_path, GOOD, mapping={"label": "a"})
+        with pytest.raises(ConfigError, match="a pair has no 'title'"):
+            read(tmp_path, GOOD, mapping={"title": "a"})
         message = complaint(tmp_path, GOOD, mapping={"query": "question"})
         assert "no line has a field 'question'" in message
         assert "'id', 'query', 'code'" in message

@@ -79,13 +79,20 @@ def test_the_card_counts_and_says_what_was_left_out(tmp_path: Path) -> None:
     assert "| label | integer | 1 match, 0 no match, null undecided or error |" in sections["Columns"]
 
 
+def test_the_card_says_that_labels_of_the_heuristic_come_from_rules(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", pairs(1), model={"default": {"model": "heuristic"}, "roles": {}})
+    exported(tmp_path / "run", "hf", tmp_path / "hf")
+    assert "heuristic (simple rules and no model" in (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_card_names_variant_and_models_requested_and_served(tmp_path: Path) -> None:
     models = {"default": {"model": "big"}, "roles": {"screen": {"model": "small"}}}
     identity = {"variant": {"name": "full_plus"}, "model": models, "pipeline": {"criterion": "half"}}
     environment = {"versions": {"test-driven-annotator": "0.1.0"}, "sandbox": {"backend": "bwrap"}}
     made = pairs(1)
     make_run(tmp_path / "run", made, **identity)
-    identity = load_run(tmp_path / "run").manifest["identity"]
+    identity = dict(load_run(tmp_path / "run").manifest["identity"])
+    del identity["input_sha256"]
     with RunFolder(tmp_path / "run", identity=identity, pairs=made, environment=environment) as folder:
         for role, model, fingerprint in (
             ("screen", "small-1", None),
