@@ -112,6 +112,7 @@ def fill(folder: Path) -> None:
         write(folder / name, [{**pair, "id": f"{name} {pair['id']}"} for pair in pairs])
     (folder / "my-dataset" / "README.md").write_text("# Pairs\n")
     write(folder / "gold.jsonl", [{"id": n, "label": int(n) % 2} for n in ids])
+    (folder / "gold.csv").write_text("id,label\n" + "".join(f"{n},{int(n) % 2}\n" for n in ids))
     write(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
     write(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
     (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
