@@ -56,6 +56,9 @@ def run(
         begun = stack.enter_context(load_run(out)) if (out / files.MANIFEST).is_file() else None
         if begun is not None:
             _check(begun, variant, "choose another folder (-o)")
+            if begun.manifest["identity"].get("model") != models.identity():
+                cause = f"is a run of another model, or of other parameters, than {models.label()}"
+                raise UsageError(f"{out}: {cause}; choose another folder (-o), and go by this one with --like {out}")
         done = set() if begun is None else begun.index.done(retry_errors=retry_errors)
         rounds = range(config.runner.rounds)
         turns = [turn for pair in group_by_query(pairs) for n in rounds if (turn := Turn(pair, n)).key not in done]

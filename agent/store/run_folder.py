@@ -194,7 +194,7 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
             if differences := [*others, *lost]:
                 what = "settings" if others else "pairs"
                 listed = "".join(f"  {line}\n" for line in differences)
-                remedy = f"Choose another folder (-o), or go on with the {what} of this one."
+                remedy = f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
                 raise RunFolderError(f"{path}: holds a run with other {what}:\n{listed}{remedy}")
             # First the pairs: whoever is killed in between has them compared again.
             found.grown(_write_input(path, pairs), before, len(pairs))

@@ -52,6 +52,9 @@ def test_a_run_that_has_begun_says_what_the_rest_takes(agent: Commands, server: 
     assert agent(*annotate, "--dry-run", "--json").json == {"annotations": 0}
     assert agent(*annotate, "--dry-run").out == "Nothing is left to annotate: all of it is in run.\n"
     assert agent(*annotate, "--dry-run", "--rounds", "2", "--json").json["annotations"] == 60
+    other = agent("annotate", "p.jsonl", "--variant", "ps_fa", "--model", "gpt-4o", "-o", "run", "--dry-run")
+    assert (other.code, other.out) == (2, "")
+    assert "run: is a run of another model, or of other parameters, than gpt-4o; choose another folder" in other.err
 
 
 def test_another_run_says_what_a_new_one_takes(agent: Commands, server: ChatServer) -> None:

@@ -178,7 +178,7 @@ class TestGrowing:
             f"{path}: holds a run with other pairs:",
             "  7 pairs gone: '0', '1', '2', '3', '4', …",
             "  2 pairs changed: '7' (code, meta), '8' (language)",
-            "Choose another folder (-o), or go on with the pairs of this one.",
+            "Choose another folder (-o; in Python run_dir), or go on with the pairs of this one.",
         ]
         assert {name: (path / name).read_bytes() for name in before} == before
         open_folder(path, pairs=first).close()
