@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -81,9 +81,9 @@ def table(annotations: Iterable[Annotation]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def details(values: Mapping[str, Any]) -> str:
+def details(values: Iterable[tuple[str, Any]]) -> str:
     """Return names and values, as far as there are any, as an HTML table of two columns."""
-    given = [(name, value) for name, value in values.items() if value not in (None, "", ())]
+    given = [(name, value) for name, value in values if value not in (None, "", ())]
     rows = "".join(f"<tr><th>{cell(name)}</th><td>{cell(value)}</td></tr>" for name, value in given)
     return f"<table>{rows}</table>"
 
@@ -93,17 +93,17 @@ def annotation_html(annotation: Annotation) -> str:
     test, error = annotation.test, annotation.error
     cases = () if test is None else test.cases
     return details(
-        {
-            "pair": annotation.id,
-            "label": "none" if annotation.label is None else annotation.label,
-            "decided by": annotation.decided_by,
-            "reason": annotation.reason,
-            "test": test and test.outcome,
-            **{f"{each.name}": f"{each.outcome.value} {each.message}".strip() for each in cases},
-            "confidence": annotation.confidence,
-            "installed": ", ".join(annotation.installed),
-            "error": error and f"{error.type}: {error.message}",
-        }
+        [
+            ("pair", annotation.id),
+            ("label", "none" if annotation.label is None else annotation.label),
+            ("decided by", annotation.decided_by),
+            ("reason", annotation.reason),
+            ("test", test and test.outcome),
+            *((each.name, f"{each.outcome.value} {each.message}".strip()) for each in cases),
+            ("confidence", annotation.confidence),
+            ("installed", ", ".join(annotation.installed)),
+            ("error", error and f"{error.type}: {error.message}"),
+        ]
     )
 
 

@@ -42,6 +42,10 @@ class Settings(Config):
     cache: Path | None = None
 
 
+_PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
+"""What a file names relative to its own folder."""
+
+
 def settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
     """Return by source, the one that counts least first, what it sets, by keys such as `runner.concurrency`.
 
@@ -49,9 +53,12 @@ def settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
         ConfigError: a file cannot be read, a key is unknown, a value is out of range; names the source and the key.
     """
     folder = Path(folder)
-    project = _toml(folder / PROJECT).get("tool", {}).get("agent", {})
+    tool = _toml(folder / PROJECT).get("tool")
+    project = tool.get("agent", {}) if isinstance(tool, dict) else {}
     sources = {f"{folder / PROJECT} [tool.agent]": project, str(folder / FILE): _toml(folder / FILE)}
     found = {source: _checked(source, values) for source, values in sources.items()}
+    for values in found.values():
+        values |= {key: type(path)(folder / path) for key in _PATHS if (path := values.get(key)) is not None}
     found["the environment"] = _variables()
     return {source: values for source, values in found.items() if values}
 

@@ -45,9 +45,9 @@ def commands(page: str) -> list[str]:
     return [found for block in blocks(page, "console") for found in re.findall(r"^\$ (.*)$", block, re.MULTILINE)]
 
 
-def marks(command: str) -> list[pytest.MarkDecorator]:
-    """Return what running a command needs."""
-    found = [pytest.mark.bwrap]
+def marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:
+    """Return what running a command of a page needs. Only the README's run every time: they are many."""
+    found = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
     if "runs/demo" in command:
         found.append(pytest.mark.network)
     if command == "agent doctor":
@@ -58,14 +58,14 @@ def marks(command: str) -> list[pytest.MarkDecorator]:
 
 
 RUN = [
-    pytest.param(page, command, id=f"{page}: {command}", marks=marks(command))
+    pytest.param(page, command, id=f"{page}: {command}", marks=marks(page, command))
     for page in PAGES
     for command in dict.fromkeys(commands(page))
     if command.split()[0] not in ("export", *INSTALLERS)
 ]
 INSTALL = list(dict.fromkeys(each for page in PAGES for each in commands(page) if each.split()[0] in INSTALLERS))
 PYTHON = [
-    pytest.param(page, code, id=f"{page}: block {number}")
+    pytest.param(page, code, id=f"{page}: block {number}", marks=marks(page))
     for page in PAGES
     for number, code in enumerate(blocks(page, "python"), start=1)
 ]
@@ -189,7 +189,6 @@ def test_a_command_works(
             json.loads(done.stdout)
 
 
-@pytest.mark.bwrap
 @pytest.mark.parametrize(("page", "code"), PYTHON)
 def test_a_python_block_runs_as_pasted(page: str, code: str, folder_of: Callable[[str], Path]) -> None:
     folder = folder_of(page)
@@ -213,7 +212,9 @@ def test_the_quick_start_gives_the_output_that_is_shown(folder_of: Callable[[str
 
 
 def test_make_demo_ends_with_the_line_that_puts_agent_on_the_path(tmp_path: Path) -> None:
-    planned = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    planned = subprocess.run(
+        ["make", "--no-print-directory", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     printed = run(planned.splitlines()[-1], tmp_path).stdout
     assert printed.splitlines()[-1].strip() == f'export PATH="{ROOT}/.venv/bin:$PATH"'
 

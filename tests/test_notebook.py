@@ -52,6 +52,14 @@ def test_an_annotation_shows_label_reason_cases_and_error() -> None:
     assert "ModelTimeout: late" in FAILED._repr_html_()
 
 
+def test_a_case_may_have_the_name_of_a_field() -> None:
+    case = CaseResult(name="label", outcome=CaseOutcome.PASSED)
+    test = TestReport(status=Status.PASSED, cases=(case, case))
+    shown = LABELLED.model_copy(update={"test": test})._repr_html_()
+    assert shown.count("<td>passed</td>") >= 2
+    assert "<th>label</th><td>0</td>" in shown
+
+
 @given(st.text())
 def test_no_text_is_markup_or_reorders_what_is_around_it(text: str) -> None:
     hostile = LABELLED.model_copy(update={"id": text, "reason": text + "<script>\u202e", "installed": (text,)})

@@ -33,7 +33,7 @@ def test_variables_go_over_agent_toml_and_that_over_pyproject(folder: Path, monk
     assert found == {
         "model": "big",
         "base_url": "http://localhost:1/v1",
-        "cache": Path("replies.sqlite"),
+        "cache": folder / "replies.sqlite",
         "config": {"runner.rounds": 2, "variant": "ps_fa", "sandbox.memory_mb": 256},
     }
 
@@ -73,6 +73,18 @@ def test_models_by_role_and_tables_can_be_set(tmp_path: Path, monkeypatch: pytes
     found = read_settings(tmp_path)
     assert found["model"] == {"default": "big", "screen": "small"}
     assert found["config"] == {"sandbox.images": {"3.9": "python:3.9-slim"}, "sandbox.mount_ro": ("/srv:/data",)}
+
+
+def test_what_is_no_table_of_tools_in_pyproject_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("tool = 1")
+    assert read_settings(tmp_path) == {"config": {}}
+
+
+def test_a_file_names_paths_from_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text('prompts = "own"\ncache = "/c.sqlite"\n[sandbox]\nrequirements = "r.txt"\n')
+    found = read_settings(tmp_path)
+    assert (found["prompts"], found["cache"]) == (tmp_path / "own", Path("/c.sqlite"))
+    assert found["config"] == {"sandbox.requirements": str(tmp_path / "r.txt")}
 
 
 @pytest.mark.parametrize(

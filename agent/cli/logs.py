@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from agent.cli.text import plain
+from agent.cli.text import Console, plain, say
 from agent.errors import UsageError
 
 _CAUSES = 10
@@ -25,7 +25,7 @@ def write_log(*, verbose: bool, file: Path | None) -> None:
         handlers.append(_StandardError(logging.INFO))
     if file is not None:
         try:
-            handlers.append(logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
+            handlers.append(_File(file, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from error
     log = logging.getLogger("agent")
@@ -46,6 +46,18 @@ class _StandardError(logging.StreamHandler[TextIO]):
     def stream(self) -> TextIO:  # type: ignore[override]
         """Standard error."""
         return sys.stderr
+
+
+class _File(logging.FileHandler):
+    """Goes on without a log that cannot be written any more, and says so once."""
+
+    _failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Print why."""
+        if not self._failed:
+            say(Console(stderr=True), f"--log-file {self.baseFilename}: cannot be written: {sys.exc_info()[1]}")
+        self._failed = True
 
 
 class _Formatter(logging.Formatter):

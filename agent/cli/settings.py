@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.options import ModelOptions, RunOptions
-from agent.cli.text import Console, say
+from agent.cli.text import Console, one_line, say
 from agent.config import Config, configured
 from agent.errors import ConfigError
 from agent.graph import Variant, load_variant, readers, roles
@@ -26,6 +26,8 @@ from agent.settings import BESIDE, OF_MODELS, settings_by_source
 _CACHE = Path("runs/cache.sqlite")
 
 _PIPED_WIDTH = 160
+_REACHED = ("base_url", "sandbox.mount_ro")
+"""What a stranger's file could have your key sent to, and programs read."""
 _TYPES = {
     int: "whole number",
     float: "number",
@@ -111,7 +113,8 @@ class Defaults:
         """
         self._values: dict[str, Any] = {}
         for source, values in settings_by_source().items():
-            say(console, f"note: {source} sets {', '.join(values)}")
+            named = (f"{key}={one_line(str(values[key]), 80)}" if key in _REACHED else key for key in values)
+            say(console, f"note: {source} sets {', '.join(named)}")
             self._values |= values
 
     def config(self, options: Mapping[str, Any], settings: Iterable[str] | None) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from agent.datasets.sources import BadLine, Record
 from agent.errors import ExtraMissing, InputError
 
 _BATCH = 1000
+_OF_ITS_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
 
@@ -31,6 +33,7 @@ def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
     """
     try:
         import datasets
+        import yaml
     except ImportError as error:
         raise ExtraMissing("io", error) from error
     saved = any((folder / mark).exists() for mark in _SAVED)
@@ -41,7 +44,7 @@ def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
             found = (datasets.load_from_disk if saved else read)(str(folder))
             rows = _only_split(folder, found, saved) if isinstance(found, dict) else found
             yield from table_records(rows.with_format("arrow").iter(_BATCH))
-    except (datasets.exceptions.DatasetsError, OSError, ValueError, KeyError, TypeError) as error:
+    except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_OF_ITS_VALUES) as error:
         cause = str(error).partition("\n")[0]
         raise InputError(f"cannot be read as a Hugging Face dataset ({cause}); give its files", path=folder) from error
 
@@ -51,11 +54,14 @@ def _check_stays_inside(folder: Path) -> None:
     from huggingface_hub import DatasetCard
 
     card = folder / "README.md"
-    configs = DatasetCard.load(card).data.get("configs") if card.is_file() else None
-    for text in _texts(configs):
-        if "://" in text or Path(text).is_absolute() or ".." in Path(text).parts:
-            cause = f"its README.md names files outside of the folder ({text[:60]!r}), which are not read"
-            raise InputError(f"{cause}; give the files of pairs", path=folder)
+    named = {card: DatasetCard.load(card).data.get("configs")} if card.is_file() else {}
+    for state in folder.rglob("state.json"):
+        named[state] = json.loads(state.read_text("utf-8"))["_data_files"]
+    for file, value in named.items():
+        for text in _texts(value):
+            if "://" in text or Path(text).is_absolute() or ".." in Path(text).parts:
+                cause = f"{file.name} names files outside of the folder ({text[:60]!r}), which are not read"
+                raise InputError(f"its {cause}; give the files of pairs", path=folder)
     if (folder / ".huggingface.yaml").exists():
         raise InputError("its .huggingface.yaml is not read; give the files of pairs", path=folder)
 

@@ -39,7 +39,7 @@ def parquet_rows(file: IO[bytes], path: Path) -> Iterator[Record | BadLine]:
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise InputError(f"has two columns named {twice!r}; rename one", path=path)
             yield from table_records(table.iter_batches(_BATCH))
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise InputError(f"cannot be read as Parquet ({error})", path=path) from None
 
 

@@ -89,7 +89,7 @@ class Earlier:
 
 
 def earlier(view: RunView, *, seed: int = 0, size: int = SAMPLE) -> Earlier | None:
-    """Return a random sample of a run's annotations; None where it has fewer than `FEWEST`, or kept no evidence.
+    """Return a random sample of a run's annotations; None where it kept evidence of fewer than `FEWEST`.
 
     Raises:
         RunFolderError: the run is damaged.
@@ -100,7 +100,7 @@ def earlier(view: RunView, *, seed: int = 0, size: int = SAMPLE) -> Earlier | No
     drawn = random.Random(seed).sample(keys, min(size, len(keys)))
     found = ((view.annotation(*key), view.evidence(*key)) for key in drawn)
     seen = [(annotation, history) for annotation, history in found if annotation is not None and history is not None]
-    return Earlier(view.manifest["identity"].get("model") or {}, seen)
+    return Earlier(view.manifest["identity"].get("model") or {}, seen) if len(seen) >= FEWEST else None
 
 
 @dataclass(frozen=True)

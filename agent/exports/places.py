@@ -17,7 +17,7 @@ _OF_A_RUN = files.OWN | {files.LABELS}
 
 @contextmanager
 def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Path]:
-    """Give a path beside `target` to write to, for a folder of these entries, or for a file where there are none.
+    """Give a path beside `target` to write to, for a folder of these files, or for a file where there are none.
 
     It takes the place of `target` once it is whole; where that fails, nothing is left.
 
@@ -25,6 +25,7 @@ def placed(target: Path, entries: frozenset[str], *, force: bool) -> Iterator[Pa
         UsageError: something is there already and is not to be replaced, or there is no folder to put it in.
         StorageError: it cannot be written; what was there is as before.
     """
+    target = target.absolute()
     check(target, entries, force=force)
     if not entries:
         with replacing(target) as draft:
@@ -64,7 +65,8 @@ def check(target: Path, entries: frozenset[str], *, force: bool) -> None:
     if target.is_symlink() or not (target.is_dir() if entries else target.is_file()):
         what = "folder" if entries else "file"
         raise UsageError(f"{target}: is there, and no {what} to replace; remove it, or give another path (-o)")
-    others = sorted({entry.name for entry in target.iterdir()} - entries) if entries else []
+    there = {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()} if entries else set()
+    others = sorted(there - entries)
     if others:
         raise UsageError(
             f"{target}: holds {others[0]!r}, which is of no such export; remove it, or give another path (-o)"

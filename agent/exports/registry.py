@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A format: a file, or the folder of the `entries`.
+    """A format: a file, or a folder of the files `entries`.
 
     `module` is that in `agent.exports` whose function `write` fills a draft of the file or folder.
     """
@@ -34,8 +34,10 @@ FORMATS = {
     "jsonl": Format("jsonl", "export.jsonl"),
     "csv": Format("csv", "export.csv"),
     "parquet": Format("parquet", "export.parquet"),
-    "hf": Format("hugging_face", "export-hf", frozenset({"README.md", "data"})),
-    "beir": Format("beir", "export-beir", frozenset({"corpus.jsonl", "queries.jsonl", "qrels"})),
+    "hf": Format("hugging_face", "export-hf", frozenset({"README.md", "data/train.parquet"})),
+    "beir": Format(
+        "beir", "export-beir", frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"})
+    ),
     "cosqa-plus": Format(
         "cosqa_plus",
         "export-cosqa-plus",

@@ -58,6 +58,7 @@ class Wanted:
 
 
 EVERYTHING = Wanted()
+MOST_COLUMNS = 1_000
 
 
 class Export:
@@ -90,11 +91,15 @@ class Export:
 
         Raises:
             InputError: the run's input is damaged.
+            UsageError: there are more than `MOST_COLUMNS`.
         """
         found: dict[str, Kind | None] = {name: kind for name, kind in PAIR.items() if name != "context"}
         for pair in self.run.pairs():
             for name, value in _of_pair(pair).items():
                 found[name] = _joined(found.get(name), _kind(value))
+            if len(found) > MOST_COLUMNS:
+                cause = f"its pairs have more than {MOST_COLUMNS:,} different fields, too many for columns"
+                raise UsageError(f"{self.run.path}: {cause}; export it as jsonl")
         ordered = (name for name in (*PAIR, *found) if name in found)
         return {**{name: found[name] or "text" for name in ordered}, **FOUND}
 

@@ -117,8 +117,9 @@ class RunView:
         identity = self.manifest["identity"]
         parts = [identity.get(name) for name in ("variant", "model")]
         variant, model = (part if isinstance(part, dict) else {} for part in parts)
-        named = {"variant": variant.get("name"), "model": (model.get("default") or {}).get("model")}
-        return details({"run": self.path, **named, "annotations": len(self.index.done())}) + table(self.annotations())
+        named = [("variant", variant.get("name")), ("model", (model.get("default") or {}).get("model"))]
+        count = ("annotations", len(self.index.done()))
+        return details([("run", self.path), *named, count]) + table(self.annotations())
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""

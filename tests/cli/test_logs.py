@@ -69,6 +69,14 @@ def test_a_log_that_cannot_be_written_is_an_error(agent: Commands) -> None:
     )
 
 
+def test_a_log_on_a_full_disk_is_given_up_with_one_line(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(2))
+    done = agent("--log-file", "/dev/full", "annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm")
+    assert done.code == 0
+    assert done.err.count("--log-file /dev/full: cannot be written") == 1
+    assert "Traceback" not in done.err
+
+
 def test_the_library_logs_nowhere_by_itself(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert [type(each) for each in logging.getLogger("agent").handlers] == [logging.NullHandler]
     from agent import ScriptedLLM, annotate

@@ -237,10 +237,29 @@ class TestFolders:
         (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs: {files}\n---\n")
         assert f"its README.md names files outside of the folder ({place!r})" in complaint(tmp_path / "hub")
 
+    def test_a_saved_dataset_cannot_have_files_elsewhere_read(self, tmp_path: Path) -> None:
+        huggingface.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved")
+        state = tmp_path / "saved" / "state.json"
+        described = json.loads(state.read_text())
+        state.write_text(json.dumps({**described, "_data_files": [{"filename": "../else.arrow"}]}))
+        assert "state.json names files outside of the folder ('../else.arrow')" in complaint(tmp_path / "saved")
+
+    def test_a_description_that_is_no_yaml_is_an_error_of_the_input(self, tmp_path: Path) -> None:
+        (tmp_path / "README.md").write_text("---\nlicense: [mit\n---\n")
+        assert "cannot be read as a Hugging Face dataset" in complaint(tmp_path)
+
     def test_what_is_no_dataset_is_said_to_be_none(self, tmp_path: Path) -> None:
         assert "is a folder; give the files of pairs in it" in complaint(tmp_path)
         (tmp_path / "README.md").touch()
         assert "cannot be read as a Hugging Face dataset" in complaint(tmp_path)
+
+
+def test_a_time_beyond_what_python_has_is_an_error_of_the_input(tmp_path: Path) -> None:
+    late = pyarrow.array([300_000_000_000], pyarrow.timestamp("s"))
+    pyarrow.parquet.write_table(
+        pyarrow.table({"query": ["q"], "code": ["c"], "at": late}), tmp_path / "p.parquet", version="2.6"
+    )
+    assert "cannot be read as Parquet" in complaint(tmp_path / "p.parquet")
 
 
 @pytest.mark.parametrize(("library", "name"), [("pyarrow", "p.parquet"), ("datasets", "")])

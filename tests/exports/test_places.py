@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import StorageError
-from agent.exports.places import placed
+from agent.errors import StorageError, UsageError
+from agent.exports.places import check, placed
 
 ENTRIES = frozenset({"a"})
 
@@ -31,6 +31,21 @@ def test_what_fails_midway_leaves_nothing_and_what_was_there(
         assert [path.name for path in tmp_path.iterdir()] == (["out"] if target.exists() else [])
         write("old")
     assert (target / "a" if entries else target).read_text() == "old"
+
+
+def test_a_folder_with_files_of_others_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out" / "a").mkdir(parents=True)
+    (tmp_path / "out" / "a" / "mine").touch()
+    with pytest.raises(UsageError, match="holds 'a/mine', which is of no such export"):
+        check(tmp_path / "out", frozenset({"a/theirs"}), force=True)
+
+
+def test_the_working_folder_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    with placed(Path(), ENTRIES, force=True) as draft:
+        (draft / "a").touch()
+    assert (tmp_path / "out" / "a").exists()
 
 
 def test_a_folder_that_cannot_be_put_in_its_place_leaves_the_old_one(

@@ -141,6 +141,7 @@ def test_the_browsers_back_goes_from_view_to_view(opened: Opener, full_report: P
     count, pair = view.page.locator("#count"), view.page.locator("dialog#pair")
     view.pick("label", "error")
     view.page.get_by_role("button", name="p58", exact=True).click()
+    expect(pair.locator("h2")).to_have_text("p58")
     view.page.keyboard.press("ArrowRight")
     expect(pair.locator("h2")).to_have_text("p108")
     view.page.go_back()
