@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.bwrap
-@pytest.mark.slow
 def test_a_small_benchmark_has_a_table_and_all_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.benchmarks", "--pairs", "3", "--lives", "2", "--json", str(figures)]

@@ -86,7 +86,7 @@ def test_over_all_variants_no_question_is_asked_twice_and_each_costs_what_it_cos
 
 
 @pytest.mark.bwrap
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.real_data
 def test_on_real_pairs_every_different_question_is_asked_once(agent: Commands, real_data: Path) -> None:
     gold = real_data / "gold_40.jsonl"
