@@ -25,7 +25,7 @@ from agent.wording import counted
 
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MOST_HELD = 100
-_MOST_NAMED = 5
+_MOST_NAMED = 1_000
 _UNKNOWN = Exchange(role="", key="", messages=(), reply="", usage=Usage(cost_usd=None))
 
 

@@ -176,7 +176,7 @@ class TestGrowing:
             open_folder(path, pairs=changed)
         assert str(caught.value).splitlines() == [
             f"{path}: holds a run with other pairs:",
-            "  7 pairs gone: '0', '1', '2', '3', '4', …",
+            "  7 pairs gone: '0', '1', '2', '3', '4', '5', '6'",
             "  2 pairs changed: '7' (code, meta), '8' (language)",
             "Choose another folder (-o; in Python run_dir), or go on with the pairs of this one.",
         ]
