@@ -35,7 +35,7 @@ def numpy() -> ModuleType:
 
 def _binomial_test(successes: int, total: int) -> Any:
     try:
-        from scipy.stats import binomtest  # type: ignore[import-untyped]
+        from scipy.stats import binomtest
     except ImportError as error:
         raise ExtraMissing("stats", error) from error
     return binomtest(successes, total)

@@ -1,0 +1,31 @@
+"""What a benchmark for code search is, whatever files it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Grades = Mapping[str, int]
+"""Of one query: the grade by code id. 1 or more is relevant, 0 was judged and is not; others were not judged."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Queries, the codes to search, and which of them are right.
+
+    `queries` and `codes` are texts by id, in the benchmark's order; no two codes have the same text. `grades` are by
+    query id. `answers` are codes that answer a query and need not be among `codes` (Neural Code Search's; by query id).
+    `notes` say in words what a reader of figures must know, such as how many duplicates became one code.
+    """
+
+    name: str
+    queries: Mapping[str, str] = field(repr=False)
+    codes: Mapping[str, str] = field(repr=False)
+    grades: Mapping[str, Grades] = field(repr=False)
+    language: str = "python"
+    answers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def relevant(self, query: str) -> int:
+        """Return how many codes are relevant to a query."""
+        return sum(grade > 0 for grade in self.grades.get(query, {}).values())

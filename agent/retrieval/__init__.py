@@ -1,0 +1,1 @@
+"""How well searchers find the codes that answer a query: benchmarks searched, rankings measured and compared."""

@@ -1,0 +1,1 @@
+"""Searchers: each ranks the codes of a benchmark for a query."""

@@ -1,0 +1,80 @@
+"""What a searcher is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.errors import ExtraMissing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Progress = Callable[[str, int, int], None]
+"""Takes what is being done, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The codes found for one query, best first: their positions among the codes (int64) and their scores (float64).
+
+    As many as were asked for, with all that tie with the last of these. Codes of which a searcher knows nothing to say
+    (no word in common) are not found, rather than found with score 0.
+    """
+
+    positions: np.ndarray[Any, Any]
+    scores: np.ndarray[Any, Any]
+
+
+class Searcher(Protocol):
+    """Ranks codes for queries; `index` is called once, before `search`.
+
+    `name` is that on the command line, `settings` what decides the scores (numbers and texts, as JSON takes them),
+    `about` one sentence with its source.
+    """
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """Make ready to search these codes.
+
+        Raises:
+            ExtraMissing: a library is not installed.
+            UsageError: the codes cannot be searched this way, such as with no words at all.
+            StorageError: vectors cannot be kept.
+            RunStopped: an endpoint refuses or cannot be reached; what was embedded is kept.
+        """
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """Yield what is found for each query, in their order.
+
+        Raises:
+            StorageError, RunStopped: as `index`.
+        """
+
+
+def numpy() -> Any:
+    """Return NumPy.
+
+    Raises:
+        ExtraMissing: it is not installed.
+    """
+    try:
+        import numpy
+    except ImportError as error:
+        raise ExtraMissing("retrieval", error) from error
+    return numpy
+
+
+def best(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> Found:
+    """Return the `depth` best of all codes by score, with those that tie with the last, of scores over `above`."""
+    np = numpy()
+    positions = np.flatnonzero(scores > above)
+    if len(positions) > depth:
+        least = np.partition(scores[positions], len(positions) - depth)[len(positions) - depth]
+        positions = positions[scores[positions] >= least]
+    positions = positions[np.argsort(-scores[positions], kind="stable")]
+    return Found(positions.astype(np.int64), scores[positions].astype(np.float64))
