@@ -1,0 +1,45 @@
+"""BM25, by bm25s."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.errors import ExtraMissing, UsageError
+from agent.retrieval.searchers.base import Found, Progress, best
+from agent.retrieval.searchers.tokens import tokens
+from agent.retrieval.searchers.vectors import DECIMALS, counted
+
+
+class BM25:
+    """The sum over the words of a query of idf · tf / (tf + k1 · (1 − b + b · length / mean length)).
+
+    A word that a query has twice counts twice.
+    """
+
+    def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:
+        self.name, self.about = name, about
+        self.settings: Mapping[str, Any] = {"method": method, "k1": k1, "b": b}
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """See `Searcher`."""
+        try:
+            import bm25s
+        except ImportError as error:
+            raise ExtraMissing("retrieval", error) from error
+        numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
+        texts = counted(codes, "reading words", progress)
+        documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
+        if not numbers:
+            raise UsageError(f"{self.name} cannot search these {len(codes)} codes: no word is in any of them")
+        self.numbers = dict(numbers)
+        self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
+        self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """See `Searcher`."""
+        for query in counted(queries, "searching", progress):
+            known = [self.numbers[token] for token in tokens(query) if token in self.numbers]
+            yield best(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)

@@ -1,0 +1,66 @@
+"""Every searcher by name; its class is imported when it is asked for.
+
+To add one: a class that meets `Searcher` (base.py), whose constructor takes `name`, `about` and the options of its
+entry, and the entry in `SEARCHERS`. `MODELS` has the forms of names that say a model: `hf:intfloat/e5-base-v2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, cast
+
+from agent.errors import ConfigError
+from agent.retrieval.searchers.base import Searcher
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A searcher: its class as `module:Class` of this package, a line about it, and what its class is called with."""
+
+    place: str
+    about: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def made(self, *arguments: str, **options: Any) -> Searcher:
+        """Return a searcher of this entry's class."""
+        module, _, name = self.place.partition(":")
+        made = getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(
+            *arguments, **self.options, **options
+        )
+        return cast(Searcher, made)
+
+
+SEARCHERS: Mapping[str, Entry] = {
+    "bow": Entry("vectors:BagOfWords", "bag of words: the cosine of the words' counts"),
+    "bm25": Entry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
+    "bm25-lucene": Entry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
+}
+"""Searchers that learn from the codes alone."""
+
+MODELS: Mapping[str, Entry] = {
+    "hf:": Entry("dense:HuggingFace", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
+    "openai:": Entry("endpoint:Endpoint", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"),
+}
+"""Forms of names: what follows the colon is the first argument of the class, which also takes the options of `make`."""
+
+
+def make(name: str, **options: Any) -> Searcher:
+    """Return a searcher by its name; `options` are for those of a model, others have no use for them.
+
+    Raises:
+        ConfigError: no searcher has this name.
+        ExtraMissing, UsageError: what a model raises (`hf:`, `openai:`).
+    """
+    if name in SEARCHERS:
+        return SEARCHERS[name].made(name, SEARCHERS[name].about)
+    for form, entry in MODELS.items():
+        if name.startswith(form) and name != form:
+            return entry.made(name.removeprefix(form), **options)
+    near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
+    meant = f": {' or '.join(near)} may be meant" if near else ""
+    raise ConfigError(
+        f"no searcher {name!r}{meant}. There are {', '.join(SEARCHERS)}, {', '.join(f'{form}…' for form in MODELS)}"
+    )
