@@ -15,6 +15,7 @@ from rich.text import Text
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, say
 from agent.errors import AgentError, UsageError
+from agent.retrieval.folder import is_retrieval
 from agent.store import files
 from agent.store.annotations import Votes
 from agent.store.run_view import RunView, load_run
@@ -57,7 +58,7 @@ def _runs(folder: Path) -> Iterator[Path]:
             yield folder
             return
     found = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
-    yield from sorted(found)
+    yield from sorted(path for path in found if not is_retrieval(path))
 
 
 def _row(path: Path) -> dict[str, Any]:

@@ -1,0 +1,190 @@
+"""A retrieval folder is of one benchmark, in one process's hands, and names only rankings that are whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.datasets.benchmark import Benchmark
+from agent.errors import RunFolderError
+from agent.retrieval.folder import Ranked, RetrievalFolder, begun, default_folder, file_name, held, is_retrieval, now
+
+SMALL = Benchmark(
+    name="small",
+    queries={"q1": "sort a list", "q 2": "read\ta file"},
+    codes={"c1": "sorted(x)", "c/2": "open(x).read()", "ü": "pass"},
+    grades={"q1": {"c1": 1, "ü": 0}, "q 2": {"c/2": 2}},
+    notes=("1 duplicate became one code",),
+)
+DONE = Ranked(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, finished=now())
+DEFAULTS: dict[str, Any] = {"paths": [Path("bench.json")], "codes": [], "code_view": "full", "depth": 1000}
+
+
+def begin(path: Path, benchmark: Benchmark = SMALL, **other: Any) -> Any:
+    return begun(path, benchmark, **{**DEFAULTS, **other})
+
+
+def fill(path: Path, name: str = "bm25") -> None:
+    with begin(path) as folder:
+        with folder.adding(name) as draft:
+            draft.write_text("q1 Q0 c1 1 1.5 bm25\n")
+        folder.added(name, DONE)
+
+
+def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
+    with begin(tmp_path / "r", paths=[tmp_path / "data" / "b.json"], depth=10) as folder:
+        assert folder.rankings == {}
+    read = RetrievalFolder(tmp_path / "r")
+    assert (read.queries(), read.grades()) == (dict(SMALL.queries), dict(SMALL.grades))
+    assert (read.depth, read.code_view) == (10, "full")
+    assert read.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
+    assert [each.resolve() for each in read.sources()[0]] == [tmp_path / "data" / "b.json"]
+    assert is_retrieval(tmp_path / "r")
+
+
+def test_a_ranking_is_there_once_it_was_entered(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    folder = RetrievalFolder(tmp_path / "r")
+    assert folder.rankings == {"bm25": DONE}
+    assert folder.ranking("bm25").read_text() == "q1 Q0 c1 1 1.5 bm25\n"
+
+
+def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: RetrievalFolder) -> None:
+        with folder.adding("bm25") as draft:
+            draft.write_text("half")
+            raise ZeroDivisionError
+
+    with begin(tmp_path / "r") as folder, pytest.raises(ZeroDivisionError):
+        fail(folder)
+    assert list((tmp_path / "r" / "rankings").iterdir()) == []
+    assert RetrievalFolder(tmp_path / "r").rankings == {}
+
+
+def test_another_ranking_of_the_same_name_takes_the_scores_with_it(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    (tmp_path / "r" / "scores.json").write_text("{}")
+    with held(tmp_path / "r") as folder, folder.adding("bm25"):
+        assert RetrievalFolder(tmp_path / "r").rankings == {}
+        assert not (tmp_path / "r" / "scores.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"benchmark": replace(SMALL, queries={"q1": "sort", "q 2": "read\ta file"})}, "benchmark.queries.sha256"),
+        ({"benchmark": replace(SMALL, codes={**SMALL.codes, "c3": "x"})}, "benchmark.codes.count: 3 in the folder, 4"),
+        ({"benchmark": replace(SMALL, grades={"q1": {"c1": 0}})}, "benchmark.grades.count: 2 in the folder, 1 now"),
+        ({"code_view": "body"}, "code_view: 'full' in the folder, 'body' now"),
+        ({"depth": 5}, "depth: 1000 in the folder, 5 now"),
+    ],
+)
+def test_another_benchmark_is_refused_and_the_difference_shown(
+    tmp_path: Path, other: dict[str, Any], named: str
+) -> None:
+    fill(tmp_path / "r")
+    with pytest.raises(RunFolderError, match="Choose another folder") as refused, begin(tmp_path / "r", **other):
+        pass
+    assert named in str(refused.value)
+    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
+
+
+def test_grades_in_another_order_are_the_same_benchmark(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    turned = {query: dict(reversed(grades.items())) for query, grades in SMALL.grades.items()}
+    with begin(tmp_path / "r", replace(SMALL, grades=turned)) as folder:
+        assert set(folder.rankings) == {"bm25"}
+
+
+def test_another_process_is_refused_while_one_writes(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    script = "import pathlib, sys, agent.retrieval.folder as f\nwith f.held(pathlib.Path(sys.argv[1])): pass"
+    with held(tmp_path / "r"):
+        ended = subprocess.run([sys.executable, "-c", script, tmp_path / "r"], capture_output=True, text=True)
+    assert "is in use by process" in ended.stderr
+    assert subprocess.run([sys.executable, "-c", script, tmp_path / "r"]).returncode == 0
+
+
+def test_drafts_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    draft = tmp_path / "r" / "rankings" / ".bm25.trec.0123456789abcdef.tmp"
+    draft.write_text("half")
+    with begin(tmp_path / "r"):
+        assert not draft.exists()
+
+
+def test_what_was_killed_while_it_was_made_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "rankings").mkdir()
+    (tmp_path / "queries.jsonl").write_text("{")
+    with begin(tmp_path) as folder:
+        assert folder.queries() == dict(SMALL.queries)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunFolderError, match=r"is not a retrieval folder \(it holds 'thesis.tex'\)"), begin(tmp_path):
+        pass
+    with pytest.raises(RunFolderError, match="is a file"), begin(tmp_path / "thesis.tex"):
+        pass
+    with pytest.raises(RunFolderError, match="no such folder"):
+        RetrievalFolder(tmp_path / "none")
+    with pytest.raises(RunFolderError, match=r"no manifest.json in it"):
+        RetrievalFolder(tmp_path)
+
+
+def test_a_refused_folder_is_not_left_behind(tmp_path: Path) -> None:
+    surrogate = replace(SMALL, grades={"q1": {"c1": object()}})  # type: ignore[dict-item]
+    with pytest.raises(TypeError), begin(tmp_path / "r", surrogate):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("manifest.json", "{}", "is not the manifest of a retrieval folder"),
+        ("queries.jsonl", '{"_id": "1"}\n', r"queries.jsonl:1: is not an object with _id and text"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1 c1 1\n", r"qrels.tsv:2: is not query, code and grade"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str, said: str) -> None:
+    fill(tmp_path / "r")
+    (tmp_path / "r" / file).write_text(content)
+    with pytest.raises(RunFolderError, match=said):
+        _ = [read() for read in (RetrievalFolder(tmp_path / "r").queries, RetrievalFolder(tmp_path / "r").grades)]
+
+
+@given(st.lists(st.text(max_size=300), unique=True))
+def test_names_of_searchers_are_no_paths(names: list[str]) -> None:
+    found = {file_name(name) for name in names}
+    assert len(found) == len(names)
+    for each in found:
+        assert "/" not in each
+        assert "\0" not in each
+        assert len(f".{each}.trec") <= 255
+
+
+@settings(max_examples=20)
+@given(
+    st.dictionaries(st.text(), st.dictionaries(st.text(), st.integers(0, 9), min_size=1), min_size=1, max_size=3),
+)
+def test_grades_come_back_whatever_the_ids(
+    tmp_path_factory: pytest.TempPathFactory, grades: dict[str, dict[str, int]]
+) -> None:
+    benchmark = replace(SMALL, grades=grades, queries=dict.fromkeys(grades, "\ud800"))
+    with begin(tmp_path_factory.mktemp("r"), benchmark) as folder:
+        assert (folder.grades(), folder.queries()) == (grades, dict(benchmark.queries))
+
+
+def test_the_default_folder_is_in_the_run_or_beside_the_runs(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "annotations.jsonl").touch()
+    assert default_folder(tmp_path / "run") == tmp_path / "run" / "retrieval"
+    assert default_folder(tmp_path / "cosqa dev.jsonl") == Path("runs/retrieval-cosqa%20dev")
