@@ -2,7 +2,7 @@
 AGENT := .venv/bin/agent
 DEMO_RUN := runs/demo
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test unit lint bench clean
 
 demo: .venv/.ready-run
 	@scripts/ensure-sandbox
@@ -16,6 +16,11 @@ test: .venv/.ready-dev
 	.venv/bin/ruff format --check agent tests examples
 	.venv/bin/mypy
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
+
+# What needs no sandbox, network, browser or process of its own: under a minute.
+unit: .venv/.ready-dev
+	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/cli \
+	  -m "not (docker or bwrap or network or chromium or real_data or slow or long)" $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev
 	.venv/bin/ruff check --fix agent tests examples

@@ -32,6 +32,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return load_run(folder / "run")
 
 
+@pytest.mark.slow
 def test_embed_uses_its_own_node_and_prompt(tmp_path: Path) -> None:
     assert run(str(EXAMPLES / "embed.py"), folder=tmp_path).splitlines() == [
         "1  label 1  by judge: it does what is asked",

@@ -34,6 +34,7 @@ def run(installed: Path, *arguments: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_the_wheels_own_copy_is_used(installed: Path) -> None:
     assert run(installed, "-c", "import agent; print(agent.__file__)").strip() == str(installed / "agent/__init__.py")
 

@@ -289,6 +289,7 @@ def estimated(run: Path, words: Words = "blind") -> RunEstimates:
     return found
 
 
+@pytest.mark.slow
 def test_over_many_samples_a_queue_before_them_does_not_move_the_estimate(run: Path) -> None:
     found = []
     for seed in range(40):

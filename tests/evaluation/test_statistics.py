@@ -152,6 +152,7 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int) -> No
     assert mcnemar_exact(LEAST_DISCORDANT, 0) < 0.05 <= mcnemar_exact(LEAST_DISCORDANT - 1, 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)  # statsmodels takes 50 ms for one
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:

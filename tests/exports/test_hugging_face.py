@@ -51,6 +51,7 @@ def card(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_load_dataset_gives_the_rows(tmp_path: Path) -> None:
     made = pairs(5, source=HOSTILE, votes=[1, {"a": None}])
     run = make_run(tmp_path / "run", made, {"reason": HOSTILE, "confidence": 0.5})

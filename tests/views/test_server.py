@@ -35,6 +35,7 @@ def served(run: Path) -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.slow
 def test_the_address_is_given_to_programs_with_what_there_is_to_review(served: Served, run: Path) -> None:
     shown = dict(served.printed)
     assert shown.pop("url") == f"http://127.0.0.1:{served.port}/?token={served.token}"
@@ -136,6 +137,7 @@ def small_run(folder: Path, count: int = 2) -> Path:
     return make_run(folder / "run", {f"p{number}": {"label": 1} for number in range(count)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: signal.Signals) -> None:
     run = small_run(tmp_path)
@@ -166,6 +168,7 @@ def test_the_end_tells_of_who_reviewed_last_and_how_they_go_on(tmp_path: Path) -
     assert f"  agent review {run} --json --reviewer ann --reviewer 'bob b'\n" in shown
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     run = small_run(tmp_path, 6)
     for number in range(6):
@@ -175,6 +178,7 @@ def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None
     assert len(read_reviews(run / "reviews.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:
     run, opened = small_run(tmp_path), tmp_path / "opened"
     browser = tmp_path / "browser"
@@ -199,6 +203,7 @@ def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: P
         os.close(theirs)
 
 
+@pytest.mark.slow
 def test_a_port_of_ones_own_is_taken_and_one_that_is_taken_is_told(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     with socket.socket() as other:

@@ -142,6 +142,7 @@ def serve(httpserver: HTTPServer, folder: Path, *versions: str, requires: str | 
         httpserver.expect_request(f"/simple/thing/{wheel.name}").respond_with_data(wheel.read_bytes())
 
 
+@pytest.mark.slow
 async def test_an_index_that_is_down_is_temporary_unless_the_cache_has_it(
     house: House, httpserver: HTTPServer, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
