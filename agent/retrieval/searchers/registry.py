@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from agent.errors import ConfigError
 from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.recipes import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,10 @@ class Entry:
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def made(self, *arguments: str, **options: Any) -> Searcher:
+    def made(self, *arguments: Any) -> Searcher:
         """Return a searcher of this entry's class."""
         module, _, name = self.place.partition(":")
-        made = getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(
-            *arguments, **self.options, **options
-        )
+        made = getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
         return cast(Searcher, made)
 
 
@@ -41,14 +40,14 @@ SEARCHERS: Mapping[str, Entry] = {
 """Searchers that learn from the codes alone."""
 
 MODELS: Mapping[str, Entry] = {
-    "hf:": Entry("dense:HuggingFace", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
-    "openai:": Entry("endpoint:Endpoint", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"),
+    "hf:": Entry("models:searcher", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
+    "openai:": Entry("endpoint:searcher", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"),
 }
-"""Forms of names: what follows the colon is the first argument of the class, which also takes the options of `make`."""
+"""Forms of names: what follows the colon is the first argument, the options of `make` the second."""
 
 
-def make(name: str, **options: Any) -> Searcher:
-    """Return a searcher by its name; `options` are for those of a model, others have no use for them.
+def make(name: str, options: ModelOptions | None = None) -> Searcher:
+    """Return a searcher by its name; `options` are for those by a model, others have no use for them.
 
     Raises:
         ConfigError: no searcher has this name.
@@ -58,7 +57,7 @@ def make(name: str, **options: Any) -> Searcher:
         return SEARCHERS[name].made(name, SEARCHERS[name].about)
     for form, entry in MODELS.items():
         if name.startswith(form) and name != form:
-            return entry.made(name.removeprefix(form), **options)
+            return entry.made(name.removeprefix(form), options or ModelOptions())
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""
     raise ConfigError(

@@ -1,6 +1,7 @@
 import pytest
 
 from agent.errors import ConfigError
+from agent.retrieval.searchers.recipes import ModelOptions
 from agent.retrieval.searchers.registry import SEARCHERS, make
 
 
@@ -13,7 +14,7 @@ def test_a_searcher_has_the_name_it_was_asked_for_by(name):
 
 
 def test_searchers_without_a_model_have_no_use_for_the_options_of_models():
-    assert make("bm25", base_url="http://localhost").settings == make("bm25").settings
+    assert make("bm25", ModelOptions(base_url="http://localhost")).settings == make("bm25").settings
 
 
 def test_a_name_nobody_has_is_an_error_that_names_near_ones_and_all():

@@ -1,0 +1,200 @@
+"""Searches by vectors: any embedder, its vectors kept on disk, and the exact nearest codes by inner product."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from agent.errors import ExtraMissing, RunStopped, UsageError
+from agent.retrieval.searchers.base import Found, Progress, best, numpy
+from agent.retrieval.searchers.embeddings import Kept
+from agent.wording import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["query", "code"]
+
+_PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
+_MOST_TEXTS, _MOST_CHARACTERS = 64, 65_536
+_QUERIES_AT_ONCE = 64
+_SPARE = 16
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What an embedder gives for n texts: vectors (n, dimensions) in float32.
+
+    `counts` says how many texts were `cut` at what the model takes, and how many `tokens` an endpoint counted.
+    """
+
+    vectors: np.ndarray[Any, Any]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Embedder(Protocol):
+    """Gives texts vectors whose inner product is the score: of unit length where a model is compared by cosine.
+
+    `name` is the searcher's on the command line, `settings` what decides the vectors (with other settings all is
+    embedded again), `about` one sentence with its source, `notes` what a reader of figures must know. `at_once` batches
+    are asked for at a time.
+    """
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+    notes: Sequence[str]
+    at_once: int
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+        """Embed one batch; called from other threads.
+
+        Raises:
+            UsageError, RunStopped: no vectors can be had.
+        """
+
+    def stop(self) -> None:
+        """Have calls under way in other threads end soon."""
+
+
+class DenseSearcher:
+    """Ranks codes by the inner product with the query's vector.
+
+    Vectors are kept in `folder`: the same command goes on after the last whole batch. Scores are computed in float64
+    and rounded to float32, so that equal vectors get equal scores wherever they stand.
+    """
+
+    def __init__(self, embedder: Embedder, folder: Path) -> None:
+        self._embedder = embedder
+        self._folder = folder
+        self._counts: dict[Kind, tuple[Counter[str], int]] = {}
+        self.name, self.about = embedder.name, embedder.about
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What decides the scores."""
+        return self._embedder.settings
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of figures must know, once texts are embedded."""
+        found = list(self._embedder.notes)
+        for kind, (counts, texts) in self._counts.items():
+            if cut := counts["cut"]:
+                found.append(f"{cut:,} of {texts:,} {_PLURAL[kind]} are longer than the model takes, and were cut")
+            if tokens := counts["tokens"]:
+                found.append(f"{counted(tokens, 'token')} of {_PLURAL[kind]} were counted by the server")
+        return tuple(found)
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """Embed the codes that have no vectors yet.
+
+        Raises:
+            ExtraMissing: faiss, or what the model needs, is not installed.
+            UsageError: there are no codes, or the model cannot be used.
+            RunFolderError, StorageError: vectors cannot be read, or not be kept.
+            RunStopped: an endpoint refuses or cannot be reached; what was embedded is kept.
+        """
+        _faiss()
+        if not codes:
+            raise UsageError("there are no codes to embed")
+        np = numpy()
+        self._codes, order = self._embed(codes, "code", progress)
+        self._positions = np.array(order)
+        self._rows = np.argsort(self._positions)
+        blocks = range(0, len(codes), 65_536)
+        self._longest = max(float(np.linalg.norm(self._codes[at : at + 65_536], axis=1).max()) for at in blocks)
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """Yield what is found for each query, in their order.
+
+        Raises:
+            RunFolderError, StorageError, RunStopped: as `index`.
+        """
+        np = numpy()
+        if not queries:
+            return
+        embedded, order = self._embed(queries, "query", progress)
+        vectors = embedded[np.argsort(order)]
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
+            progress("searching", min(start + _QUERIES_AT_ONCE, len(queries)), len(queries))
+
+    def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[Found]:
+        """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
+        np, faiss = numpy(), _faiss()
+        inner, codes = faiss.METRIC_INNER_PRODUCT, self._codes
+        first = min(len(codes), depth + _SPARE)
+        scores, rows = faiss.knn(queries, codes, first, metric=inner)
+        # how far float32 sums of d products stray; by experience, for the worst case bounds far more
+        strays = 4 * np.finfo(np.float32).eps * np.sqrt(codes.shape[1]) * self._longest
+        for query, these, found in zip(queries, scores, rows, strict=True):
+            margin, take = strays * np.linalg.norm(query), first
+            while take < len(codes) and these[depth - 1] - these[-1] <= margin:
+                take = min(len(codes), 2 * take)
+                [these], [found] = faiss.knn(query[None], codes, take, metric=inner)
+            positions = np.sort(self._positions[found])
+            exact = codes[self._rows[positions]].astype(np.float64) @ query.astype(np.float64)
+            kept = best(exact.astype(np.float32), depth)
+            yield Found(positions[kept.positions], kept.scores)
+
+    def _embed(self, texts: Sequence[str], kind: Kind, progress: Progress) -> tuple[np.ndarray[Any, Any], list[int]]:
+        """Return the vectors of all texts, longest text first, and which text each row is of."""
+        order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
+        ordered = [texts[at] for at in order]
+        what = f"embedding {_PLURAL[kind]}"
+        with Kept(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
+            progress(what, kept.rows, len(texts))
+            for batch, embedded in self._ask(list(_batches(ordered[kept.rows :])), kind):
+                self._check(embedded.vectors, len(batch), kept.dimensions)
+                kept.append(embedded.vectors, embedded.counts)
+                progress(what, kept.rows, len(texts))
+            self._counts[kind] = (kept.counts, len(texts))
+            return kept.vectors(), order
+
+    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[tuple[Sequence[str], Embedded]]:
+        """Yield what the embedder gives for each batch, in their order."""
+        waiting: deque[tuple[Sequence[str], Future[Embedded]]] = deque()
+        pool = ThreadPoolExecutor(self._embedder.at_once)
+        try:
+            for batch in batches:
+                waiting.append((batch, pool.submit(self._embedder.embed, batch, kind)))
+                if len(waiting) > self._embedder.at_once:
+                    batch, future = waiting.popleft()
+                    yield batch, future.result()
+            for batch, future in waiting:
+                yield batch, future.result()
+        except BaseException:
+            self._embedder.stop()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
+        rows, found = vectors.shape
+        if rows != texts or (dimensions and found != dimensions):
+            expected = f"{counted(texts, 'vector')} of {dimensions or 'any'} dimensions"
+            raise RunStopped(f"{self.name}: gave {rows:,} of {found:,} dimensions for {expected}")
+        if not numpy().isfinite(vectors).all():
+            raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield texts in batches; the texts come longest first, and shorter ones are padded to the longest of a batch."""
+    start = 0
+    while start < len(texts):
+        size = max(1, min(_MOST_TEXTS, _MOST_CHARACTERS // max(1, len(texts[start]))))
+        yield texts[start : start + size]
+        start += size
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise ExtraMissing("retrieval", error) from error
+    return faiss

@@ -1,0 +1,121 @@
+"""Vectors on disk, written batch by batch, so that the same command goes on after whatever ended it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from agent.datasets.encoding import dumps, loads
+from agent.retrieval.searchers.base import numpy
+from agent.store.files import append_line, open_own, writing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_FORMAT = 1
+_WIDTH = 4  # bytes of a float32
+
+
+class Kept:
+    """The vectors of some texts made with some settings, which together name the files.
+
+    `KEY.f32` holds rows of float32 (little-endian) in the order of the texts and nothing else. `KEY.jsonl` says in its
+    first line what they are of, and in one more line for each batch how many rows are whole with it. What stands after
+    the last whole batch is removed when the files are opened. The caller is their only writer.
+
+    Raises:
+        RunFolderError: a file is a link, or no ordinary file.
+        StorageError: a file cannot be written.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], texts: Sequence[str]) -> None:
+        identity = {"format": _FORMAT, **settings, "texts": len(texts), "sha256": _digest(texts)}
+        head = dumps(dict(sorted(identity.items()))) + b"\n"
+        key = hashlib.sha256(head).hexdigest()
+        self.rows, self.dimensions = 0, 0
+        self.counts: Counter[str] = Counter()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._path, record = folder / f"{key}.f32", folder / f"{key}.jsonl"
+        self._data = open_own(self._path)
+        try:
+            self._record = open_own(record)
+        except BaseException:
+            os.close(self._data)
+            raise
+        try:
+            with writing(record):
+                self._recall(head)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        os.close(self._data)
+        os.close(self._record)
+
+    def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
+        """Keep one more batch (rows, dimensions), the vectors before the line that says that they are there.
+
+        Raises:
+            StorageError: it cannot be written; the files are as before.
+        """
+        rows, dimensions = vectors.shape
+        data = vectors.astype("<f4", order="C").tobytes()
+        line = dumps({"rows": self.rows + rows, "dimensions": dimensions, "counts": dict(counts)}) + b"\n"
+        with writing(self._path):
+            at = self.rows * dimensions * _WIDTH
+            os.lseek(self._data, at, os.SEEK_SET)
+            append_line(self._data, at, data, sync=True)
+            append_line(self._record, os.lseek(self._record, 0, os.SEEK_END), line)
+        self.rows, self.dimensions = self.rows + rows, dimensions
+        self.counts.update(counts)
+
+    def vectors(self) -> np.ndarray[Any, Any]:
+        """Return all rows, mapped from the file: (rows, dimensions) in float32."""
+        mapped: np.ndarray[Any, Any] = numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
+        return mapped
+
+    def _recall(self, head: bytes) -> None:
+        """Take in the whole batches, and cut both files after the last of them."""
+        size, end = os.fstat(self._data).st_size, 0
+        first, *lines = os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True) or [b""]
+        if first == head:
+            end = len(head)
+            for line in lines:
+                batch = _batch(line)
+                if batch is None or batch["rows"] * batch["dimensions"] * _WIDTH > size:
+                    break
+                self.rows, self.dimensions = batch["rows"], batch["dimensions"]
+                self.counts.update(batch["counts"])
+                end += len(line)
+        os.ftruncate(self._data, self.rows * self.dimensions * _WIDTH)
+        os.ftruncate(self._record, end)
+        if not end:
+            append_line(self._record, 0, head)
+
+
+def _batch(line: bytes) -> dict[str, Any] | None:
+    """Read the line of a batch; None when it is not whole."""
+    try:
+        batch: dict[str, Any] = loads(line)
+        whole = line.endswith(b"\n") and {"rows", "dimensions", "counts"} <= set(batch)
+    except (ValueError, TypeError):
+        return None
+    return batch if whole else None
+
+
+def _digest(texts: Sequence[str]) -> str:
+    found = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        found.update(len(data).to_bytes(8, "big"))
+        found.update(data)
+    return found.hexdigest()

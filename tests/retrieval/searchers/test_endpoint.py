@@ -1,0 +1,117 @@
+"""`openai:MODEL` against a real HTTP server that misbehaves as told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.errors import AccountError, ConfigError, RunStopped
+from agent.retrieval.searchers import endpoint
+from agent.retrieval.searchers.base import Found
+from agent.retrieval.searchers.dense import DenseSearcher
+from agent.retrieval.searchers.recipes import ModelOptions
+from agent.retrieval.searchers.registry import make
+from tests.llm.server import Answer, ChatServer, Request
+
+CODES = [f"def add_{n}(x):\n    return x + {n}\n" + "    # long\n" * n for n in range(150)]
+
+
+def vector_of(text: str) -> list[float]:
+    """A vector of 8 numbers that depends on the text alone."""
+    return [byte / 100 - 1 for byte in hashlib.sha256(text.encode()).digest()[:8]]
+
+
+def gives(request: Request) -> Answer:
+    """What a server answers; in reverse order, as the protocol allows."""
+    texts = request.body["input"]
+    data = [{"object": "embedding", "index": n, "embedding": vector_of(text)} for n, text in enumerate(texts)]
+    body = {"object": "list", "data": data[::-1], "usage": {"prompt_tokens": len(texts), "total_tokens": len(texts)}}
+    return Answer(json.dumps(body).encode())
+
+
+def refuses(status: int, message: str = "no", **headers: str) -> Answer:
+    return Answer(json.dumps({"error": {"message": message}}).encode(), status, headers)
+
+
+@pytest.fixture
+def searcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DenseSearcher]:
+    """Makes a searcher that waits for no attempt, and keeps its vectors in the test's folder."""
+    monkeypatch.setattr(endpoint._AsAsked, "__call__", lambda *_: 0.0)
+
+    def made(server: ChatServer, **options: Any) -> DenseSearcher:
+        found = make("openai:m", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
+        assert isinstance(found, DenseSearcher)
+        return found
+
+    return made
+
+
+def silent(_what: str, _done: int, _all: int) -> None:
+    return
+
+
+def search(searcher: DenseSearcher, query: str = "add", depth: int = 5) -> Found:
+    searcher.index(CODES, silent)
+    [found] = searcher.search([query], depth, silent)
+    return found
+
+
+def test_codes_are_ranked_by_the_cosine_of_the_vectors_that_the_server_gives(searcher: Any) -> None:
+    with ChatServer(gives) as server:
+        found = search(searcher(server))
+    codes = np.array([vector_of(code) for code in CODES])
+    codes /= np.linalg.norm(codes, axis=1, keepdims=True)
+    query = np.array(vector_of("add"))
+    cosines = codes @ (query / np.linalg.norm(query))
+    assert found.positions.tolist() == np.argsort(-cosines)[:5].tolist()
+    assert found.scores == pytest.approx(np.sort(cosines)[::-1][:5], abs=1e-6)
+
+
+def test_failures_that_may_pass_are_asked_again(searcher: Any) -> None:
+    failures = [refuses(429), refuses(503), Answer(ending="hang_up"), Answer(b"<html>")]
+    with ChatServer(lambda request: failures.pop() if failures else gives(request)) as server:
+        assert len(search(searcher(server)).positions) == 5
+    assert not failures
+    assert {text for request in server.requests for text in request.body["input"]} == {*CODES, "add"}
+
+
+def test_a_key_that_is_refused_ends_the_run_and_is_not_shown(searcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with (
+        ChatServer([refuses(401, "bad key sk-secret")]) as server,
+        pytest.raises(AccountError, match=r"HTTP 401: bad key \*\*\*. Check the key"),
+    ):
+        search(searcher(server))
+    assert server.requests[0].headers["authorization"] == "Bearer sk-secret"
+
+
+def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"no key for the model 'm' at https://api\.example\.org/v1"):
+        make("openai:m", ModelOptions(embeddings=tmp_path, base_url="https://api.example.org/v1"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:1], r"gave 1 vector for \d\d texts"),
+        (lambda data: data[:1] * len(data), r"gave (\d\d) vectors for \1 texts"),
+        (lambda data: [{**each, "embedding": [None, 1.0]} for each in data], "NaN"),
+        (lambda data: [{**each, "embedding": []} for each in data], "empty"),
+        (lambda data: [{**each, "embedding": [1.0] * each["index"]} for each in data], "something else than a vector"),
+        (lambda data: "".join(map(str, data)), "without embeddings: out of memory"),
+    ],
+)
+def test_an_answer_that_is_no_vector_for_each_text_is_an_error(searcher: Any, change: Any, message: str) -> None:
+    def respond(request: Request) -> Answer:
+        data = json.loads(gives(request).body)["data"]
+        return Answer(json.dumps({"data": change(data), "error": {"message": "out of memory"}}).encode())
+
+    with ChatServer(respond) as server, pytest.raises(RunStopped, match=message):
+        search(searcher(server))
