@@ -1,4 +1,336 @@
-"""Metrics."""
+"""Metrics of a ranking, each as its expected value when codes of equal score stand in random order.
 
-DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "P@5", "Success@1", "Success@5", "Success@10", "Judged@10")
+A ranking is scores of the codes found. Of a query, `R` codes are relevant (grade 1 or more), `N` were judged and are
+not. Codes of equal score are a *group*: `a` codes stand above it, it has `n` codes, `r` of them relevant, and each of
+their n! orders has the same chance. Precision, recall, success, reciprocal rank, average precision and nDCG are the
+closed forms of McSherry and Najork, Computing information retrieval performance measures efficiently in the presence of
+tied scores (ECIR 2008); the others are derived in their docstrings. Without ties each is the usual value.
+
+A code that is not in the ranking is not found, at no rank. A query without relevant codes is 0 in every metric but
+Judged@k. `get` reads a metric's name; one that is not here and that ir-measures has is computed by it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from subprocess import SubprocessError
+from typing import Any
+
+from agent.datasets.benchmark import Grades
+from agent.errors import ConfigError, ExtraMissing
+from agent.retrieval.rankings import encoded
+
+DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success@5", "Success@10", "Judged@10")
 """The metrics that are computed unless others are named."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Codes of one score: how many stand `above` it, how many it has, of these the judged and the relevant ones.
+
+    `gain` is the sum of the relevant ones' grades.
+    """
+
+    above: int
+    size: int
+    judged: int
+    relevant: int
+    gain: int
+
+    def within(self, cutoff: int | None) -> int:
+        """Return how many of the group's ranks are among the first `cutoff`, all where there is none."""
+        return self.size if cutoff is None else min(max(cutoff - self.above, 0), self.size)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What is known of one query's ranking: its scores by code, and the query's grades by code."""
+
+    scores: Mapping[str, float]
+    grades: Grades
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups with judged codes, best first."""
+        judged: defaultdict[float, list[int]] = defaultdict(list)
+        for code, grade in self.grades.items():
+            if code in self.scores:
+                judged[self.scores[code]].append(grade)
+        rising = sorted(self.scores.values())
+        groups = []
+        for score in sorted(judged, reverse=True):
+            above = len(rising) - bisect_right(rising, score)
+            gains = [grade for grade in judged[score] if grade > 0]
+            size = len(rising) - above - bisect_left(rising, score)
+            groups.append(Group(above, size, len(judged[score]), len(gains), sum(gains)))
+        return tuple(groups)
+
+    @cached_property
+    def hits(self) -> tuple[Group, ...]:
+        """The groups with relevant codes, best first."""
+        return tuple(group for group in self.groups if group.relevant)
+
+    @cached_property
+    def gains(self) -> list[int]:
+        """The grades of all relevant codes, found or not, highest first."""
+        return sorted((grade for grade in self.grades.values() if grade > 0), reverse=True)
+
+    @cached_property
+    def relevant(self) -> int:
+        """R, how many codes are relevant, found or not."""
+        return len(self.gains)
+
+
+def ndcg(ranked: Ranked, k: int | None = None) -> float:
+    """nDCG@k: DCG@k = Σ over ranks i ≤ k of grade_i / log2(i + 1), divided by that of all judged codes in best order.
+
+    Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as trec_eval's `ndcg_cut` and, for nDCG
+    without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
+    """
+    found = 0.0
+    for group in ranked.hits:
+        ranks = range(group.above + 1, group.above + group.within(k) + 1)
+        found += group.gain / group.size * sum(1 / math.log2(rank + 1) for rank in ranks)
+    return found / sum(gain / math.log2(rank + 1) for rank, gain in enumerate(ranked.gains[:k], 1))
+
+
+def expected_hits(ranked: Ranked, k: int) -> float:
+    """Return how many relevant codes are expected among the first k: a group's, by the share of its ranks there."""
+    return sum(group.relevant * group.within(k) / group.size for group in ranked.hits)
+
+
+def precision(ranked: Ranked, k: int) -> float:
+    """P@k: relevant codes among the first k, divided by k (also where fewer are found)."""
+    return expected_hits(ranked, k) / k
+
+
+def recall(ranked: Ranked, k: int) -> float:
+    """R@k: relevant codes among the first k, divided by R."""
+    return expected_hits(ranked, k) / ranked.relevant
+
+
+def success(ranked: Ranked, k: int) -> float:
+    """Success@k: 1 if a relevant code is among the first k, otherwise 0.
+
+    Neural Code Search's Answered@k counts such queries; this is their share. Expected: 1 less the chance that none of
+    the first group's r is on its t ranks there, C(n − r, t) / C(n, t).
+    """
+    if not ranked.hits:
+        return 0.0
+    first = ranked.hits[0]
+    ranks = first.within(k)
+    missed = 1.0
+    for code in range(first.relevant):
+        missed *= max(first.size - ranks - code, 0) / (first.size - code)
+    return 1 - missed
+
+
+def reciprocal_rank(ranked: Ranked, k: int | None = None) -> float:
+    """RR: 1 / rank of the first relevant code, 0 when none is found (RR@k: among the first k).
+
+    Expected: Σ over ranks i of the first group with relevant codes of C(n − i, r − 1) / C(n, r) / (a + i).
+    """
+    if not ranked.hits:
+        return 0.0
+    first = ranked.hits[0]
+    last = first.within(k)
+    total, chance = 0.0, first.relevant / first.size
+    for rank in range(1, min(last, first.size - first.relevant + 1) + 1):
+        total += chance / (first.above + rank)
+        if rank < first.size:
+            chance *= (first.size - rank - first.relevant + 1) / (first.size - rank)
+    return total
+
+
+def first_rank(ranked: Ranked) -> float | None:
+    """FRank: the rank of the first relevant code (Neural Code Search's score sheet), None when none is found.
+
+    Expected: a + (n + 1) / (r + 1). Its reciprocal is RR where nothing ties, and at most RR where something does.
+    """
+    if not ranked.hits:
+        return None
+    first = ranked.hits[0]
+    return first.above + (first.size + 1) / (first.relevant + 1)
+
+
+def _precisions(group: Group, above: int, relevant: int, ranks: int, size: int) -> float:
+    """Return the expected sum of precisions at relevant codes on the first ranks of a group, `above` relevant over it.
+
+    Σ over i ≤ ranks of r/n · (above + 1 + (i − 1)(r − 1)/(n − 1)) / (a + i), where r of n (`size`) are relevant.
+    """
+    slope = (relevant - 1) / (size - 1) if size > 1 else 0.0
+    terms = ((above + 1 + (rank - 1) * slope) / (group.above + rank) for rank in range(1, ranks + 1))
+    return relevant / size * sum(terms)
+
+
+def average_precision(ranked: Ranked, k: int | None = None, *, least: bool = False) -> float:
+    """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R, as trec_eval's `map`.
+
+    `least` (AP_min): divided by min(R, k), so that k relevant codes at the top are 1.
+    """
+    total, above = 0.0, 0
+    for group in ranked.hits:
+        ranks = group.within(k)
+        total += _precisions(group, above, group.relevant, ranks, group.size)
+        above += group.relevant
+    return total / (min(ranked.relevant, k) if least and k else ranked.relevant)
+
+
+def average_precision_of_hits(ranked: Ranked, k: int | None = None) -> float:
+    """AP_hits: as AP, divided by the relevant codes found (AP_hits@k: among the first k), 0 where there are none.
+
+    It says nothing of the codes that were missed: 1 of 10 found, at rank 1, is 1. Expected: the group that k cuts has h
+    relevant codes on its t ranks above with the chance C(r, h) C(n − r, t − h) / C(n, t), and is then a group of t
+    codes of which h are relevant.
+    """
+    total, above = 0.0, 0
+    for group in ranked.hits:
+        ranks = group.within(k)
+        if ranks < group.size:
+            ways = math.comb(group.size, ranks)
+            mean = 0.0
+            for hits in range(max(ranks - group.size + group.relevant, 0), min(ranks, group.relevant) + 1):
+                if above + hits:
+                    chance = (
+                        math.comb(group.relevant, hits) * math.comb(group.size - group.relevant, ranks - hits) / ways
+                    )
+                    here = _precisions(group, above, hits, ranks, ranks) if ranks else 0.0
+                    mean += chance * (total + here) / (above + hits)
+            return mean
+        total += _precisions(group, above, group.relevant, ranks, group.size)
+        above += group.relevant
+    return total / above if above else 0.0
+
+
+def multi_choice_reciprocal_rank(ranked: Ranked, *, adjusted: bool = True) -> float:
+    """MMRR: 1/R · Σ over the relevant codes, i-th at rank_i, of 1 / (rank_i − (i − 1)), 0 for one that is not found.
+
+    Source: CoSQA+ v1, section 4.3 and appendix B; not `adjusted` (MMRR_unadjusted): of 1 / rank_i. Expected: rank_i −
+    (i − 1) is one plus the codes above that are not relevant. Of those in the group, n − r, each relevant code has j
+    above it with the chance 1 / (n − r + 1), for j from 0 on; unadjusted, its rank is any of the n with equal chance.
+    """
+    total, above = 0.0, 0
+    for group in ranked.hits:
+        start, others = (
+            (group.above - above, group.size - group.relevant) if adjusted else (group.above, group.size - 1)
+        )
+        total += group.relevant / (others + 1) * sum(1 / (1 + start + j) for j in range(others + 1))
+        above += group.relevant
+    return total / ranked.relevant
+
+
+def bpref(ranked: Ranked) -> float:
+    """Bpref: 1/R · Σ over relevant codes found of 1 − min(R, judged others above it) / min(R, N).
+
+    Source: Buckley and Voorhees 2004, as in trec_eval. Expected: of a group's judged others, m, each relevant code has
+    j above it with the chance 1 / (m + 1), for j from 0 on.
+    """
+    most = min(ranked.relevant, sum(grade <= 0 for grade in ranked.grades.values()))
+    total, above = 0.0, 0
+    for group in ranked.groups:
+        others = group.judged - group.relevant
+        if group.relevant:
+            lost = sum(min(ranked.relevant, above + j) / most for j in range(others + 1) if above + j)
+            total += group.relevant * (1 - lost / (others + 1))
+        above += others
+    return total / ranked.relevant
+
+
+def judged(ranked: Ranked, k: int) -> float:
+    """Judged@k: the share of the first k found that were judged, whatever the grade; 0 where nothing is found."""
+    found = sum(group.judged * group.within(k) / group.size for group in ranked.groups)
+    return found / min(k, len(ranked.scores)) if ranked.scores else 0.0
+
+
+Function = Callable[[Ranked], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its conventional name; `by_sort_order`: ir-measures computes it, which breaks ties by sorting."""
+
+    name: str
+    of: Function
+    by_sort_order: bool = False
+
+
+# name: the function, and whether a cut-off (`@k`) must (True), may (None) or cannot (False) be given
+_OURS: Mapping[str, tuple[Callable[..., float], bool | None]] = {
+    "nDCG": (ndcg, None),
+    "RR": (reciprocal_rank, None),
+    "AP": (average_precision, None),
+    "AP_min": (partial(average_precision, least=True), True),
+    "AP_hits": (average_precision_of_hits, None),
+    "MMRR": (multi_choice_reciprocal_rank, False),
+    "MMRR_unadjusted": (partial(multi_choice_reciprocal_rank, adjusted=False), False),
+    "R": (recall, True),
+    "P": (precision, True),
+    "Success": (success, True),
+    "Judged": (judged, True),
+    "Bpref": (bpref, False),
+}
+_ALIASES = {
+    "NDCG": "nDCG",
+    "MRR": "RR",
+    "MAP": "AP",
+    "Recall": "R",
+    "Precision": "P",
+    "Answered": "Success",
+    "BPref": "Bpref",
+}
+_NAME = re.compile(r"(\w+)(?:@([0-9]{1,9}))?")
+
+
+def get(name: str) -> Metric:
+    """Return a metric by its name, such as `nDCG@10`, or by what else it is called, such as `MRR`.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be computed here.
+        ExtraMissing: it is none of ours, and ir-measures is not installed.
+    """
+    match = _NAME.fullmatch(name)
+    base = _ALIASES.get(match[1], match[1]) if match else ""
+    if match is None or base not in _OURS:
+        return _of_ir_measures(name)
+    function, cut = _OURS[base]
+    cutoff = int(match[2]) if match[2] else None
+    if cutoff == 0 or cut not in (None, cutoff is not None):
+        raise ConfigError(
+            f"metric {name}: {base} " + ("has no cut-off" if cut is False else f"takes a cut-off, as in {base}@10")
+        )
+    if cutoff is None:
+        return Metric(base, partial(_of_query, base, function))
+    return Metric(f"{base}@{cutoff}", partial(_of_query, base, partial(function, k=cutoff)))
+
+
+def _of_query(base: str, function: Function, ranked: Ranked) -> float:
+    return function(ranked) if ranked.relevant or base == "Judged" else 0.0
+
+
+def _of_ir_measures(name: str) -> Metric:
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise ExtraMissing("retrieval", error) from error
+
+    def of(ranked: Ranked) -> float:
+        # ids without white space: some of its metrics are programs that read files
+        grades = {encoded(code): grade for code, grade in ranked.grades.items()}
+        scores = {encoded(code): score for code, score in ranked.scores.items()}
+        found = list(ir_measures.iter_calc([measure], {"1": grades}, {"1": scores}))
+        return float(found[0].value) if found else 0.0
+
+    try:
+        measure: Any = ir_measures.parse_measure(name)
+        measure.validate_params()
+        of(Ranked({"a": 1.0}, {"a": 1}))
+    except (ValueError, NameError, TypeError, AssertionError, RuntimeError, OSError, SubprocessError) as error:
+        ours = ", ".join(f"{base}@k" if cut else base for base, (_, cut) in _OURS.items())
+        raise ConfigError(f"no metric {name}: {error}. Known are {ours}, and those of ir-measures") from error
+    return Metric(str(measure), of, by_sort_order=True)

@@ -83,13 +83,14 @@ def trec_lines(query: str, found: Mapping[str, float], tag: str) -> Iterator[str
 
     White space, control characters and `%` in ids and the tag are written as `%XX`, by the bytes of UTF-8.
     """
-    query, tag = _encoded(query), _encoded(tag)
+    query, tag = encoded(query), encoded(tag)
     ranked = sorted(found.items(), key=lambda item: -item[1])
     for rank, (code, score) in enumerate(ranked, 1):
-        yield f"{query} Q0 {_encoded(code)} {rank} {float(score)!r} {tag}\n"
+        yield f"{query} Q0 {encoded(code)} {rank} {float(score)!r} {tag}\n"
 
 
-def _encoded(text: str) -> str:
+def encoded(text: str) -> str:
+    """Return an id as run files have it."""
     return _ENCODED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), text)
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean, median
 from typing import Literal
 
 from agent.datasets.benchmark import Grades
-from agent.evaluation.statistics import DEFAULTS, Settings
+from agent.datasets.encoding import dumps
+from agent.errors import UsageError
+from agent.evaluation.statistics import DEFAULTS, LEVEL, Interval, Settings, holm, numpy
+from agent.retrieval.measures import DEFAULT, Metric, Ranked, first_rank, get
+from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired
+from agent.retrieval.stability import Stability, stability
+from agent.store.files import replacing
 from agent.types import Count, Frozen, Share
 
 Which = Literal["with-positives", "all"]
@@ -22,13 +31,11 @@ Rankings = Iterable[tuple[str, Mapping[str, float]]]
 class Value(Frozen):
     """A metric's mean over queries, and its interval by bootstrap over queries.
 
-    The interval is None where resampling says nothing (`ClusterBootstrap.percentiles`); the mean is where no query
-    counts.
+    The interval is None where resampling says nothing (`ClusterBootstrap.percentiles`).
     """
 
-    mean: float | None
-    low: float | None = None
-    high: float | None = None
+    mean: float
+    interval: Interval | None
 
 
 class SearcherScores(Frozen):
@@ -53,7 +60,8 @@ class RetrievalScores(Frozen):
 
     `scored` of the benchmark's `queries` count: all but the `without_positives` where `which` says so. `relevant` and
     `judged` count pairs of the queries that count. `by_sort_order` names the metrics that ir-measures computed, where
-    equal scores stand in the order of its sorting instead of by expectation.
+    equal scores stand in the order of its sorting instead of by expectation. `stability` is of each metric, where
+    there are two searchers or more and queries with several relevant codes.
     """
 
     benchmark: str
@@ -70,27 +78,28 @@ class RetrievalScores(Frozen):
     seed: int
     resamples: Count
     searchers: tuple[SearcherScores, ...]
+    stability: tuple[Stability, ...] = ()
 
 
 class Comparison(Frozen):
     """Two searchers by one metric, on the same queries: `difference` is that of the means, first less second.
 
-    `low` and `high` are its interval by bootstrap over queries. `better`, `worse` and `equal` count queries, as the
+    `interval` is its by bootstrap over queries. `better`, `worse` and `equal` count queries, as the
     first searcher sees them. p-values are two-sided; the adjusted ones are by Holm over the comparisons of the metric.
-    `exact`: the randomisation test went through all ways to exchange the two searchers' values.
+    `exact`: the randomisation test went through all ways to exchange the two searchers' values. Interval and
+    bootstrap are None where resampling says nothing: the difference is the same for all queries.
     """
 
     metric: str
     first: str
     second: str
     difference: float
-    low: float | None
-    high: float | None
+    interval: Interval | None
     better: Count
     worse: Count
     equal: Count
-    bootstrap_p: Share
-    bootstrap_adjusted: Share
+    bootstrap_p: Share | None
+    bootstrap_adjusted: Share | None
     randomisation_p: Share
     randomisation_adjusted: Share
     exact: bool
@@ -130,33 +139,158 @@ def score(
     grades: Mapping[str, Grades],
     rankings: Mapping[str, Rankings],
     *,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[str] = DEFAULT,
     which: Which = "with-positives",
     settings: Settings = DEFAULTS,
     progress: Progress = lambda *_: None,
 ) -> Scored:
     """Score rankings, by searcher, reading each query by query.
 
-    `benchmark` is a name, `queries` are ids, `codes` is how many codes were searched; no metrics stand for
-    `agent.retrieval.measures.DEFAULT`.
+    `benchmark` is a name, `queries` are ids, `codes` is how many codes were searched. A query without grades has no
+    relevant code.
 
     Raises:
         ConfigError: no such metric.
-        InputError: a ranking is malformed, or none of its queries counts.
-        UsageError: no query counts.
+        InputError: a ranking is malformed.
+        UsageError: no query counts, or none of a ranking's does.
         ExtraMissing: a library is not installed.
     """
-    raise NotImplementedError
+    wanted = {metric.name: metric for metric in map(get, metrics)}
+    relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
+    counted = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
+    if not counted:
+        raise UsageError(f"{benchmark}: none of the {len(queries)} queries has a relevant code; nothing can be scored")
+    read = {name: _read(name, ranking, counted, wanted, progress) for name, ranking in rankings.items()}
+    amounts = [relevant[query] for query in counted]
+    scores = RetrievalScores(
+        benchmark=benchmark,
+        queries=len(queries),
+        codes=codes,
+        scored=len(counted),
+        without_positives=sum(not amount for amount in relevant.values()),
+        which=which,
+        relevant=sum(amounts),
+        judged=sum(map(len, counted.values())),
+        metrics=tuple(wanted),
+        by_sort_order=tuple(name for name, metric in wanted.items() if metric.by_sort_order),
+        level=LEVEL,
+        seed=settings.seed,
+        resamples=settings.resamples,
+        searchers=tuple(_summary(name, found, list(counted), settings) for name, found in read.items()),
+        stability=tuple(
+            found
+            for metric in wanted
+            if (found := stability(metric, amounts, {name: one.values[metric] for name, one in read.items()}))
+        ),
+    )
+    values = {name: found.values for name, found in read.items()}
+    return Scored(scores, list(counted), amounts, values, {name: found.franks for name, found in read.items()})
 
 
-def compare(scored: Scored, *, against: str | None = None, settings: Settings = DEFAULTS) -> Comparisons:
+@dataclass
+class _Read:
+    """What was read of one ranking: by metric the value of each query, FRanks, and the counts of `SearcherScores`."""
+
+    values: dict[str, list[float]]
+    franks: list[float | None]
+    without: int
+    other: int
+
+
+def _read(
+    name: str, rankings: Rankings, counted: Mapping[str, Grades], metrics: Mapping[str, Metric], progress: Progress
+) -> _Read:
+    rows: dict[str, tuple[list[float], float | None]] = {}
+    other = 0
+    for query, found in rankings:
+        if query in counted:
+            rows[query] = _row(Ranked(found, counted[query]), metrics)
+            progress(name, len(rows), len(counted))
+        else:
+            other += 1
+    if other and not rows:
+        raise UsageError(f"ranking {name}: none of its {other} queries is one of the benchmark's that count")
+    without = len(counted) - len(rows)
+    of = [rows[query] if query in rows else _row(Ranked({}, grades), metrics) for query, grades in counted.items()]
+    values = {metric: [row[0][column] for row in of] for column, metric in enumerate(metrics)}
+    return _Read(values, [row[1] for row in of], without, other)
+
+
+def _row(ranked: Ranked, metrics: Mapping[str, Metric]) -> tuple[list[float], float | None]:
+    return [metric.of(ranked) for metric in metrics.values()], first_rank(ranked)
+
+
+def _summary(name: str, read: _Read, queries: Sequence[str], settings: Settings) -> SearcherScores:
+    columns = numpy().array(list(read.values.values())).T
+    found = [frank for frank in read.franks if frank is not None]
+    return SearcherScores(
+        searcher=name,
+        values={
+            metric: Value(mean=fmean(values), interval=interval)
+            for (metric, values), interval in zip(
+                read.values.items(), intervals(queries, columns, settings), strict=True
+            )
+        },
+        found=len(found),
+        median_frank=median(found) if found else None,
+        without_ranking=read.without,
+        other_queries=read.other,
+    )
+
+
+def compare(scored: Scored, *, against: str | None = None, settings: Settings = TESTS) -> Comparisons:
     """Test the differences between searchers, in each metric that was scored: all pairs, or all `against` one.
 
     Raises:
         UsageError: there are not two searchers, or none has that name.
         ExtraMissing: NumPy is not installed.
     """
-    raise NotImplementedError
+    names = list(scored.values)
+    if len(names) < 2:
+        raise UsageError(f"a comparison needs two searchers or more, and {len(names)} was scored")
+    if against is not None and against not in names:
+        raise UsageError(f"no searcher {against} was scored; there are {', '.join(names)}")
+    pairs = [(name, against) for name in names if name != against] if against else list(combinations(names, 2))
+    comparisons = [
+        comparison for metric in scored.scores.metrics for comparison in _tests(scored, metric, pairs, settings)
+    ]
+    return Comparisons(
+        benchmark=scored.scores.benchmark,
+        queries=len(scored.queries),
+        against=against,
+        level=LEVEL,
+        seed=settings.seed,
+        resamples=settings.resamples,
+        comparisons=tuple(comparisons),
+    )
+
+
+def _tests(scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settings: Settings) -> list[Comparison]:
+    np = numpy()
+    values = {name: np.array(found[metric]) for name, found in scored.values.items()}
+    differences = np.array([values[first] - values[second] for first, second in pairs]).T
+    differences[abs(differences) < ROUNDING] = 0
+    tests = paired(scored.queries, differences, settings)
+    bootstrap = iter(holm([test.bootstrap_p for test in tests if test.bootstrap_p is not None]))
+    randomisation = holm([test.randomisation_p for test in tests])
+    return [
+        Comparison(
+            metric=metric,
+            first=first,
+            second=second,
+            difference=float(differences[:, i].mean()),
+            interval=test.interval,
+            better=int((differences[:, i] > 0).sum()),
+            worse=int((differences[:, i] < 0).sum()),
+            equal=int((differences[:, i] == 0).sum()),
+            bootstrap_p=test.bootstrap_p,
+            bootstrap_adjusted=None if test.bootstrap_p is None else next(bootstrap),
+            randomisation_p=test.randomisation_p,
+            randomisation_adjusted=randomisation[i],
+            exact=test.exact,
+        )
+        for i, ((first, second), test) in enumerate(zip(pairs, tests, strict=True))
+    ]
 
 
 def write_csv(path: Path, scored: Scored) -> None:
@@ -165,7 +299,12 @@ def write_csv(path: Path, scored: Scored) -> None:
     Raises:
         StorageError: it cannot be written; what was there is as before.
     """
-    raise NotImplementedError
+    metrics = scored.scores.metrics
+    with replacing(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("searcher", "query", "relevant", "FRank", *metrics))
+        for searcher, query, relevant, frank, values in _rows(scored):
+            table.writerow((searcher, query, relevant, frank, *values))
 
 
 def write_json(path: Path, scored: Scored) -> None:
@@ -174,4 +313,15 @@ def write_json(path: Path, scored: Scored) -> None:
     Raises:
         StorageError: as `write_csv`.
     """
-    raise NotImplementedError
+    metrics = scored.scores.metrics
+    with replacing(path) as draft, draft.open("wb") as file:
+        for searcher, query, relevant, frank, values in _rows(scored):
+            of_query = {"searcher": searcher, "query": query, "relevant": relevant, "FRank": frank}
+            file.write(dumps(of_query | dict(zip(metrics, values, strict=True))) + b"\n")
+
+
+def _rows(scored: Scored) -> Iterator[tuple[str, str, int, float | None, list[float]]]:
+    for searcher, values in scored.values.items():
+        franks = scored.franks[searcher]
+        for i, query in enumerate(scored.queries):
+            yield searcher, query, scored.relevant[i], franks[i], [of[i] for of in values.values()]

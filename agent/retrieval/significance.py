@@ -1,0 +1,106 @@
+"""Intervals over queries, and paired tests of the differences between two searchers. NumPy is imported on use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from agent.evaluation.statistics import ClusterBootstrap, Interval, Settings, numpy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TESTS = Settings(resamples=10_000)
+"""How tests are resampled unless told otherwise: a p-value is then at least .0001."""
+_BATCH = 2**22
+ROUNDING = 1e-12
+"""Values this close are equal but for rounding."""
+
+
+def intervals(queries: Sequence[str], values: np.ndarray[Any, Any], settings: Settings) -> list[Interval | None]:
+    """Return percentile intervals of the means of the columns (queries × columns), by bootstrap over queries.
+
+    None where resampling says nothing, as where all queries have one value.
+
+    Raises:
+        ExtraMissing: NumPy is not installed.
+    """
+    bootstrap = ClusterBootstrap(queries, settings)
+    sums = bootstrap.sums(list(values), values.shape[1])
+    return [bootstrap.percentiles(column / len(queries)) for column in sums.T]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Of one column of differences: the interval of its mean, and two-sided p-values that the mean is 0.
+
+    `interval` and `bootstrap_p` are None where resampling says nothing: all differences are equal. `exact`: the
+    randomisation test went through every pattern of signs.
+    """
+
+    interval: Interval | None
+    bootstrap_p: float | None
+    randomisation_p: float
+    exact: bool
+
+
+def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: Settings) -> list[Paired]:
+    """Test each column of differences (queries × columns) by bootstrap and by randomisation.
+
+    Bootstrap: Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006): queries are drawn from the
+    differences less their mean, and the studentised mean t = mean / (s / √n) of each draw is compared with the observed
+    one. Randomisation: Smucker, Allan and Carterette, A comparison of statistical significance tests for information
+    retrieval evaluation (CIKM 2007): the searchers' values of a query are exchanged at random, which turns its
+    difference's sign. p is (1 + draws at least as extreme) / (1 + draws), so never 0 (Davison and Hinkley 1997, section
+    4.2.5), or the share of all patterns of signs, where those of the differences that are not 0 are no more than the
+    draws. Equal seeds draw alike, whatever the order of the queries.
+
+    Raises:
+        ExtraMissing: NumPy is not installed.
+    """
+    np = numpy()
+    order = np.argsort(np.asarray(queries, dtype=object), kind="stable")
+    differences = np.asarray(differences, dtype=float)[order]
+    bootstrap = ClusterBootstrap([queries[i] for i in order], settings)
+    count, columns = differences.shape
+    mean = differences.mean(axis=0)
+    centred = differences - mean
+    sums = bootstrap.sums(list(np.hstack([centred, centred**2])), 2 * columns)
+    means, squares = sums[:, :columns] / count, sums[:, columns:] / count
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = np.abs(means) / np.sqrt(np.maximum(squares - means**2, 0))
+        observed = np.abs(mean) / np.sqrt((centred**2).mean(axis=0))
+        extreme = (drawn >= observed * (1 - ROUNDING)).sum(axis=0)
+    vary = np.ptp(differences, axis=0) > ROUNDING
+    randomised = _randomisation(np, differences, settings)
+    return [
+        Paired(
+            bootstrap.percentiles(means[:, i] + mean[i]) if vary[i] else None,
+            float((1 + extreme[i]) / (1 + settings.resamples)) if vary[i] else None,
+            *randomised[i],
+        )
+        for i in range(columns)
+    ]
+
+
+def _randomisation(np: Any, differences: Any, settings: Settings) -> list[tuple[float, bool]]:
+    """Return p, and whether it is exact, for each column."""
+    count, columns = differences.shape
+    least = np.abs(differences.sum(axis=0)) - ROUNDING * np.abs(differences).sum(axis=0)
+    random = np.random.default_rng(settings.seed)
+    extreme = np.zeros(columns)
+    left = settings.resamples
+    while left:
+        rows = min(left, max(1, _BATCH // count))
+        signs = 2.0 * random.integers(0, 2, size=(rows, count), dtype=np.int8) - 1
+        extreme += (np.abs(signs @ differences) >= least).sum(axis=0)
+        left -= rows
+    found = [(float((1 + extreme[i]) / (1 + settings.resamples)), False) for i in range(columns)]
+    for i in range(columns):
+        unequal = differences[:, i][differences[:, i] != 0]
+        if 2 ** len(unequal) <= settings.resamples:
+            patterns = np.array(list(product((-1.0, 1.0), repeat=len(unequal))))
+            found[i] = float((np.abs(patterns @ unequal) >= least[i]).mean()), True
+    return found
