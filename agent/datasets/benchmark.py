@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+from agent.datasets.encoding import dumps
 
 Grades = Mapping[str, int]
 """Of one query: the grade by code id. 1 or more is relevant, 0 was judged and is not; others were not judged."""
@@ -29,3 +33,16 @@ class Benchmark:
     def relevant(self, query: str) -> int:
         """Return how many codes are relevant to a query."""
         return sum(grade > 0 for grade in self.grades.get(query, {}).values())
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash (hex) of queries and codes in their order, and of grades and answers in any order."""
+        digest = hashlib.sha256()
+        for part in (self.queries, self.codes):
+            digest.update(b"%d\n" % len(part))
+            for item in part.items():
+                digest.update(dumps(item) + b"\n")
+        for query, grades in sorted(self.grades.items()):
+            digest.update(dumps([query, sorted(grades.items())]) + b"\n")
+        digest.update(dumps(sorted(self.answers.items())))
+        return digest.hexdigest()

@@ -1,0 +1,191 @@
+"""How a benchmark is put together from the rows of files: every id checked, codes of equal text made one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.datasets.benchmark import Benchmark
+from agent.datasets.formats import records, stem
+from agent.datasets.sources import BadLine, shown
+from agent.errors import InputError
+from agent.wording import counted
+
+_LABELS = {"yes": 1, "no": 0}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for: files of codes, and language and split where they are given."""
+
+    codes: tuple[Path, ...] = ()
+    language: str | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """An object of a file, and where it stands."""
+
+    fields: Mapping[str, Any]
+    path: Path
+    line: int
+    prefix: str = ""
+
+    def error(self, cause: str) -> InputError:
+        """Return an error that names the place."""
+        return InputError(f"{self.prefix}{cause}", path=shown(self.path), line=self.line)
+
+    def value(self, *names: str) -> Any:
+        """Return the first of these fields that is there and not null.
+
+        Raises:
+            InputError: none is.
+        """
+        for name in names:
+            if self.fields.get(name) is not None:
+                return self.fields[name]
+        wanted = " or ".join(map(repr, names))
+        raise self.error(f"no field {wanted} (fields here: {', '.join(map(repr, list(self.fields)[:12])) or 'none'})")
+
+    def text(self, *names: str) -> str:
+        """Return the text of the first of these fields that has one.
+
+        Raises:
+            InputError: none has, it is no text, or blank.
+        """
+        value = self.value(*names)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; text expected")
+        return value
+
+    def identifier(self, *names: str) -> str:
+        """Return the first of these fields as an id.
+
+        Raises:
+            InputError: it is neither text nor a whole number.
+        """
+        value = self.value(*names)
+        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+            raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; an id is text or a whole number")
+        return str(value)
+
+    def grade(self, *names: str) -> int:
+        """Return the first of these fields as a grade: a whole number, also as text; `yes` is 1 and `no` 0.
+
+        Raises:
+            InputError: it is none.
+        """
+        value = self.value(*names)
+        if isinstance(value, str):
+            value = _LABELS.get(value.strip().lower(), value)
+        try:
+            if not isinstance(value, bool) and int(value) == float(value):
+                return int(value)
+        except (TypeError, ValueError):
+            pass
+        raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; a whole number expected")
+
+
+def _found(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return repr(value) if len(repr(value)) <= 60 else f"{value!r:.60}…"
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Yield the objects of a file or a dataset's folder.
+
+    Raises:
+        InputError: it cannot be read, or a line of it is no object.
+        ExtraMissing: the libraries for its format are not installed.
+    """
+    for record in records(path):
+        if isinstance(record, BadLine):
+            raise InputError(record.cause, path=shown(path), line=record.line)
+        row = Row(record.value, path, record.line, record.prefix)
+        if not isinstance(record.value, dict):
+            raise row.error(f"an object expected, found {_found(record.value)}")
+        yield row
+
+
+@dataclass
+class Building:
+    """Collects queries, codes and grades, each with its place for what is wrong with it."""
+
+    queries: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, str] = field(default_factory=dict)
+    grades: dict[str, dict[str, int]] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _first: dict[str, str] = field(default_factory=dict)
+    _item: dict[str, str] = field(default_factory=dict)
+    _differing: int = 0
+
+    def add_query(self, identifier: str, text: str, row: Row) -> None:
+        """Take a query.
+
+        Raises:
+            InputError: another has its id.
+        """
+        if identifier in self.queries:
+            raise row.error(f"the query {identifier[:60]!r} is there twice; ids must differ")
+        self.queries[identifier] = text
+
+    def add_code(self, identifier: str, text: str, row: Row) -> None:
+        """Take a code; where an earlier one has the same text, it is the same item.
+
+        Raises:
+            InputError: another has its id.
+        """
+        if self.has_code(identifier):
+            raise row.error(f"the code {identifier[:60]!r} is there twice; ids must differ")
+        first = self._first.setdefault(text, identifier)
+        if first == identifier:
+            self.codes[identifier] = text
+        else:
+            self._item[identifier] = first
+
+    def has_code(self, identifier: str) -> bool:
+        """Say whether there is a code of this id."""
+        return identifier in self.codes or identifier in self._item
+
+    def add_grade(self, query: str, code: str, grade: int, row: Row) -> None:
+        """Take a grade; of several for one query and code, the highest counts.
+
+        Raises:
+            InputError: there is no such query or code.
+        """
+        if query not in self.queries:
+            raise row.error(f"grades the query {query[:60]!r}, which is not among the queries")
+        if not self.has_code(code):
+            raise row.error(f"grades the code {code[:60]!r}, which is not among the codes")
+        grades, item = self.grades.setdefault(query, {}), self._item.get(code, code)
+        self._differing += grades.get(item, grade) != grade
+        grades[item] = max(grades.get(item, grade), grade)
+
+    def done(self, name: str, path: Path, language: str) -> Benchmark:
+        """Return the benchmark.
+
+        Raises:
+            InputError: there are no queries, no codes, or no grades.
+        """
+        for found, what in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
+            if not found:
+                raise InputError(f"holds no {what}", path=shown(path))
+        if self._item:
+            total, left = len(self.codes) + len(self._item), counted(len(self.codes), "item")
+            self.notes.insert(0, f"{total:,} codes are {left}: those of equal text are one")
+        if self._differing:
+            repeated = counted(self._differing, "repeated grade")
+            self.notes.append(f"{repeated} of a query and code with another value: the highest counts")
+        return Benchmark(
+            name, self.queries, self.codes, self.grades, language, self.answers, tuple(dict.fromkeys(self.notes))
+        )
+
+
+def named(path: Path) -> str:
+    """Return what a benchmark is called after its file or folder."""
+    return stem(path)

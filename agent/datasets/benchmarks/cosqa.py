@@ -1,0 +1,103 @@
+"""CoSQA's search task and CoSQA+.
+
+CoSQA: github.com/Jun-jie-Huang/CoCLR, data/search: `cosqa-retrieval-dev-500.json` and `-test-500.json` are arrays of
+`{"idx", "doc", "code", "code_tokens", "docstring_tokens", "label", "retrieval_idx"}`, `code_idx_map.txt` is one JSON
+object of codes to their numbers; `retrieval_idx` is that of the right code. The same as JSON lines: `{"query-idx",
+"query", "code-idx", "label"}`, and the codes `{"code-idx", "code"}`.
+
+CoSQA+: github.com/DeepSoftwareAnalytics/CoSQA_Plus, README: queries `{"query-idx", "query"}`, codebase `{"code-idx",
+"code"}`, pairs `{"pair-idx", "query-idx", "query", "code-idx", "code", "label"}`, and the pairs labelled 1 once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.datasets.benchmark import Benchmark
+from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
+from agent.datasets.encoding import loads
+from agent.datasets.sources import opened, without_bom
+from agent.errors import InputError, UsageError
+
+_RELEASES = (
+    ("test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"),
+    *(
+        (
+            "query.json",
+            f"{made}_codebase.json",
+            f"{made}_query_code_pairs.json",
+            f"{made}_query_code_pairs_for_search.json",
+        )
+        for made in ("gpt4o_augment", "final_augment")
+    ),
+    ("query.json", "codebase.json", "pairs.json", "pairs_true.json"),
+)
+"""Of each release: its queries, its codebase, all of its pairs, and those labelled 1 alone."""
+
+
+def search_task(path: Path, wanted: Wanted) -> Benchmark:
+    """Read CoSQA's search task; of a query one code is relevant, and no other was judged.
+
+    Raises:
+        UsageError: no codes are given.
+        InputError: a file is malformed.
+    """
+    if not wanted.codes:
+        raise UsageError(
+            f"{path}: these queries are searched in a file of codes: give it by --codes, as code_idx_map.txt"
+        )
+    building = Building()
+    for file in wanted.codes:
+        for row in _numbered(file) if file.name.lower().endswith(".txt") else rows(file):
+            building.add_code(row.identifier("code-idx"), row.text("code"), row)
+    for row in rows(path):
+        query = row.identifier("query-idx", "idx")
+        if query not in building.queries or building.queries[query] != row.text("query", "doc"):
+            building.add_query(query, row.text("query", "doc"), row)
+        building.add_grade(query, row.identifier("code-idx", "retrieval_idx"), row.grade("label"), row)
+    return building.done(named(path), path, wanted.language or "python")
+
+
+def _numbered(path: Path) -> Iterator[Row]:
+    """Yield the codes of `code_idx_map.txt`."""
+    with opened(path) as file:
+        data = without_bom(file.read(), path)
+    try:
+        codes = loads(data)
+    except ValueError as error:
+        raise InputError(f"is not JSON, as code_idx_map.txt is ({error})", path=path) from None
+    if not isinstance(codes, dict):
+        raise InputError("one object of codes to numbers expected, as in code_idx_map.txt", path=path)
+    for number, (code, index) in enumerate(codes.items(), start=1):
+        yield Row({"code": code, "code-idx": index}, path, number, f"code {number}: ")
+
+
+def is_plus(folder: Path) -> bool:
+    """Say whether a folder holds a release of CoSQA+."""
+    return any((folder / codebase).is_file() for _, codebase, _, _ in _RELEASES)
+
+
+def plus(folder: Path, wanted: Wanted) -> Benchmark:
+    """Read a release of CoSQA+: label 1 is relevant, 0 was judged.
+
+    Raises:
+        UsageError: the folder holds several releases.
+        InputError: a file is missing or malformed.
+    """
+    releases = [names for names in _RELEASES if (folder / names[1]).is_file()]
+    if len(releases) > 1:
+        found = ", ".join(names[1] for names in releases)
+        raise UsageError(f"{folder}: holds several releases of CoSQA+ ({found}); put one in a folder of its own")
+    ((queries, codebase, pairs, matches),) = releases
+    building = Building()
+    for row in rows(folder / codebase):
+        building.add_code(row.identifier("code-idx"), row.text("code"), row)
+    for row in rows(folder / queries):
+        building.add_query(row.identifier("query-idx"), row.text("query"), row)
+    if not (folder / pairs).is_file() and (folder / matches).is_file():
+        building.notes.append(f"without {pairs} no code counts as judged not relevant")
+        pairs = matches
+    for row in rows(folder / pairs):
+        building.add_grade(row.identifier("query-idx"), row.identifier("code-idx"), row.grade("label"), row)
+    return building.done(named(folder), folder, wanted.language or "python")

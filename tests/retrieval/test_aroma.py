@@ -1,0 +1,165 @@
+"""Neural Code Search's judge: what of code counts, how similar two are, and what is judged by it."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datasets.benchmark import Benchmark
+from agent.languages.python.source import Unparsable
+from agent.retrieval.aroma import THRESHOLD, Features, Judge, features, similarity
+
+READ = "def read_lines(path):\n    with open(path) as file:\n        return file.read().splitlines()\n"
+RENAMED = "def lines_of(name):\n    'Return them.'\n    with open(name) as f:\n        return f.read().splitlines()\n"
+SORT = "def order(values):\n    values = list(values)\n    values.sort(key=len, reverse=True)\n    return values[:10]\n"
+ADD = "def add(x, y):\n    return x + y\n"
+PYTHON2 = "def show(x):\n    print x\n"
+CODES = (
+    READ,
+    RENAMED,
+    SORT,
+    ADD,
+    "x = [y.strip() for y in open('a') if y]",
+    "import os\nos.remove('a')",
+    "f'{a!r} {b}'",
+)
+
+
+def python(code: str) -> Features:
+    return features(code, "python")
+
+
+def test_every_feature_of_a_small_function_is_as_it_is_written_by_hand() -> None:
+    """`x.strip(); y(x)`: x is a parameter, so a variable; y and strip are not."""
+    found = python("def f(x):\n    x.strip()\n    y(x)\n")
+    attribute, call, one = "Attribute value attr", "Call func", "Call func args"
+    assert found == Counter(
+        {
+            ("token", "#VAR"): 2,
+            ("token", "strip"): 1,
+            ("token", "y"): 1,
+            ("parent", "#VAR", 0, attribute): 1,
+            ("parent", "strip", 1, attribute): 1,
+            ("sibling", "#VAR", "strip"): 2,
+            ("sibling", "strip", "y"): 2,
+            ("parent", "y", 0, one): 1,
+            ("parent", "#VAR", 1, one): 1,
+            ("sibling", "y", "#VAR"): 2,
+            ("use", "strip", f"1 {one}"): 2,
+            ("parent", "#VAR", 0, call): 1,
+            ("parent", "strip", 0, call): 1,
+        }
+    )
+
+
+def test_names_of_variables_and_of_the_function_and_docstrings_do_not_count() -> None:
+    assert similarity(python(READ), python(RENAMED)) == 1.0
+
+
+def test_names_of_what_is_called_do_count() -> None:
+    assert python("def f(x): return sorted(x)") != python("def f(x): return list(x)")
+
+
+def test_similarity_is_shared_features_over_all_features() -> None:
+    one: Features = Counter({("a",): 2, ("b",): 1})
+    other: Features = Counter({("a",): 1, ("c",): 4})
+    assert similarity(one, other) == 1 / 7
+
+
+@given(st.sampled_from(CODES), st.sampled_from(CODES))
+def test_similarity_is_that_of_multisets_and_the_same_either_way(one: str, other: str) -> None:
+    a, b = python(one), python(other)
+    assert similarity(a, b) == similarity(b, a) == (a & b).total() / (a | b).total()
+    assert similarity(a, a) == 1.0
+
+
+@given(st.sampled_from(CODES), st.sampled_from(["z9", "q_", "été"]))
+def test_renaming_variables_changes_nothing(code: str, suffix: str) -> None:
+    local = {"path", "file", "name", "f", "values", "x", "y"}
+
+    class Rename(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.Name(f"{node.id}{suffix}", node.ctx) if node.id in local else node
+
+        def visit_arg(self, node: ast.arg) -> ast.arg:
+            return ast.arg(f"{node.arg}{suffix}")
+
+    assert python(ast.unparse(Rename().visit(ast.parse(code)))) == python(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (PYTHON2, "Python 2 syntax"),
+        ("", "no names"),
+        ("'only text'", "no names"),
+        ("x = 1\0", "null bytes"),
+        ("-" * 90_000 + "1", "nested"),
+        ("x" * 200_000, "characters"),
+    ],
+    ids=["python 2", "empty", "a docstring", "nul", "deep", "long"],
+)
+def test_what_has_no_features_is_refused_with_the_cause(code: str, cause: str) -> None:
+    with pytest.raises(Unparsable, match=cause):
+        python(code)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for language in ("python", "java"):
+        with suppress(Unparsable):
+            assert features(text, language)
+
+
+def test_other_languages_are_compared_by_tokens_without_comments() -> None:
+    one = features('int add(int x) { // "sum"\n return x + 1; /* it\'s */ }', "java")
+    assert one == features("int add(int x) { return x + 1; }", "java")
+    assert ("sibling", "return", "x") in one
+
+
+def benchmark(**more: object) -> Benchmark:
+    given = {
+        "name": "b",
+        "queries": {"q1": "read lines", "q2": "print", "q3": "unasked"},
+        "codes": {"read": READ, "renamed": RENAMED, "sort": SORT, "old": PYTHON2},
+        "grades": {"q1": {"read": 1, "sort": 0}, "q2": {"old": 1}},
+    }
+    return Benchmark(**{**given, **more})  # type: ignore[arg-type]
+
+
+def test_results_similar_to_a_code_labelled_relevant_are_relevant() -> None:
+    judged = Judge(benchmark()).judge({"q1": ["renamed", "sort"]})
+    assert judged.grades == {"q1": {"renamed": 1, "sort": 0}}
+    assert judged.pairs == 2
+
+
+def test_what_cannot_be_read_is_counted_and_not_judged() -> None:
+    judged = Judge(benchmark()).judge({"q1": ["read", "old"], "q2": ["read"], "q3": ["read"]})
+    assert judged.grades == {"q1": {"read": 1}}
+    assert (judged.unread_results, judged.unread_answers) == (1, 2)
+    assert any(note.startswith("1 result that cannot be read") for note in judged.notes)
+    assert any(note.startswith("2 queries without an answer") for note in judged.notes)
+
+
+def test_answers_of_the_benchmark_count_and_its_labels_then_do_not() -> None:
+    judged = Judge(benchmark(answers={"q1": SORT})).judge({"q1": ["read", "sort"]})
+    assert judged.grades == {"q1": {"read": 0, "sort": 1}}
+
+
+def test_the_most_similar_of_several_answers_counts() -> None:
+    both = benchmark(grades={"q1": {"read": 1, "sort": 1}})
+    assert Judge(both).judge({"q1": ["renamed", "sort"]}).grades == {"q1": {"renamed": 1, "sort": 1}}
+
+
+def test_exactly_the_threshold_is_enough() -> None:
+    small = benchmark(codes={"a": "a b", "c": "a b c"}, answers={"q1": "a"}, language="java")
+    judge = Judge(small)
+    assert judge.similarity("q1", "a") == THRESHOLD
+    judged = judge.judge({"q1": ["a", "c"]})
+    assert judged.grades == {"q1": {"a": 1, "c": 0}}
+    assert any("by its tokens alone" in note for note in judged.notes)
