@@ -130,3 +130,38 @@ def _outcome(annotation: Annotation) -> str:
     if annotation.error is not None:
         return "error"
     return {1: "match", 0: "no", None: "undecided"}[annotation.label]
+
+
+class Steps:
+    """Shows work of known length, one step after another: a bar on a terminal, elsewhere a line every ten seconds.
+
+    `prefix` stands before what a step does, and may be changed at any time. `clock` gives seconds.
+    """
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.prefix = ""
+        self._console = console
+        self._clock = clock
+        self._printed = clock()
+        self._bar = bar(console)
+        self._task: TaskID | None = None
+        self._step = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Take in how much of a step is done."""
+        step = one_line(f"{self.prefix}{what}")
+        if self._task is None or step != self._step:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task, self._step = self._bar.add_task(step, total=total), step
+        self._bar.update(self._task, completed=done, total=total)
+        if not self._console.is_terminal and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
+            self._printed = self._clock()
+            say(self._console, f"{step}: {done:,} of {total:,}")

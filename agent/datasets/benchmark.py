@@ -19,7 +19,8 @@ class Benchmark:
 
     `queries` and `codes` are texts by id, in the benchmark's order; no two codes have the same text. `grades` are by
     query id. `answers` are codes that answer a query and need not be among `codes` (Neural Code Search's; by query id).
-    `notes` say in words what a reader of figures must know, such as how many duplicates became one code.
+    `notes` say in words what a reader of figures must know, such as how many duplicates became one code; `same` has the
+    ids of those, with the id of the code that each became.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Benchmark:
     language: str = "python"
     answers: Mapping[str, str] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def relevant(self, query: str) -> int:
         """Return how many codes are relevant to a query."""

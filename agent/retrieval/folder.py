@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
+from agent.retrieval.benchmark import open_benchmark
 from agent.store import files
 from agent.store.files import lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, differences
@@ -54,6 +55,7 @@ class Ranked(BaseModel):
 
     kind: Literal["searched", "taken"]
     about: str = ""
+    notes: list[str] = []
     settings: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     peak_memory_mb: float | None = None
@@ -62,39 +64,33 @@ class Ranked(BaseModel):
     finished: str
 
 
-class _About(BaseModel):
-    name: str
-    language: str
-    notes: list[str]
-    paths: list[str]
-    codes: list[str]
+class Source(BaseModel):
+    """How a benchmark is opened (`open_benchmark`); in a manifest its paths are relative to the folder."""
+
+    path: str
+    codes: list[str] = []
+    language: str | None = None
+    split: str | None = None
 
 
 class _Manifest(BaseModel):
     schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
     kind: Literal["retrieval"] = "retrieval"
+    benchmark: dict[str, Any]
+    source: Source
     identity: dict[str, Any]
-    benchmark: _About
     rankings: dict[str, Ranked] = {}
 
 
 def identity_of(benchmark: Benchmark, *, code_view: str, depth: int) -> dict[str, Any]:
-    """Return what decides rankings besides the searcher: the benchmark by counts and hashes, code view, depth."""
-    parts: dict[str, Mapping[str, Any]] = {
-        "queries": benchmark.queries,
-        "codes": benchmark.codes,
-        "grades": {query: sorted(grades.items()) for query, grades in benchmark.grades.items() if grades},
-        "answers": benchmark.answers,
+    """Return what decides rankings besides the searcher: the benchmark by counts and hash, code view, depth."""
+    counts = {
+        "queries": len(benchmark.queries),
+        "codes": len(benchmark.codes),
+        "grades": sum(map(len, benchmark.grades.values())),
     }
-    found = {name: {"count": len(part), "sha256": _sha256(part)} for name, part in parts.items()}
-    return {"benchmark": {"language": benchmark.language, **found}, "code_view": code_view, "depth": depth}
-
-
-def _sha256(part: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256()
-    for each in part.items():
-        digest.update(dumps(each) + b"\n")
-    return digest.hexdigest()
+    known = {"language": benchmark.language, **counts, "sha256": benchmark.sha256}
+    return {"benchmark": known, "code_view": code_view, "depth": depth}
 
 
 def default_folder(benchmark: Path) -> Path:
@@ -141,17 +137,12 @@ class RetrievalFolder:
     @property
     def about(self) -> Mapping[str, Any]:
         """The benchmark's name, language and notes."""
-        return self._manifest.benchmark.model_dump(include={"name", "language", "notes"})
+        return self._manifest.benchmark
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides rankings besides the searcher (`identity_of`)."""
         return self._manifest.identity
-
-    @property
-    def code_view(self) -> str:
-        """What of the codes was searched."""
-        return str(self.identity["code_view"])
 
     @property
     def depth(self) -> int:
@@ -167,14 +158,18 @@ class RetrievalFolder:
         """Return the file of a searcher's ranking (TREC)."""
         return self.path / RANKINGS / f"{file_name(name)}.trec"
 
-    def embeddings(self, name: str) -> Path:
-        """Return the folder for a searcher's vectors."""
-        return self.path / EMBEDDINGS / file_name(name)
+    def benchmark(self) -> Benchmark:
+        """Open the benchmark again.
 
-    def sources(self) -> tuple[list[Path], list[Path]]:
-        """Return where the benchmark is, and the files of codes that it was opened with."""
-        about = self._manifest.benchmark
-        return [self.path / each for each in about.paths], [self.path / each for each in about.codes]
+        Raises:
+            RunFolderError: its queries, codes or grades are not those of the folder any more; says which.
+            UsageError: what `open_benchmark` raises.
+        """
+        source = self._manifest.source
+        path, *codes = (Path(os.path.normpath(self.path / each)) for each in (source.path, *source.codes))
+        found = open_benchmark(path, codes, language=source.language, split=source.split)
+        self._same(identity_of(found, code_view=self.identity["code_view"], depth=self.depth))
+        return found
 
     def queries(self) -> dict[str, str]:
         """Return the queries by id.
@@ -182,7 +177,14 @@ class RetrievalFolder:
         Raises:
             RunFolderError: the file is missing or damaged.
         """
-        return {str(each["_id"]): str(each["text"]) for each in self._records(QUERIES, ("_id", "text"))}
+        found = {}
+        for number, line in self._lines(QUERIES):
+            try:
+                record = loads(line)
+                found[str(record["_id"])] = str(record["text"])
+            except (ValueError, TypeError, KeyError):
+                raise self._damaged(QUERIES, number, "an object with _id and text") from None
+        return found
 
     def grades(self) -> dict[str, Grades]:
         """Return the benchmark's grades by query and code.
@@ -192,22 +194,13 @@ class RetrievalFolder:
         """
         found: dict[str, dict[str, int]] = {}
         for number, line in self._lines(QRELS):
-            if number == 1:
-                continue
-            try:
-                query, code, grade = line.decode("ascii").rstrip("\n").split("\t")
-                found.setdefault(_decoded(query), {})[_decoded(code)] = int(grade)
-            except ValueError:
-                raise self._damaged(QRELS, number, "query, code and grade, divided by tabs") from None
+            if number > 1:
+                try:
+                    query, code, grade = line.decode("ascii").rstrip("\n").split("\t")
+                    found.setdefault(_decoded(query), {})[_decoded(code)] = int(grade)
+                except ValueError:
+                    raise self._damaged(QRELS, number, "query, code and grade, divided by tabs") from None
         return dict(found)
-
-    def check(self, benchmark: Benchmark) -> None:
-        """Refuse another benchmark than that of the folder.
-
-        Raises:
-            RunFolderError: its queries, codes or grades differ; says which.
-        """
-        self._same(identity_of(benchmark, code_view=self.code_view, depth=self.depth))
 
     def _same(self, identity: Mapping[str, Any]) -> None:
         if found := differences(self.identity, as_json(identity)):
@@ -246,18 +239,7 @@ class RetrievalFolder:
         self._save()
 
     def _save(self) -> None:
-        with replacing(self.path / files.MANIFEST) as draft:
-            draft.write_bytes(dumps(self._manifest.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
-
-    def _records(self, name: str, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
-        for number, line in self._lines(name):
-            try:
-                record = loads(line)
-            except ValueError:
-                record = None
-            if not isinstance(record, dict) or not all(field in record for field in fields):
-                raise self._damaged(name, number, f"an object with {' and '.join(fields)}")
-            yield record
+        _write(self.path, self._manifest)
 
     def _lines(self, name: str) -> Iterator[tuple[int, bytes]]:
         try:
@@ -271,9 +253,7 @@ class RetrievalFolder:
 
 
 @contextmanager
-def begun(
-    path: Path, benchmark: Benchmark, *, paths: Sequence[Path], codes: Sequence[Path], code_view: str, depth: int
-) -> Iterator[RetrievalFolder]:
+def begun(path: Path, benchmark: Benchmark, source: Source, *, code_view: str, depth: int) -> Iterator[RetrievalFolder]:
     """Give the folder of a benchmark's rankings to write to, locked; it is made where there is none.
 
     Raises:
@@ -282,31 +262,21 @@ def begun(
         StorageError: it cannot be written.
     """
     _check_free(path)
-    is_new = not path.exists()
+    identity = as_json(identity_of(benchmark, code_view=code_view, depth=depth))
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(path)
     try:
-        identity = identity_of(benchmark, code_view=code_view, depth=depth)
-        about = _About(
-            name=benchmark.name,
-            language=benchmark.language,
-            notes=list(benchmark.notes),
-            paths=[os.path.relpath(each.resolve(), path.resolve()) for each in paths],
-            codes=[os.path.relpath(each.resolve(), path.resolve()) for each in codes],
-        )
+        _tidy(path)
         if not (path / files.MANIFEST).exists():
-            _begin(path, benchmark, _Manifest(schema=SCHEMA_VERSION, identity=as_json(identity), benchmark=about))
+            about = {"name": benchmark.name, "language": benchmark.language, "notes": list(benchmark.notes)}
+            home, places = path.resolve(), [Path(each).resolve() for each in (source.path, *source.codes)]
+            relative = [os.path.relpath(each, home) for each in places]
+            own = source.model_copy(update={"path": relative[0], "codes": relative[1:]})
+            _begin(path, benchmark, _Manifest(benchmark=about, source=own, identity=identity))
         folder = RetrievalFolder(path)
         folder._same(identity)
-        _tidy(path)
         yield folder
-    except BaseException:
-        if is_new and not (path / files.MANIFEST).exists():
-            with suppress(OSError):
-                (path / files.LOCK).unlink()
-                path.rmdir()
-        raise
     finally:
         os.close(lock)
 
@@ -342,6 +312,10 @@ def _begin(path: Path, benchmark: Benchmark, manifest: _Manifest) -> None:
         for query, grades in benchmark.grades.items():
             table.writelines(f"{_encoded(query)}\t{_encoded(code)}\t{grade}\n" for code, grade in grades.items())
     # last: whoever is killed before begins anew
+    _write(path, manifest)
+
+
+def _write(path: Path, manifest: _Manifest) -> None:
     with replacing(path / files.MANIFEST) as draft:
         draft.write_bytes(dumps(manifest.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
 

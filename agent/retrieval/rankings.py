@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
@@ -16,24 +16,29 @@ _FIELDS = 6
 _ENCODED = re.compile(r"[\s\x00-\x1f\x7f%\ud800-\udfff]")
 
 
-def read_trec(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+Check = Callable[[str, str], None]
+"""Takes query and code of a line, and raises ValueError in words for the user where they cannot be."""
+
+
+def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each query of a run file with the scores of its codes, holding one query in memory.
 
     A line is `query Q0 code rank score tag`; the rank says nothing here, since equal scores tie. `%XX` in ids is the
     byte of that number (`trec_lines`). Empty lines are passed over.
 
     Raises:
-        InputError: the file cannot be read, or a line is malformed: other than six fields, a score that is no finite
-            number, an id that is not UTF-8, a code twice for a query, a query that lines of another one interrupt.
+        InputError: the file cannot be read, `check` refuses a line, or one is malformed: other than six fields, a score
+            that is no finite number, an id that is not UTF-8, a code twice for a query, a query that lines of another
+            one interrupt.
     """
     try:
         with path.open("rb") as file:
-            yield from _queries(path, file)
+            yield from _queries(path, file, check)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
-def _queries(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, float]]]:
+def _queries(path: Path, lines: Iterable[bytes], check: Check) -> Iterator[tuple[str, dict[str, float]]]:
     seen: set[str] = set()
     field, query = b"", ""
     found: dict[str, float] = {}
@@ -52,6 +57,7 @@ def _queries(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str
                 seen.add(query)
             if code in found:
                 raise ValueError(f"code {code!r} stands twice for query {query!r}")
+            check(query, code)
         except ValueError as error:
             raise InputError(str(error), path=path, line=number) from None
         found[code] = score

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunFolderError
-from agent.retrieval.folder import Ranked, RetrievalFolder, begun, default_folder, file_name, held, is_retrieval, now
+from agent.retrieval.benchmark import open_benchmark
+from agent.retrieval.folder import (
+    Ranked,
+    RetrievalFolder,
+    Source,
+    begun,
+    default_folder,
+    file_name,
+    held,
+    is_retrieval,
+    now,
+)
 
 SMALL = Benchmark(
     name="small",
@@ -24,7 +35,7 @@ SMALL = Benchmark(
     notes=("1 duplicate became one code",),
 )
 DONE = Ranked(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, finished=now())
-DEFAULTS: dict[str, Any] = {"paths": [Path("bench.json")], "codes": [], "code_view": "full", "depth": 1000}
+DEFAULTS: dict[str, Any] = {"source": Source(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
 def begin(path: Path, benchmark: Benchmark = SMALL, **other: Any) -> Any:
@@ -39,13 +50,12 @@ def fill(path: Path, name: str = "bm25") -> None:
 
 
 def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
-    with begin(tmp_path / "r", paths=[tmp_path / "data" / "b.json"], depth=10) as folder:
+    with begin(tmp_path / "r", depth=10) as folder:
         assert folder.rankings == {}
     read = RetrievalFolder(tmp_path / "r")
     assert (read.queries(), read.grades()) == (dict(SMALL.queries), dict(SMALL.grades))
-    assert (read.depth, read.code_view) == (10, "full")
+    assert (read.depth, read.identity["code_view"]) == (10, "full")
     assert read.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
-    assert [each.resolve() for each in read.sources()[0]] == [tmp_path / "data" / "b.json"]
     assert is_retrieval(tmp_path / "r")
 
 
@@ -79,9 +89,9 @@ def test_another_ranking_of_the_same_name_takes_the_scores_with_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        ({"benchmark": replace(SMALL, queries={"q1": "sort", "q 2": "read\ta file"})}, "benchmark.queries.sha256"),
-        ({"benchmark": replace(SMALL, codes={**SMALL.codes, "c3": "x"})}, "benchmark.codes.count: 3 in the folder, 4"),
-        ({"benchmark": replace(SMALL, grades={"q1": {"c1": 0}})}, "benchmark.grades.count: 2 in the folder, 1 now"),
+        ({"benchmark": replace(SMALL, queries={"q1": "sort", "q 2": "read\ta file"})}, "benchmark.sha256"),
+        ({"benchmark": replace(SMALL, codes={**SMALL.codes, "c3": "x"})}, "benchmark.codes: 3 in the folder, 4"),
+        ({"benchmark": replace(SMALL, grades={"q1": {"c1": 0}})}, "benchmark.grades: 3 in the folder, 1 now"),
         ({"code_view": "body"}, "code_view: 'full' in the folder, 'body' now"),
         ({"depth": 5}, "depth: 1000 in the folder, 5 now"),
     ],
@@ -139,11 +149,20 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         RetrievalFolder(tmp_path)
 
 
-def test_a_refused_folder_is_not_left_behind(tmp_path: Path) -> None:
-    surrogate = replace(SMALL, grades={"q1": {"c1": object()}})  # type: ignore[dict-item]
-    with pytest.raises(TypeError), begin(tmp_path / "r", surrogate):
+def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path) -> None:
+    small = tmp_path / "a"
+    small.mkdir()
+    (small / "queries.json").write_text('{"query-idx": 1, "query": "sort", "code-idx": 7, "label": 1}\n')
+    (small / "codes.jsonl").write_text('{"code-idx": 7, "code": "sorted(x)"}\n')
+    source = Source(path=str(small / "queries.json"), codes=[str(small / "codes.jsonl")])
+    benchmark = open_benchmark(source.path, source.codes)
+    with begin(small / "r", benchmark, source=source):
         pass
-    assert list(tmp_path.iterdir()) == []
+    small.rename(tmp_path / "b")
+    assert RetrievalFolder(tmp_path / "b" / "r").benchmark() == benchmark
+    (tmp_path / "b" / "codes.jsonl").write_text('{"code-idx": 7, "code": "sort(x)"}\n')
+    with pytest.raises(RunFolderError, match=r"benchmark\.sha256"):
+        RetrievalFolder(tmp_path / "b" / "r").benchmark()
 
 
 @pytest.mark.parametrize(

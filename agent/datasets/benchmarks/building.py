@@ -181,9 +181,8 @@ class Building:
         if self._differing:
             repeated = counted(self._differing, "repeated grade")
             self.notes.append(f"{repeated} of a query and code with another value: the highest counts")
-        return Benchmark(
-            name, self.queries, self.codes, self.grades, language, self.answers, tuple(dict.fromkeys(self.notes))
-        )
+        notes = tuple(dict.fromkeys(self.notes))
+        return Benchmark(name, self.queries, self.codes, self.grades, language, self.answers, notes, self._item)
 
 
 def named(path: Path) -> str:
