@@ -7,12 +7,13 @@ from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks import read_benchmark
-from agent.datasets.benchmarks.building import Building, Row, Wanted, rows
+from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
 from agent.datasets.formats import files_of
 from agent.errors import UsageError
 from agent.evaluation.tally import annotated_pairs, as_one
 from agent.store import files
 from agent.store.run_view import load_run
+from agent.types import language_name
 from agent.wording import counted
 
 
@@ -38,12 +39,12 @@ def open_benchmark(
         ExtraMissing: the libraries for a file's format are not installed.
     """
     path = Path(path)
-    wanted = Wanted(tuple(files_of(codes)), language and language.lower(), split)
+    wanted = Wanted(tuple(files_of(codes)), language and language_name(language), split)
     return _of_run(path, wanted) if (path / files.ANNOTATIONS).is_file() else read_benchmark(path, wanted)
 
 
 def _of_run(path: Path, wanted: Wanted) -> Benchmark:
-    """Read a finished run: a pair labelled 1 is relevant, one labelled 0 was judged, another was not.
+    """Read a run: a pair labelled 1 is relevant, one labelled 0 was judged, another was not.
 
     Of several rounds the majority counts. Queries are `q1` and on, codes `c1` and on, in the order of the input: equal
     query is one query, equal code one code.
@@ -51,18 +52,18 @@ def _of_run(path: Path, wanted: Wanted) -> Benchmark:
     building, languages, unlabelled = Building(), dict[str, None](), 0
     queries, codes = dict[str, str](), dict[str, str]()
     with load_run(path) as view:
-        for number, (pair, rounds) in enumerate(annotated_pairs(view), start=1):
+        labels = {pair.id: as_one(rounds).annotation.label for pair, rounds in annotated_pairs(view)}
+        for number, pair in enumerate(view.pairs(), start=1):
             languages[pair.language] = None
             if wanted.language not in (None, pair.language):
                 continue
-            row = Row({}, path / files.INPUT, number)
             query = queries.setdefault(pair.query, f"q{len(queries) + 1}")
             code = codes.setdefault(pair.code, f"c{len(codes) + 1}")
             building.queries[query], building.codes[code] = pair.query, pair.code
-            label = as_one(rounds).annotation.label
-            unlabelled += label is None
-            if label is not None:
-                building.add_grade(query, code, label, row)
+            if (label := labels.get(pair.id)) is None:
+                unlabelled += 1
+            else:
+                building.add_grade(query, code, label, Row({}, path / files.INPUT, number))
     if len(languages) > 1 and wanted.language is None:
         raise UsageError(f"{path}: its pairs are in {', '.join(languages)}; choose one by --language")
     for file in wanted.codes:
@@ -70,5 +71,7 @@ def _of_run(path: Path, wanted: Wanted) -> Benchmark:
             code = codes.setdefault(row.text("code"), f"c{len(codes) + 1}")
             building.codes[code] = row.text("code")
     if unlabelled:
-        building.notes.append(f"{counted(unlabelled, 'pair')} undecided or ended in an error: not judged")
-    return building.done(path.absolute().name, path, wanted.language or next(iter(languages), "python"))
+        building.notes.append(
+            f"{counted(unlabelled, 'pair')} without a label (undecided, an error, not yet): not judged"
+        )
+    return building.done(named(path), path, wanted.language or next(iter(languages), "python"))

@@ -37,7 +37,7 @@ def test_a_run_is_a_benchmark_of_its_labels(tmp_path: Path) -> None:
     assert found.codes == {"c1": "one", "c2": "two", "c3": "three"}
     assert found.grades == {"q1": {"c1": 1, "c2": 0}, "q2": {"c1": 1}}
     assert found.notes == (
-        "1 pair undecided or ended in an error: not judged",
+        "1 pair without a label (undecided, an error, not yet): not judged",
         "1 repeated grade of a query and code with another value: the highest counts",
     )
     assert (found.name, found.language) == ("run", "python")

@@ -10,7 +10,7 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.formats import records, stem
 from agent.datasets.sources import BadLine, shown
-from agent.errors import InputError
+from agent.errors import InputError, UsageError
 from agent.wording import counted
 
 _LABELS = {"yes": 1, "no": 0}
@@ -23,6 +23,17 @@ class Wanted:
     codes: tuple[Path, ...] = ()
     language: str | None = None
     split: str | None = None
+
+    def check_codes(self, path: Path, expected: str = "") -> None:
+        """Check that files of codes are given exactly where a benchmark has none of its own; `expected` says which.
+
+        Raises:
+            UsageError: there are too many, or none.
+        """
+        if expected and not self.codes:
+            raise UsageError(f"{path}: holds queries alone; give the codes to search by --codes ({expected})")
+        if self.codes and not expected:
+            raise UsageError(f"{path}: brings its own codes; leave --codes out")
 
 
 @dataclass(frozen=True)
@@ -187,4 +198,4 @@ class Building:
 
 def named(path: Path) -> str:
     """Return what a benchmark is called after its file or folder."""
-    return stem(path)
+    return stem(path if path.name not in ("", "..") else path.resolve())

@@ -20,17 +20,10 @@ from agent.datasets.encoding import loads
 from agent.datasets.sources import opened, without_bom
 from agent.errors import InputError, UsageError
 
+_MADE = "query.json", "{0}_codebase.json", "{0}_query_code_pairs.json", "{0}_query_code_pairs_for_search.json"
 _RELEASES = (
     ("test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"),
-    *(
-        (
-            "query.json",
-            f"{made}_codebase.json",
-            f"{made}_query_code_pairs.json",
-            f"{made}_query_code_pairs_for_search.json",
-        )
-        for made in ("gpt4o_augment", "final_augment")
-    ),
+    *(tuple(name.format(by) for name in _MADE) for by in ("gpt4o_augment", "final_augment")),
     ("query.json", "codebase.json", "pairs.json", "pairs_true.json"),
 )
 """Of each release: its queries, its codebase, all of its pairs, and those labelled 1 alone."""
@@ -43,10 +36,7 @@ def search_task(path: Path, wanted: Wanted) -> Benchmark:
         UsageError: no codes are given.
         InputError: a file is malformed.
     """
-    if not wanted.codes:
-        raise UsageError(
-            f"{path}: these queries are searched in a file of codes: give it by --codes, as code_idx_map.txt"
-        )
+    wanted.check_codes(path, "code_idx_map.txt, or lines of code-idx and code")
     building = Building()
     for file in wanted.codes:
         for row in _numbered(file) if file.name.lower().endswith(".txt") else rows(file):
@@ -82,9 +72,10 @@ def plus(folder: Path, wanted: Wanted) -> Benchmark:
     """Read a release of CoSQA+: label 1 is relevant, 0 was judged.
 
     Raises:
-        UsageError: the folder holds several releases.
+        UsageError: codes are given, or the folder holds several releases.
         InputError: a file is missing or malformed.
     """
+    wanted.check_codes(folder)
     releases = [names for names in _RELEASES if (folder / names[1]).is_file()]
     if len(releases) > 1:
         found = ", ".join(names[1] for names in releases)

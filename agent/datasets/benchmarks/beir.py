@@ -1,0 +1,118 @@
+"""Folders in the form of BEIR, as also MTEB and CoIR publish them.
+
+BEIR (github.com/beir-cellar/beir, beir/datasets/data_loader.py): `corpus.jsonl` with `_id`, `title` and `text`,
+`queries.jsonl` with `_id` and `text`, `qrels/SPLIT.tsv` with the header `query-id corpus-id score`; queries without a
+judgement in the split are left out, and title and text are searched with a space between.
+
+MTEB (github.com/embeddings-benchmark/mteb, mteb/abstasks/retrieval_dataset_loaders.py): a dataset of the parts
+`corpus`, `queries` and `default` or `qrels`, each as `PART/SPLIT-*.parquet`; with several configurations the folders
+are `CONFIG-corpus` and so on. Of a part that has the split, that is taken, else all of it.
+
+CoIR (github.com/CoIR-team/coir, coir/data_loader.py): two datasets, `NAME-queries-corpus` with `data/corpus-*.parquet`
+and `data/queries-*.parquet`, and `NAME-qrels` with `data/SPLIT-*.parquet`: put both into one folder. Fields are
+`_id`, `title`, `text`, and `query_id`, `corpus_id`, `score`, or with hyphens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.datasets.benchmark import Benchmark
+from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
+from agent.errors import UsageError
+
+_SUFFIXES = re.compile(r"(-\d+-of-\d+.*)?\.(jsonl|parquet|tsv)(\.gz)?$")
+_PART = re.compile(r"(?:(?P<config>.+)-)?(?P<part>corpus|quer(?:y|ies)|qrels|default|top_ranked|instruction)")
+_NAMES = {"query": "queries", "default": "qrels"}
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a part: `corpus`, `queries` or `qrels`."""
+
+    path: Path
+    part: str
+    split: str
+    config: str
+
+
+def is_beir(folder: Path) -> bool:
+    """Say whether a folder has a corpus and queries."""
+    return {"corpus", "queries"} <= {file.part for file in _files(folder)}
+
+
+def beir(folder: Path, wanted: Wanted) -> Benchmark:
+    """Read a folder: a score of 1 or more is relevant, graded as it is; 0 and below was judged.
+
+    Raises:
+        UsageError: codes are given, or there are no judgements of the split.
+        InputError: a file is malformed.
+        ExtraMissing: Parquet without the extra `io`.
+    """
+    wanted.check_codes(folder)
+    building, split = Building(), wanted.split or "test"
+    files = _of_config(folder, wanted)
+    splits = sorted({file.split for file in files if file.part == "qrels"})
+    if split not in splits:
+        there = f"there is {', '.join(splits)}; choose by --split" if splits else "there are none at all"
+        raise UsageError(f"{folder}: has no judgements (qrels) of the split {split!r}; {there}")
+    for row in _rows(files, "corpus", split):
+        building.add_code(row.identifier("_id", "id"), _text(row), row)
+    texts = {row.identifier("_id", "id"): row for row in _rows(files, "queries", split)}
+    judged = [
+        (row.identifier("query-id", "query_id"), row.identifier("corpus-id", "corpus_id"), row.grade("score"), row)
+        for row in _rows(files, "qrels", split)
+    ]
+    wanted_queries = {query for query, *_ in judged}
+    for query, row in texts.items():
+        if query in wanted_queries:
+            building.add_query(query, row.text("text"), row)
+    for query, code, grade, row in judged:
+        building.add_grade(query, code, max(grade, 0), row)
+    return building.done(f"{named(folder)}-{split}", folder, wanted.language or "python")
+
+
+def _files(folder: Path) -> list[_File]:
+    """Return the files of parts in a folder, at most two folders down, in the order of their names."""
+    paths = sorted(path for pattern in ("*", "*/*", "*/*/*") for path in folder.glob(pattern) if path.is_file())
+    return [found for path in paths if (found := _file(folder, path))]
+
+
+def _file(folder: Path, path: Path) -> _File | None:
+    """Return what a file is by its own name, else by that of its folder; a numbered one goes by its folders alone."""
+    stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
+    if stem == path.name:
+        return None
+    split, *above = [*([] if stem.isdigit() else [stem]), *reversed(folders)][:2] or [stem]
+    for name in (split, *above):
+        if found := _PART.fullmatch(name):
+            part = _NAMES.get(found["part"], found["part"])
+            return _File(path, part, split, found["config"] or "")
+    return _File(path, "qrels", split, "") if folders else None
+
+
+def _of_config(folder: Path, wanted: Wanted) -> list[_File]:
+    """Return the files of the configuration that is called like the language, or of the only one."""
+    files = _files(folder)
+    configs = sorted({file.config for file in files if file.part == "corpus"})
+    if len(configs) == 1:
+        return [file for file in files if file.config in ("", configs[0])]
+    if wanted.language in configs:
+        return [file for file in files if file.config == wanted.language]
+    raise UsageError(f"{folder}: holds several configurations ({', '.join(configs)}); choose one by --language")
+
+
+def _rows(files: list[_File], part: str, split: str) -> Iterator[Row]:
+    of_part = [file for file in files if file.part == part]
+    for file in [file for file in of_part if file.split == split] or of_part:
+        yield from rows(file.path)
+
+
+def _text(row: Row) -> str:
+    title, text = row.fields.get("title") or "", row.fields.get("text") or ""
+    if not isinstance(title, str) or not isinstance(text, str):
+        raise row.error("'title' and 'text' must be text")
+    return f"{title} {text}" if title else text

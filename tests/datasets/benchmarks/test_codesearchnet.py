@@ -1,0 +1,110 @@
+"""CodeSearchNet's ratings, joined with its corpus by URL."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.errors import InputError, UsageError
+from agent.retrieval.benchmark import open_benchmark
+
+Rating = tuple[str, str, str, object]
+URL = "https://github.com/o/r/blob/c0ffee/m.py#L{}-L9"
+
+RATINGS: list[Rating] = [
+    ("Go", "sort list", URL.format(90), 3),
+    ("Python", "sort list", URL.format(1), 3),
+    ("Python", "sort list", URL.format(2), 2),
+    ("Python", "read file", URL.format(1), 0),
+    ("Python", "read file", URL.format(3), 1),
+    ("Python", "read file", URL.format(3), 3),
+    ("Python", "read file", URL.format(3), 0),
+    ("Python", "all zero", URL.format(2), 0),
+]
+
+
+def store(folder: Path, ratings: list[Rating]) -> Path:
+    path = folder / "annotationStore.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["Language", "Query", "GitHubUrl", "Relevance", "Notes"])
+        table.writerows([*rating, 'a note, with "quotes"\nand lines'] for rating in ratings)
+    return path
+
+
+def corpus(folder: Path, *numbers: int, language: str = "python") -> Path:
+    path = folder / f"{language}_train_0.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        for number in numbers:
+            code = f"def f{number}(): pass"
+            row = {"url": URL.format(number), "code": code, "original_string": code, "language": language}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+def test_any_rating_of_three_is_relevant_and_what_has_others_was_judged(tmp_path: Path) -> None:
+    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 4)])
+    assert found.queries == {"1": "sort list", "2": "read file", "3": "all zero"}
+    assert found.codes == {URL.format(number): f"def f{number}(): pass" for number in (1, 2, 3, 4)}
+    assert found.grades == {
+        "1": {URL.format(1): 1, URL.format(2): 0},
+        "2": {URL.format(1): 0, URL.format(3): 1},
+        "3": {URL.format(2): 0},
+    }
+    assert (found.name, found.language) == ("annotationStore-python", "python")
+    assert found.notes == (
+        "2 relevant pairs over 2 queries, 3 judged not relevant; 0 and 0 of these left out, as the corpus lacks the "
+        "function",
+    )
+
+
+def test_ratings_of_functions_that_the_corpus_lacks_are_counted(tmp_path: Path) -> None:
+    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 4)])
+    assert found.grades == {"1": {URL.format(1): 1}, "2": {URL.format(1): 0}}
+    assert list(found.queries) == ["1", "2", "3"]
+    assert "; 1 and 2 of these left out" in found.notes[-1]
+
+
+def test_the_rule_gives_399_pairs_over_95_queries_where_the_ratings_do(tmp_path: Path) -> None:
+    """99 queries of which 95 have matches: 19 with five and 76 with four, each rated three times."""
+    ratings: list[Rating] = []
+    for query in range(99):
+        matches = 0 if query >= 95 else 5 if query < 19 else 4
+        for number in range(8):
+            url = URL.format(query * 8 + number)
+            ratings += [("Python", f"query {query}", url, rating) for rating in (1, 3 if number < matches else 2, 0)]
+    found = open_benchmark(store(tmp_path, ratings), [corpus(tmp_path, *range(99 * 8))])
+    relevant = [found.relevant(query) for query in found.queries]
+    assert (len(relevant), sum(relevant), sum(map(bool, relevant))) == (99, 399, 95)
+    assert found.notes[-1].startswith("399 relevant pairs over 95 queries, 393 judged not relevant")
+
+
+def test_another_language_is_chosen_by_an_option(tmp_path: Path) -> None:
+    codes = [corpus(tmp_path, 1, 2), corpus(tmp_path, 90, 91, language="go")]
+    found = open_benchmark(store(tmp_path, RATINGS), codes, language="golang")
+    assert (found.language, found.queries) == ("go", {"1": "sort list"})
+    assert list(found.codes) == [URL.format(90), URL.format(91)]
+    with pytest.raises(InputError, match=r"no ratings in ruby; there are go, python"):
+        open_benchmark(store(tmp_path, RATINGS), codes, language="ruby")
+
+
+def test_a_function_whose_url_is_there_again_is_left_out(tmp_path: Path) -> None:
+    found = open_benchmark(store(tmp_path, RATINGS), [corpus(tmp_path, 1, 2, 3, 1)])
+    assert len(found.codes) == 3
+    assert found.notes[0] == "1 function of the corpus with the URL of an earlier one left out"
+
+
+def test_what_is_wrong_has_its_place(tmp_path: Path) -> None:
+    path, codes = store(tmp_path, RATINGS), corpus(tmp_path, 8, 9)
+    with pytest.raises(UsageError, match="by --codes"):
+        open_benchmark(path)
+    with pytest.raises(InputError, match="holds no grades"):
+        open_benchmark(path, [codes])
+    for rating in (4, "good"):
+        path = store(tmp_path, [("Python", "sort", URL.format(1), rating)])
+        with pytest.raises(InputError, match=rf"annotationStore.csv:2: row 1: 'Relevance' is '?{rating}"):
+            open_benchmark(path, [codes])
