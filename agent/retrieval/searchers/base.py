@@ -69,6 +69,15 @@ def numpy() -> Any:
     return numpy
 
 
+def told(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
+    """Yield texts, telling every thousandth."""
+    for number, text in enumerate(texts):
+        if number % 1000 == 0:
+            progress(what, number, len(texts))
+        yield text
+    progress(what, len(texts), len(texts))
+
+
 def best(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> Found:
     """Return the `depth` best of all codes by score, with those that tie with the last, of scores over `above`."""
     np = numpy()

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.errors import ExtraMissing, UsageError
-from agent.retrieval.searchers.base import Found, Progress, best
+from agent.errors import ExtraMissing
+from agent.retrieval.searchers.base import Found, Progress, best, told
 from agent.retrieval.searchers.tokens import tokens
-from agent.retrieval.searchers.vectors import DECIMALS, counted
+from agent.retrieval.searchers.vectors import DECIMALS, no_words
 
 
 class BM25:
@@ -30,16 +30,16 @@ class BM25:
         except ImportError as error:
             raise ExtraMissing("retrieval", error) from error
         numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
-        texts = counted(codes, "reading words", progress)
+        texts = told(codes, "reading words", progress)
         documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
         if not numbers:
-            raise UsageError(f"{self.name} cannot search these {len(codes)} codes: no word is in any of them")
+            raise no_words(self.name, codes)
         self.numbers = dict(numbers)
         self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
         self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
         """See `Searcher`."""
-        for query in counted(queries, "searching", progress):
+        for query in told(queries, "searching", progress):
             known = [self.numbers[token] for token in tokens(query) if token in self.numbers]
             yield best(self.scorer.get_scores_from_ids(known).round(DECIMALS), depth, above=0)

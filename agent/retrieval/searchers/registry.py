@@ -33,9 +33,11 @@ class Entry:
 
 
 SEARCHERS: Mapping[str, Entry] = {
-    "bow": Entry("vectors:BagOfWords", "bag of words: the cosine of the words' counts"),
+    "bow": Entry("vectors:Words", "bag of words: the cosine of the words' counts"),
+    "tfidf": Entry("vectors:Words", "the cosine of tf-idf as scikit-learn defines it", {"weights": "tf-idf"}),
     "bm25": Entry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
     "bm25-lucene": Entry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
+    "lsa": Entry("vectors:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"),
 }
 """Searchers that learn from the codes alone."""
 

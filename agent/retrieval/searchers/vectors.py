@@ -1,76 +1,123 @@
-"""Searchers that compare vectors of words by their cosine."""
+"""Searchers that compare vectors by their cosine: counts of words, tf-idf, and latent semantic analysis (LSA)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
-from agent.retrieval.searchers.base import Found, Progress, best
+from agent.retrieval.searchers.base import Found, Progress, best, numpy, told
 from agent.retrieval.searchers.tokens import tokens
 
 CELLS = 20_000_000
-"""How many scores are held at once: batches of queries are of this size divided by the number of codes."""
-DECIMALS = 12
-"""Scores are rounded to these, so that codes whose scores differ only by the rounding of their sums tie."""
+"""How many scores are held at once: a batch has as many queries as this divided by the number of codes."""
+DECIMALS, DENSE_DECIMALS = 12, 6
+"""Scores are rounded to these, so that codes whose scores differ only by the rounding of sums tie: those of sparse
+vectors, held in 64 bits, and those of dense ones, held in 32."""
 
 
-def counted(texts: Sequence[str], what: str, progress: Progress) -> Iterable[str]:
-    """Yield texts, telling every thousandth."""
-    for number, text in enumerate(texts):
-        if number % 1000 == 0:
-            progress(what, number, len(texts))
-        yield text
-    progress(what, len(texts), len(texts))
+def no_words(name: str, codes: Sequence[str]) -> UsageError:
+    """Return the error for codes that cannot be searched by words."""
+    return UsageError(f"{name} cannot search these {len(codes)} codes: it finds no words in them")
 
 
-class BagOfWords:
-    """The cosine of the counts of words in query and code."""
+def tfidf(vocabulary: Mapping[str, int] | None = None) -> Any:
+    """Return scikit-learn's TfidfVectorizer of our words, as it is by default.
 
-    def __init__(self, name: str, about: str) -> None:
+    The weight of word t in text d is tf(t, d) · idf(t), with the count tf and idf(t) = ln((1 + n) / (1 + df(t))) + 1 of
+    n codes, of which df(t) have the word; vectors are of length 1.
+    """
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+    except ImportError as error:
+        raise ExtraMissing("retrieval", error) from error
+    return TfidfVectorizer(analyzer=tokens, vocabulary=vocabulary)
+
+
+def unit(matrix: Any) -> Any:
+    """Return a matrix (sparse or dense) with rows of length 1; rows of zeros stay."""
+    from sklearn.preprocessing import normalize
+
+    return normalize(matrix)
+
+
+def batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
+    """Yield queries in batches whose scores fit into memory."""
+    size = max(1, CELLS // codes)
+    for start in range(0, len(queries), size):
+        progress("searching", start, len(queries))
+        yield queries[start : start + size]
+    progress("searching", len(queries), len(queries))
+
+
+def nearest(codes: Any, queries: Any, depth: int) -> Iterator[Found]:
+    """Yield the codes of highest cosine for each query, of dense vectors of length 1 in rows (float32).
+
+    A vector of zeros finds nothing and is not found.
+    """
+    np = numpy()
+    empty = ~codes.any(axis=1)
+    for scores, known in zip(queries @ codes.T, queries.any(axis=1), strict=True):
+        rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
+        rounded[empty | ~known] = -np.inf
+        yield best(rounded, depth)
+
+
+class Words:
+    """The cosine of sparse vectors of words: their counts (bag of words), or tf-idf as scikit-learn defines it.
+
+    Codes without a word of the query are not found.
+    """
+
+    def __init__(self, name: str, about: str, *, weights: str = "counts") -> None:
         self.name, self.about = name, about
-        self.settings: Mapping[str, Any] = {"weights": "counts"}
-
-    def _vectorizer(self) -> Any:
-        try:
-            from sklearn.feature_extraction.text import CountVectorizer
-        except ImportError as error:
-            raise ExtraMissing("retrieval", error) from error
-        return CountVectorizer(analyzer=tokens)
+        self.settings: Mapping[str, Any] = {"weights": weights}
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = self._vectorizer()
+        self.vectorizer = tfidf()
+        if self.settings["weights"] == "counts":
+            self.vectorizer.set_params(use_idf=False)
         try:
-            counts = self.vectorizer.fit_transform(counted(codes, "counting words", progress))
+            vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
         except ValueError as error:
-            raise UsageError(
-                f"{self.name} cannot search these {len(codes)} codes: no word is in any of them"
-            ) from error
-        self.by_word = _unit(counts).T.tocsr()
+            raise no_words(self.name, codes) from error
+        self.by_word = vectors.T.tocsr()
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
         """See `Searcher`."""
-        size = max(1, CELLS // self.by_word.shape[1])
-        for start in range(0, len(queries), size):
-            progress("searching", start, len(queries))
-            batch = _unit(self.vectorizer.transform(queries[start : start + size]))
-            for row in _rows(batch @ self.by_word):
-                yield _found(row, depth)
-        progress("searching", len(queries), len(queries))
+        for batch in batches(queries, self.by_word.shape[1], progress):
+            scores = (self.vectorizer.transform(batch) @ self.by_word).sorted_indices()
+            for start, end in zip(scores.indptr, scores.indptr[1:], strict=False):
+                found = best(scores.data[start:end].round(DECIMALS), depth, above=0)
+                yield Found(scores.indices[start:end][found.positions].astype("int64"), found.scores)
 
 
-def _unit(matrix: Any) -> Any:
-    from sklearn.preprocessing import normalize
+class Lsa:
+    """Latent semantic analysis (Deerwester et al. 1990): the cosine after scikit-learn's TruncatedSVD of tf-idf.
 
-    return normalize(matrix.astype("float64"))
+    Every code that has a word is found for every query that has one. Dimensions, at most as many as words or codes,
+    and seed are our choice.
+    """
 
+    def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:
+        self.name, self.about = name, about
+        self.settings: Mapping[str, Any] = {"dimensions": dimensions, "seed": seed}
 
-def _rows(matrix: Any) -> Iterator[Any]:
-    for row in range(matrix.shape[0]):
-        yield matrix[[row]].sorted_indices()
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """See `Searcher`."""
+        self.vectorizer = tfidf().set_params(dtype=numpy().float32)
+        from sklearn.decomposition import TruncatedSVD
 
+        try:
+            vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
+            dimensions = min(self.settings["dimensions"], *vectors.shape)
+            self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
+            self.codes = unit(self.svd.fit_transform(vectors))
+        except ValueError as error:
+            raise no_words(self.name, codes) from error
 
-def _found(row: Any, depth: int) -> Found:
-    found = best(row.data.round(DECIMALS), depth, above=0)
-    return Found(row.indices[found.positions].astype("int64"), found.scores)
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """See `Searcher`."""
+        for batch in batches(queries, len(self.codes), progress):
+            yield from nearest(self.codes, unit(self.svd.transform(self.vectorizer.transform(batch))), depth)

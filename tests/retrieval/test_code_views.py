@@ -1,0 +1,150 @@
+import ast
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.datasets.benchmark import Benchmark
+from agent.errors import UsageError
+from agent.retrieval.code_views import VIEWS, view, viewed
+
+CODE = '''\
+@cached(key=":")  # why: it is slow
+def größe(a,  # note: in µm
+          b=lambda x: x, *, c: "d: e" = {1: 2}) -> dict[str, int]:  # here
+    """Größe.
+
+    Longer.
+    """
+    # what it does
+    def inner():
+        "inner documentation"
+        return "ß: no documentation"
+    "a text that documents nothing"
+
+    return inner, a
+'''
+
+
+def shown(code, name):
+    return view(code, name).split("\n")
+
+
+def test_full_is_the_code_itself_whatever_it_is():
+    assert view("print 'Python 2'\r\n", "full") == "print 'Python 2'\r\n"
+
+
+def test_without_docstrings_all_else_stays_as_it_was_written():
+    lines = CODE.split("\n")
+
+    assert shown(CODE, "no-docstring") == [*lines[:3], *lines[7:9], *lines[10:-1]]
+
+
+def test_a_signature_runs_from_the_decorators_to_the_colon_that_opens_the_body():
+    assert shown(CODE, "signature") == [*CODE.split("\n")[:2], CODE.split("\n")[2].removesuffix("  # here")]
+
+
+def test_a_body_is_what_is_neither_signature_nor_docstring_with_comments_and_inner_functions():
+    lines = CODE.split("\n")
+
+    assert shown(CODE, "body") == ["  # here", *lines[7:9], *lines[10:-1]]
+
+
+def test_of_a_class_the_members_signatures_are_signature_too():
+    code = (
+        'class A(B, m=C):\n    "doc"\n    x: int = 1\n\n    async def f(self): "doc"; return 1\n\n    class D: pass\n'
+    )
+
+    assert shown(code, "signature") == ["class A(B, m=C):", "    async def f(self):", "    class D:"]
+    assert view(code, "body").split() == ["x:", "int", "=", "1", "return", "1", "pass"]
+    assert "doc" not in view(code, "no-docstring")
+
+
+@pytest.mark.parametrize(
+    ("code", "without", "signature", "body"),
+    [
+        ("def f(x): return x", "def f(x): return x", "def f(x):", " return x"),
+        ("def f(): 'doc'", "def f(): ", "def f():", " "),
+        ('def f():\n    """doc"""', "def f():", "def f():", ""),
+        ("def f():\n\t('doc'  # a\n\t 'more') ; return 1", "def f():\n\t return 1", "def f():", "\t return 1"),
+        ("def f(x)\\\n  : return x", "def f(x)\\\n  : return x", "def f(x)\\\n  :", " return x"),
+        ("def f(): f'{x}'", "def f(): f'{x}'", "def f():", " f'{x}'"),
+        ("x = 1\r\ny = 2", "x = 1\ny = 2", "", "x = 1\ny = 2"),
+        ("'doc'\nx = 'ü'; y = 1", "x = 'ü'; y = 1", "", "x = 'ü'; y = 1"),
+        (
+            "\ufeffdef f(): # :\n\x0c  'ü'; return 1",
+            "def f(): # :\n\x0c   return 1",
+            "def f():",
+            " # :\n\x0c   return 1",
+        ),
+        ("", "", "", ""),
+    ],
+)
+def test_unusual_layouts_are_cut_at_the_right_places(code, without, signature, body):
+    assert view(code, "no-docstring") == without
+    assert view(code, "signature") == signature
+    assert view(code, "body") == body
+
+
+@pytest.mark.parametrize("code", ["print 'x'", "  x = 1", "x = '\ud800'", "def f(:", "\0", "(" * 10_000])
+@pytest.mark.parametrize("name", VIEWS[1:])
+def test_code_that_does_not_parse_has_no_view(code, name):
+    assert view(code, name) is None
+
+
+def made(*codes, language="python"):
+    return Benchmark("small", {}, {str(number): code for number, code in enumerate(codes)}, {}, language=language)
+
+
+def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
+    texts, notes = viewed(made("def f(): return 1", "print 'x'", "x = 1"), "signature", lambda *_: None)
+
+    assert texts == ["def f():", "print 'x'", ""]
+    assert notes == (
+        "1 of 3 codes do not parse as Python 3 and stay full under --code-view signature",
+        "1 of 3 codes have nothing under --code-view signature and cannot be found",
+    )
+
+
+def test_full_codes_need_no_python():
+    assert viewed(made("int x;", language="java"), "full", lambda *_: None) == (["int x;"], ())
+
+
+def test_other_views_are_for_python():
+    with pytest.raises(UsageError, match="--code-view body is for Python; the codes of small are java"):
+        viewed(made("int x;", language="java"), "body", lambda *_: None)
+
+
+def test_an_unknown_view_is_an_error_that_names_all():
+    with pytest.raises(UsageError, match="--code-view head: there are full, no-docstring, signature, body"):
+        viewed(made(), "head", lambda *_: None)
+
+
+@pytest.mark.real_data
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+def test_real_codes_lose_their_docstrings_and_nothing_else():
+    checked = 0
+    for line in Path(os.environ["AGENT_REAL_DATA"], "cosqa_search_codes_6267.jsonl").read_text("utf-8").splitlines():
+        code = json.loads(line)["code"]
+        parts = [view(code, name) for name in VIEWS[1:]]
+        if parts[0] is None:
+            continue
+        without, signature, body = ("".join(part.split()) for part in parts)
+        assert signature + body == without
+        expected = ast.parse(code)
+        if _documentation_dropped(expected):
+            assert ast.dump(ast.parse(parts[0])) == ast.dump(expected)
+            checked += 1
+    assert checked > 6000
+
+
+def _documentation_dropped(tree):
+    """Drop docstrings; say whether every body has a statement left."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+            if not node.body:
+                return False
+    return True
