@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from statistics import fmean
+
+import ir_measures
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import ConfigError
+from agent.retrieval.measures import DEFAULT, Ranked, first_rank, get
+from tests.retrieval import plain
+
+CODES = [f"c{number}" for number in range(8)]
+GRADES = st.dictionaries(st.sampled_from(CODES), st.integers(0, 3), max_size=8)
+WITH_POSITIVES = GRADES.filter(lambda grades: any(grades.values()))
+TIED = st.dictionaries(st.sampled_from(CODES), st.sampled_from([0.5, 1.0, 2.0]), max_size=6)
+
+
+def of(name: str, scores: dict[str, float], grades: dict[str, int]) -> float:
+    return get(name).of(Ranked(scores, grades))
+
+
+@given(TIED, WITH_POSITIVES)
+@settings(max_examples=150, deadline=None)
+def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
+    scores: dict[str, float], grades: dict[str, int]
+) -> None:
+    for name, definition in plain.DEFINITIONS.items():
+        assert of(name, scores, grades) == pytest.approx(plain.expected(definition, scores, grades), abs=1e-12), name
+
+
+@given(TIED, WITH_POSITIVES)
+def test_frank_is_the_expected_rank_of_the_first_relevant_code_and_none_when_none_is_found(
+    scores: dict[str, float], grades: dict[str, int]
+) -> None:
+    found = first_rank(Ranked(scores, grades))
+    if plain.good(grades) & scores.keys():
+        assert found == pytest.approx(plain.expected(plain.first, scores, grades), abs=1e-12)
+        # by Jensen's inequality, with equality where nothing ties
+        assert 1 / found <= of("RR", scores, grades) + 1e-12
+    else:
+        assert found is None
+        assert of("RR", scores, grades) == 0
+
+
+@st.composite
+def untied(draw: st.DrawFn) -> dict[str, float]:
+    """Draw a ranking whose scores differ in float32, which is what trec_eval reads them as."""
+    codes = draw(st.lists(st.sampled_from([f"c{number}" for number in range(60)]), unique=True, min_size=1))
+    width = st.floats(-1e6, 1e6, width=32)
+    return dict(zip(codes, draw(st.lists(width, min_size=len(codes), max_size=len(codes), unique=True)), strict=True))
+
+
+@given(
+    untied(),
+    st.dictionaries(st.sampled_from([f"c{number}" for number in range(60)]), st.integers(0, 3), min_size=1).filter(
+        lambda grades: any(grades.values())
+    ),
+)
+@settings(max_examples=200, deadline=None)
+def test_without_ties_a_metric_equals_that_of_ir_measures(scores: dict[str, float], grades: dict[str, int]) -> None:
+    names = (
+        "nDCG nDCG@1 nDCG@10 RR RR@10 AP AP@10 R@1 R@10 R@100 P@5 P@100 Success@1 Success@10 Judged@10 Judged@100 Bpref"
+    )
+    known = {name: ir_measures.parse_measure(name) for name in names.split()}
+    _, theirs = ir_measures.calc(known.values(), {"q": grades}, {"q": scores})
+    by_measure = {found.measure: found.value for found in theirs}
+    for name, measure in known.items():
+        assert of(name, scores, grades) == pytest.approx(by_measure[measure], abs=1e-12), name
+
+
+# two queries with several positives each, ties among them and between them and others
+SEVERAL = {
+    "how to sort a dict by value": (
+        {"a": 3.0, "b": 3.0, "c": 3.0, "d": 2.0, "e": 1.0, "f": 1.0},
+        {"a": 1, "d": 1, "f": 1, "b": 0, "e": 0, "unseen": 1},
+    ),
+    "read a csv file": ({"g": 0.9, "h": 0.7, "i": 0.7, "j": 0.7, "k": 0.2}, {"h": 2, "i": 1, "k": 1, "g": 0}),
+}
+
+
+@pytest.mark.parametrize("name", plain.DEFINITIONS)
+def test_queries_with_several_positives_agree_with_every_order_of_their_ties(name: str) -> None:
+    for scores, grades in SEVERAL.values():
+        expected = plain.expected(plain.DEFINITIONS[name], scores, grades)
+        assert of(name, scores, grades) == pytest.approx(expected, abs=1e-12)
+
+
+def test_mmrr_is_that_of_the_appendix_of_cosqa_plus() -> None:
+    scores = {"first": 3.0, "second": 2.0, "third": 1.0}
+    queries = {"first": 1, "second": 1, "third": 1}, {"first": 1, "second": 1}
+    assert fmean(of("MMRR_unadjusted", scores, grades) for grades in queries) == pytest.approx((11 / 18 + 3 / 4) / 2)
+    assert fmean(of("MMRR", scores, grades) for grades in queries) == 1
+
+
+def test_what_is_not_found_counts_against_recall_ap_and_mmrr_and_not_against_ap_hits() -> None:
+    scores, grades = {"a": 2.0, "b": 1.0}, {"a": 1, "x": 1, "y": 1, "z": 1}
+    assert {name: of(name, scores, grades) for name in ("R@10", "AP", "MMRR", "AP_min@2", "AP_hits", "RR")} == {
+        "R@10": 0.25, "AP": 0.25, "MMRR": 0.25, "AP_min@2": 0.5, "AP_hits": 1, "RR": 1
+    }  # fmt: skip
+
+
+@given(TIED, WITH_POSITIVES)
+def test_a_metric_lies_between_0_and_1_and_ap_is_at_most_recall(
+    scores: dict[str, float], grades: dict[str, int]
+) -> None:
+    assert all(-1e-12 <= of(name, scores, grades) <= 1 + 1e-12 for name in plain.DEFINITIONS)
+    for k in (1, 2, 5):
+        assert of(f"AP@{k}", scores, grades) <= of(f"R@{k}", scores, grades) + 1e-12
+
+
+def test_a_group_of_thousands_is_no_matter() -> None:
+    scores = {f"c{number}": 0.0 for number in range(5000)}
+    grades = dict.fromkeys(list(scores)[:20], 1)
+    # each rank is relevant with the chance 20 / 5000
+    assert of("P@5", scores, grades) == pytest.approx(0.004)
+    assert of("R@2500", scores, grades) == pytest.approx(0.5)
+    assert of("AP_hits@2500", scores, grades) == pytest.approx(of("AP@2500", scores, grades) / 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("grades", [{}, {"a": 0, "b": 0}])
+def test_a_query_without_positives_is_0_in_all_but_judged(grades: dict[str, int]) -> None:
+    scores = {"a": 2.0, "b": 1.0}
+    assert all(of(name, scores, grades) == 0 for name in plain.DEFINITIONS if not name.startswith("Judged"))
+    assert of("Judged@1", scores, grades) == len(grades) / 2
+
+
+def test_nothing_found_is_0_in_every_metric() -> None:
+    assert all(of(name, {}, {"a": 1}) == 0 for name in (*plain.DEFINITIONS, *DEFAULT, "Rprec"))
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [("MRR", "RR"), ("MAP", "AP"), ("NDCG@10", "nDCG@10"), ("Recall@5", "R@5"), ("Answered@5", "Success@5")],
+)
+def test_metrics_have_their_conventional_name_whatever_they_are_called(called: str, name: str) -> None:
+    assert get(called).name == name
+
+
+def test_a_metric_of_ir_measures_is_computed_by_it_and_said_to_break_ties_by_sort_order() -> None:
+    metric = get("Rprec")
+    assert (metric.name, metric.by_sort_order) == ("Rprec", True)
+    assert metric.of(Ranked({"a code": 2.0, "b": 1.0}, {"a code": 1, "z": 1})) == 0.5
+    assert not any(get(name).by_sort_order for name in DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("R", "takes a cut-off, as in R@10"),
+        ("P@0", "takes a cut-off"),
+        ("MMRR@10", "has no cut-off"),
+        ("nonsense", "not found: nonsense.*Known are nDCG"),
+        ("", "no metric"),
+        ("P(rel='x')@5", "invalid param"),
+        ("__import__('os')", "no metric"),
+    ],
+)
+def test_a_metric_that_is_none_is_refused_with_those_that_are(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        get(name)

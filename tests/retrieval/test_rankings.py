@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import ir_measures
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import InputError, StorageError
+from agent.retrieval.rankings import read_trec, write_trec
+
+ID = st.text(min_size=1)
+SCORE = st.floats(allow_nan=False, allow_infinity=False)
+RANKINGS = st.dictionaries(ID, st.dictionaries(ID, SCORE, min_size=1, max_size=5), max_size=5)
+
+
+@given(RANKINGS, ID)
+@settings(deadline=None)
+def test_what_is_written_is_read_again_to_the_last_digit_whatever_the_ids(
+    tmp_path_factory: pytest.TempPathFactory, rankings: dict[str, dict[str, float]], tag: str
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "searcher.trec"
+    write_trec(path, rankings.items(), tag)
+    assert dict(read_trec(path)) == rankings
+    assert all(len(line.split()) == 6 for line in path.read_text("utf-8").splitlines())
+
+
+def test_ir_measures_reads_what_is_written(tmp_path: Path) -> None:
+    write_trec(tmp_path / "a.trec", [("q1", {"low": 0.1, "high": 0.3}), ("q2", {"x": -1.0})], "bm25")
+    assert (tmp_path / "a.trec").read_text().splitlines()[0] == "q1 Q0 high 1 0.3 bm25"
+    found = [(doc.query_id, doc.doc_id, doc.score) for doc in ir_measures.read_trec_run(str(tmp_path / "a.trec"))]
+    assert found == [("q1", "high", 0.3), ("q1", "low", 0.1), ("q2", "x", -1.0)]
+
+
+def test_ranks_say_nothing_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.trec"
+    path.write_text("q\tQ0\ta 9 1 x\r\n\nq Q0 b 9 2e0 x\n")
+    assert list(read_trec(path)) == [("q", {"a": 1.0, "b": 2.0})]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("q Q0 a 1 0.5 x\nq Q0 b 2 0.4", ":2: 5 fields instead of 6"),
+        ("q Q0 a 1 0.5 x y", ":1: 7 fields instead of 6"),
+        ("q Q0 a 1 nan x", ":1: the score is 'nan', not a finite number"),
+        ("q Q0 a 1 inf x", ":1: the score is 'inf', not a finite number"),
+        ("q Q0 a 1 high x", ":1: the score is 'high', not a finite number"),
+        ("q Q0 a 1 2 x\nq Q0 %61 2 1 x", ":2: code 'a' stands twice for query 'q'"),
+        ("q Q0 a 1 2 x\nr Q0 a 1 2 x\nq Q0 b 2 1 x", ":3: query 'q' stood further up"),
+        ("q Q0 %FF 1 2 x", ":1: the id '%FF' is not UTF-8"),
+    ],
+)
+def test_a_malformed_line_is_an_error_with_file_and_line(tmp_path: Path, lines: str, says: str) -> None:
+    path = tmp_path / "a.trec"
+    path.write_text(lines)
+    with pytest.raises(InputError) as caught:
+        list(read_trec(path))
+    assert f"a.trec{says}" in str(caught.value)
+
+
+def test_queries_come_before_the_rest_of_the_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.trec"
+    path.write_text("q Q0 a 1 2 x\nr Q0 a 1 2 x\nmalformed\n")
+    assert next(read_trec(path)) == ("q", {"a": 2.0})
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.trec: cannot be read: No such file"):
+        list(read_trec(tmp_path / "none.trec"))
+
+
+def test_nothing_half_written_is_left(tmp_path: Path) -> None:
+    def broken() -> object:
+        yield "q", {"a": 1.0}
+        raise StorageError("the searcher stopped")
+
+    with pytest.raises(StorageError):
+        write_trec(tmp_path / "a.trec", broken(), "x")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

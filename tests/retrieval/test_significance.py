@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from agent.evaluation.statistics import Settings
+from agent.retrieval.significance import intervals, paired
+
+MANY = Settings(seed=3, resamples=20_000)
+
+
+def ids(count: int) -> list[str]:
+    return [f"q{number}" for number in range(count)]
+
+
+def column(values: list[float]) -> np.ndarray:
+    return np.array([values], dtype=float).T
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 1.0]), min_size=2, max_size=9))
+@settings(deadline=None, max_examples=40)
+def test_of_few_queries_the_randomisation_test_is_exact_as_scipys(values: list[float]) -> None:
+    [found] = paired(ids(len(values)), column(values), Settings(resamples=600))
+    oracle = stats.permutation_test(
+        (np.array(values),), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
+    )
+    assert found.exact
+    # SciPy doubles the smaller tail, which may come to more than 1
+    assert found.randomisation_p == pytest.approx(min(oracle.pvalue, 1))
+
+
+def test_of_many_queries_both_tests_come_near_the_t_test() -> None:
+    random = np.random.default_rng(0)
+    for mean in (0.0, 0.05, 0.12, 0.2):
+        values = random.normal(mean, 1, 300)
+        [found] = paired(ids(300), column(list(values)), MANY)
+        p = stats.ttest_1samp(values, 0).pvalue
+        assert found.bootstrap_p == pytest.approx(p, abs=0.02)
+        assert found.randomisation_p == pytest.approx(p, abs=0.02)
+        assert not found.exact
+
+
+def test_the_bootstrap_test_is_sakais_studentised_one() -> None:
+    values = [0.3, -0.1, 0.4, 0.0, 0.25, 0.6, -0.2, 0.1]
+    [found] = paired(ids(len(values)), column(values), MANY)
+    centred = np.array(values) - np.mean(values)
+    draws = np.random.default_rng(99).choice(centred, (200_000, len(values)))
+    with np.errstate(divide="ignore"):
+        t = np.abs(draws.mean(axis=1)) / draws.std(axis=1, ddof=1)
+    assert found.bootstrap_p == pytest.approx((t >= np.mean(values) / np.std(values, ddof=1)).mean(), abs=0.01)
+
+
+def test_where_differences_do_not_vary_the_bootstrap_says_nothing() -> None:
+    differences = np.array([[0.0, 0.5]] * 4)
+    none, same = paired(ids(4), differences, Settings(resamples=100))
+    assert (none.interval, none.bootstrap_p, none.randomisation_p) == (None, None, 1)
+    # all of one sign, or all of the other: 2 of 16 patterns
+    assert (same.interval, same.bootstrap_p, same.randomisation_p) == (None, None, 2 / 16)
+
+
+def test_p_is_never_0_and_does_not_depend_on_the_order_of_queries() -> None:
+    random = np.random.default_rng(1)
+    differences = random.normal(5, 1, (40, 2))
+    found = paired(ids(40), differences, Settings(resamples=99))
+    assert [(one.bootstrap_p, one.randomisation_p) for one in found] == [(0.01, 0.01)] * 2
+    order = random.permutation(40)
+    assert paired([ids(40)[i] for i in order], differences[order], Settings(resamples=99)) == found
+
+
+def test_an_interval_is_that_of_scipys_bootstrap_and_none_where_all_queries_agree() -> None:
+    values = np.random.default_rng(2).random((80, 2))
+    values[:, 1] = 0.5
+    varying, constant = intervals(ids(80), values, MANY)
+    oracle = stats.bootstrap((values[:, 0],), np.mean, method="percentile", n_resamples=20_000).confidence_interval
+    assert varying is not None
+    assert (varying.low, varying.high) == pytest.approx((oracle.low, oracle.high), abs=0.005)
+    assert constant is None
