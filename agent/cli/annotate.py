@@ -39,8 +39,9 @@ def run(
     *,
     dry_run: bool = False,
     like: Path | None = None,
+    summary: bool = True,
 ) -> None:
-    """Annotate, show progress, and close with a summary; in a dry run only say what it would take.
+    """Annotate, show progress, and close with a summary where one is wanted; in a dry run only say what it would take.
 
     Raises:
         UsageError: wrong usage or input.
@@ -97,10 +98,10 @@ def run(
             explain_stop(console, error, kept)
     with load_run(out) as view:
         tally, listed = _counted(view, options.limit, config.runner.rounds)
-        if options.as_json:
+        if summary and options.as_json:
             more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
             print_json(as_json(tally, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
-        else:
+        elif summary:
             _print(tally, listed, display.seconds(), view)
     if tally.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -35,11 +36,14 @@ SCORES_CSV = "scores.csv"
 COMPARISON = "comparison.json"
 POOL = "pool.jsonl"
 JUDGED = "judged"
+JUDGEMENTS = "judgements.tsv"
+JUDGEMENTS_TREC = "judgements.qrels"
 IN_RUN = "retrieval"
 """The folder in that of a run."""
 OF_SCORES = (SCORES, SCORES_CSV, COMPARISON)
 """What is computed from rankings, and goes when one of them changes."""
 _QRELS_HEAD = "query-id\tcorpus-id\tscore\n"  # as BEIR has it
+_GRADE = re.compile(r"-?[0-9]{1,18}")
 _REMEDY = "Choose another folder (-o)"
 _LONGEST = 100
 
@@ -193,14 +197,27 @@ class RetrievalFolder:
             RunFolderError: the file is missing or damaged.
         """
         found: dict[str, dict[str, int]] = {}
-        for number, line in self._lines(QRELS):
-            if number > 1:
-                try:
-                    query, code, grade = line.decode("ascii").rstrip("\n").split("\t")
-                    found.setdefault(_decoded(query), {})[_decoded(code)] = int(grade)
-                except ValueError:
-                    raise self._damaged(QRELS, number, "query, code and grade, divided by tabs") from None
+        for query, code, grade in self._table(QRELS, 3, "query, code and grade"):
+            found.setdefault(query, {})[code] = int(grade)
         return dict(found)
+
+    def judgements(self) -> Iterator[tuple[str, str, int, str]]:
+        """Yield query, code, grade and who judged, of the benchmark and of others; nothing where no others did.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        if (self.path / JUDGEMENTS).exists():
+            for query, code, grade, judge in self._table(JUDGEMENTS, 4, "query, code, grade and judge"):
+                yield query, code, int(grade), judge
+
+    def _table(self, name: str, columns: int, expected: str) -> Iterator[list[str]]:
+        for number, line in self._lines(name):
+            cells = line.decode("ascii", "replace").rstrip("\n").split("\t")
+            if number > 1 and (len(cells) != columns or not _GRADE.fullmatch(cells[2])):
+                raise self._damaged(name, number, f"{expected}, divided by tabs")
+            if number > 1:
+                yield [_decoded(cell) for cell in cells]
 
     def _same(self, identity: Mapping[str, Any]) -> None:
         if found := differences(self.identity, as_json(identity)):
@@ -310,7 +327,7 @@ def _begin(path: Path, benchmark: Benchmark, manifest: _Manifest) -> None:
     with replacing(path / QRELS) as draft, draft.open("w", encoding="ascii", newline="\n") as table:
         table.write(_QRELS_HEAD)
         for query, grades in benchmark.grades.items():
-            table.writelines(f"{_encoded(query)}\t{_encoded(code)}\t{grade}\n" for code, grade in grades.items())
+            table.writelines(row(query, code, grade) for code, grade in grades.items())
     # last: whoever is killed before begins anew
     _write(path, manifest)
 
@@ -318,6 +335,11 @@ def _begin(path: Path, benchmark: Benchmark, manifest: _Manifest) -> None:
 def _write(path: Path, manifest: _Manifest) -> None:
     with replacing(path / files.MANIFEST) as draft:
         draft.write_bytes(dumps(manifest.model_dump(mode="json", by_alias=True), indent=True) + b"\n")
+
+
+def row(*cells: object) -> str:
+    """Return a line of a table; what is not plain in a cell is percent-encoded."""
+    return "\t".join(quote(str(cell), safe=" /:+", errors="surrogatepass") for cell in cells) + "\n"
 
 
 def _encoded(name: str) -> str:
@@ -345,7 +367,7 @@ def _check_free(path: Path) -> None:
 
 
 def _tidy(path: Path) -> None:
-    remove_drafts(path, (files.MANIFEST, QUERIES, QRELS, *OF_SCORES, POOL))
+    remove_drafts(path, (files.MANIFEST, QUERIES, QRELS, *OF_SCORES, POOL, JUDGEMENTS, JUDGEMENTS_TREC))
     if (path / RANKINGS).is_dir():
         with writing(path):
             for each in (path / RANKINGS).glob(".*.tmp"):

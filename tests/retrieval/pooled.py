@@ -1,0 +1,54 @@
+"""A benchmark of three queries and five codes, and a folder in which two searchers ranked them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.retrieval.benchmark import open_benchmark
+from agent.retrieval.folder import Ranked, Source, begun, held, now
+from agent.retrieval.rankings import write_trec
+
+QUERIES = {"q1": ("add numbers", "c1", 1), "q2": ("multiply numbers", "c2", 1), "q3": ("take the first", "c5", 0)}
+CODES = {
+    "c1": "def add(a, b):\n    return a + b\n",
+    "c2": "def multiply(a, b):\n    return a * b\n",
+    "c3": "def total(values):\n    return sum(values)\n",
+    "c4": "def subtract(a, b):\n    return a - b\n",
+    "c5": "def last(values):\n    return values[-1]\n",
+}
+RANKINGS = {
+    "one": {"q1": {"c3": 3.0, "c1": 2.0, "c4": 1.0}, "q2": {"c2": 1.0}, "q3": {"c5": 2.0, "c3": 1.0}},
+    "two": {"q1": {"c4": 2.0, "c3": 2.0, "c1": 1.0}, "q2": {"c3": 2.0, "c2": 1.0}, "q3": {"c3": 1.0}},
+}
+JUDGED = {("q1", "c3"): 1, ("q1", "c4"): 0, ("q2", "c3"): 0, ("q3", "c3"): 1}
+"""What is to be judged down to depth 2, and how a test has it judged."""
+
+
+def write_benchmark(folder: Path) -> Source:
+    """Write the benchmark as CoSQA's search task is published."""
+    rows = [{"query-idx": q, "query": t, "code-idx": c, "label": grade} for q, (t, c, grade) in QUERIES.items()]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    codes = [{"code-idx": code, "code": text} for code, text in CODES.items()]
+    (folder / "codes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in codes))
+    return Source(path=str(folder / "queries.jsonl"), codes=[str(folder / "codes.jsonl")])
+
+
+def make_folder(folder: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]] = RANKINGS) -> Path:
+    """Make a retrieval folder of the benchmark, with these rankings in it; return its path."""
+    source = write_benchmark(folder)
+    path = folder / "retrieval"
+    with begun(path, open_benchmark(source.path, source.codes), source, code_view="full", depth=1000):
+        pass
+    add_rankings(path, rankings)
+    return path
+
+
+def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    """Enter rankings into a folder."""
+    with held(path) as folder:
+        for name, ranking in rankings.items():
+            with folder.adding(name) as draft:
+                write_trec(draft, ranking.items(), name)
+            folder.added(name, Ranked(kind="searched", found=sum(map(len, ranking.values())), finished=now()))

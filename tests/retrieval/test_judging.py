@@ -1,0 +1,169 @@
+"""Unjudged results are pooled once; whose each judgement is stays known; no label of the benchmark changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datasets import read_pairs
+from agent.errors import InputError, RunFolderError
+from agent.retrieval.folder import RetrievalFolder, held
+from agent.retrieval.judging import Judged, Pool, fill_pool, gained, labels, merged, top, unjudged, write_judgements
+from tests.retrieval.pooled import CODES, JUDGED, QUERIES, RANKINGS, add_rankings, make_folder
+
+GRADES = st.dictionaries(
+    st.sampled_from("qrs"), st.dictionaries(st.sampled_from("abcde"), st.integers(0, 3), max_size=4), max_size=3
+)
+
+
+def pool(path: Path, depth: int = 2) -> Pool:
+    with held(path) as folder:
+        return fill_pool(folder, folder.benchmark(), depth)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "pool.jsonl").read_text().splitlines()]
+
+
+def by_annotator(**more: int) -> Judged:
+    grades: dict[str, dict[str, int]] = {}
+    for (query, code), label in JUDGED.items():
+        grades.setdefault(query, {})[code] = label
+    return Judged("full some-model", grades, **more)
+
+
+def test_all_that_tie_with_the_last_of_the_depth_are_in_it_at_their_best_rank() -> None:
+    found = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0, "e": 2.0}
+    assert top(found, 2) == {"b": 1, "c": 2, "d": 2, "e": 2}
+    assert top(found, 1) == {"b": 1}
+    assert top({}, 3) == {}
+
+
+@given(st.dictionaries(st.text(max_size=2), st.sampled_from([0.0, 0.1, 0.5, 2.0]), max_size=12), st.integers(1, 12))
+def test_a_code_is_in_the_depth_when_fewer_than_that_are_better(found: dict[str, float], depth: int) -> None:
+    better = {code: sum(other > score for other in found.values()) for code, score in found.items()}
+    assert top(found, depth) == {code: count + 1 for code, count in better.items() if count < depth}
+
+
+def test_a_pair_is_pooled_once_whatever_searchers_found_it() -> None:
+    grades = {query: {code: grade} for query, (_, code, grade) in QUERIES.items()}
+    pooled = unjudged({name: ranking.items() for name, ranking in RANKINGS.items()}, grades, 2)
+    assert pooled == {
+        ("q1", "c3"): {"one": 1, "two": 1},
+        ("q1", "c4"): {"two": 1},
+        ("q2", "c3"): {"two": 1},
+        ("q3", "c3"): {"one": 2, "two": 1},
+    }
+
+
+def test_the_pool_is_a_file_of_pairs_as_annotate_takes_them(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    assert pool(path) == (path / "pool.jsonl", 4, 4)
+    pairs = read_pairs(path / "pool.jsonl")
+    assert [(pair.meta["query_id"], pair.meta["code_id"]) for pair in pairs] == list(JUDGED)
+    assert [(pair.query, pair.code) for pair in pairs] == [(QUERIES[q][0], CODES[c]) for q, c in JUDGED]
+    assert pairs[0].id == "q1/c3"
+    assert pairs[0].meta["found_by"] == {"one": 1, "two": 1}
+
+
+def test_pooling_again_adds_what_is_new_and_leaves_the_rest(tmp_path: Path) -> None:
+    path = make_folder(tmp_path, {"one": RANKINGS["one"]})
+    assert pool(path).added == 2
+    first = lines(path)
+    assert pool(path, depth=5)[1:] == (3, 1)
+    add_rankings(path, {"two": RANKINGS["two"]})
+    assert pool(path)[1:] == (4, 1)
+    assert lines(path)[:2] == first
+    assert [line["id"] for line in lines(path)] == ["q1/c3", "q3/c3", "q1/c4", "q2/c3"]
+    assert pool(path, depth=1)[1:] == (4, 0)
+
+
+def test_a_pool_that_was_changed_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    pool(path)
+    changed = (path / "pool.jsonl").read_text().replace("return sum", "return max", 1)
+    (path / "pool.jsonl").write_text(changed)
+    with pytest.raises(RunFolderError, match=r"pool\.jsonl:1: is no pair of this benchmark"):
+        pool(path)
+    assert (path / "pool.jsonl").read_text() == changed
+
+
+def test_a_ranking_that_was_changed_is_refused(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    (path / "rankings" / "one.trec").write_text("q1 Q0 c99 1 2.0 one\n")
+    with pytest.raises(InputError, match="'c99' is not in the benchmark"):
+        pool(path)
+    assert not (path / "pool.jsonl").exists()
+
+
+def test_other_codes_at_the_benchmarks_paths_are_refused(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    (tmp_path / "codes.jsonl").write_text((tmp_path / "codes.jsonl").read_text().replace("a + b", "a - b + 2 * b"))
+    with pytest.raises(RunFolderError, match="another benchmark"):
+        pool(path)
+
+
+@given(GRADES, GRADES)
+def test_added_judgements_never_change_a_grade(
+    own: dict[str, dict[str, int]], added: dict[str, dict[str, int]]
+) -> None:
+    both = merged(own, added)
+    assert {q: {c: both[q][c] for c in grades} for q, grades in own.items()} == own
+    kept = {(q, c) for q, grades in both.items() for c in grades}
+    assert kept == {(q, c) for each in (own, added) for q, grades in each.items() for c in grades}
+    assert merged(both, added) == both
+
+
+def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    with held(path) as folder:
+        own = (path / "qrels.tsv").read_text()
+        # one that contradicts the benchmark's label of q1 and c1 is not used
+        annotator = by_annotator()
+        write_judgements(folder, Judged(annotator.judge, merged(annotator.grades, {"q1": {"c1": 0}})))
+    assert (path / "qrels.tsv").read_text() == own
+    table = [line.split("\t") for line in (path / "judgements.tsv").read_text().splitlines()]
+    assert table[0] == ["query-id", "corpus-id", "score", "judge"]
+    assert {(q, c): (grade, judge) for q, c, grade, judge in table[1:]} == {
+        ("q1", "c1"): ("1", "benchmark"),
+        ("q2", "c2"): ("1", "benchmark"),
+        ("q3", "c5"): ("0", "benchmark"),
+        **{key: (str(label), "full some-model") for key, label in JUDGED.items()},
+    }
+    qrels = [line.split() for line in (path / "judgements.qrels").read_text().splitlines()]
+    assert {(q, c): grade for q, _, c, grade in qrels} == {(q, c): grade for q, c, grade, _ in table[1:]}
+    assert {zero for _, zero, _, _ in qrels} == {"0"}
+
+
+def test_labels_are_everybodys_or_the_benchmarks_alone(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    before = labels(RetrievalFolder(path))
+    assert before == (RetrievalFolder(path).grades(), ())
+    with held(path) as folder:
+        write_judgements(folder, by_annotator())
+    after = labels(RetrievalFolder(path))
+    assert after.grades == {"q1": {"c1": 1, "c3": 1, "c4": 0}, "q2": {"c2": 1, "c3": 0}, "q3": {"c5": 0, "c3": 1}}
+    assert after.notes == ("3 labels of the benchmark, 4 labels of full some-model",)
+    assert labels(RetrievalFolder(path), of_benchmark=True) == before
+    assert gained(before.grades, after.grades) == 1
+
+
+def test_judgements_that_change_take_earlier_scores_with_them(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    for others in (True, False):
+        (path / "scores.json").write_text("{}")
+        with held(path) as folder:
+            write_judgements(folder, by_annotator())
+        assert (path / "scores.json").exists() is not others
+
+
+def test_a_damaged_file_of_judgements_is_named(tmp_path: Path) -> None:
+    path = make_folder(tmp_path)
+    (path / "judgements.tsv").write_text("query-id\tcorpus-id\tscore\tjudge\nq1\tc1\tone\tbenchmark\n")
+    with pytest.raises(RunFolderError, match=r"judgements\.tsv:2: is not query, code, grade and judge"):
+        labels(RetrievalFolder(path))
