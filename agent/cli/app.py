@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from agent.cli import retrieval
 from agent.cli.options import (
     AsJson,
     ExcludeNewer,
@@ -329,6 +330,7 @@ def schema(
     run(of, as_json=as_json)
 
 
+app.add_typer(retrieval.app, name="retrieval")
 environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
 app.add_typer(environments, name="env")
 

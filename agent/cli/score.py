@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.text import Console, one_line, say
+from agent.cli.text import Console, add_row, headed, one_line, say
 from agent.evaluation.breakdown import Breakdown, Calibration, Group
 from agent.evaluation.estimates import RunEstimates, Words
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
@@ -74,10 +74,10 @@ def _scores(annotator: AnnotatorReport, scores: Scores) -> Titled:
         f"{kind}{annotator.name}: {counted(scores.pairs, 'pair')} of {counted(scores.queries, 'query', 'queries')} · "
         f"{c.tp} tp · {c.fp} fp · {c.fn} fn · {c.tn} tn · {c.null_positive + c.null_negative} without a label"
     )
-    table = _table("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
+    table = headed("", "value", f"Wilson {scores.level:.0%}", f"over queries {scores.level:.0%}")
     for name in FORMULAS:
         share = _interval(scores.wilson.get(name)) if name in _SHARES else ""
-        _add(table, name.replace("_", " "), _number(getattr(scores, name)), share, _interval(scores.bootstrap[name]))
+        add_row(table, name.replace("_", " "), _number(getattr(scores, name)), share, _interval(scores.bootstrap[name]))
     return title, table
 
 
@@ -86,13 +86,13 @@ def _agreement(agreement: Agreement) -> Titled:
         f"agreement, {agreement.of}: Krippendorff's alpha {_number(agreement.alpha)} "
         f"({_interval(agreement.alpha_interval)}) on {agreement.comparable:,} of {counted(agreement.pairs, 'pair')}"
     )
-    table = _table("", "both", "alike", "Cohen's κ", "over queries")
+    table = headed("", "both", "alike", "Cohen's κ", "over queries")
     for first, pairs in groupby(agreement.pairwise, key=lambda pair: pair.first):
         # each name on a line of its own: two beside each other do not fit on a terminal
         table.add_row(Text(one_line(first)))
         for pair in pairs:
             shares = _number(pair.agreement), _number(pair.kappa), _interval(pair.kappa_interval)
-            _add(table, f"– {pair.second}", f"{pair.both}", *shares)
+            add_row(table, f"– {pair.second}", f"{pair.both}", *shares)
     return title, table
 
 
@@ -117,12 +117,12 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
 
 
 def _groups(groups: Sequence[Group]) -> Table:
-    table = _table("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
+    table = headed("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
     for group in groups:
         c = group.confusion
         counts = (c.tp, c.fp, c.fn, c.tn, c.null_positive + c.null_negative)
         accuracy = _number(group.accuracy), _interval(group.interval)
-        _add(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
+        add_row(table, group.name, f"{group.pairs}", *accuracy, *map(str, counts))
     return table
 
 
@@ -132,11 +132,11 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
         f"({_interval(calibration.brier_interval)} over queries) · "
         f"expected calibration error {_number(calibration.ece)} ({counted(len(calibration.table), 'bin')})"
     )
-    table = _table("confidence", "labels", "mean confidence", "accuracy", "Wilson")
+    table = headed("confidence", "labels", "mean confidence", "accuracy", "Wilson")
     for each in calibration.table:
         if each.count:
             shares = map(_number, (each.confidence, each.accuracy))
-            _add(table, each.name, f"{each.count}", *shares, _interval(each.interval))
+            add_row(table, each.name, f"{each.count}", *shares, _interval(each.interval))
     return title, table
 
 
@@ -153,23 +153,12 @@ def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
     pairs = counted(e.run_pairs, "pair")
     whole = f"all {pairs}" if e.pairs == e.run_pairs else f"the {e.pairs:,} of {pairs} that have the round"
     title = f"{run}: estimates for {whole}, from {e.sampled:,} sampled ({', '.join(states)})"
-    table = _table("", "estimate", f"{e.level:.0%} interval")
+    table = headed("", "estimate", f"{e.level:.0%} interval")
     for name, estimate in (("accuracy", e.accuracy), ("precision", e.precision), ("recall", e.recall)):
-        _add(table, name, _number(estimate.value), _interval(estimate.interval))
+        add_row(table, name, _number(estimate.value), _interval(estimate.interval))
     for name, size in e.unseen.items():
-        _add(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
+        add_row(table, f"no review yet of {counted(size, 'pair')} with {name}", "", "")
     return title, table
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*(Text(one_line(cell)) for cell in cells))
 
 
 def _number(value: float | None) -> str:

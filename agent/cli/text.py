@@ -7,6 +7,8 @@ from typing import IO, Any
 
 import typer
 from rich.console import Console as RichConsole
+from rich.table import Table
+from rich.text import Text
 
 from agent.wording import plain as plain
 
@@ -35,3 +37,16 @@ def print_json(document: Any) -> None:
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print text made plain, in lines as long as they are: a path or a command that was wrapped cannot be copied."""
     console.print(plain(text), style=style, soft_wrap=True)
+
+
+def headed(*headings: str) -> Table:
+    """Return a table whose first column is set to the left and all others to the right."""
+    made = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
+    for number, heading in enumerate(headings):
+        made.add_column(Text(one_line(heading)), justify="right" if number else "left")
+    return made
+
+
+def add_row(table: Table, *cells: str) -> None:
+    """Add a row of texts, each on one line."""
+    table.add_row(*(Text(one_line(cell)) for cell in cells))

@@ -23,7 +23,7 @@ from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.retrieval.benchmark import open_benchmark
 from agent.store import files
-from agent.store.files import lock_folder, read_document, remove_drafts, replacing, writing
+from agent.store.files import Record, lock_folder, read_document, remove_drafts, replacing, writing
 from agent.store.manifest import as_json, differences
 from agent.types import SCHEMA_VERSION
 
@@ -33,6 +33,8 @@ RANKINGS = "rankings"
 EMBEDDINGS = "embeddings"
 SCORES = "scores.json"
 SCORES_CSV = "scores.csv"
+SCORES_JSONL = "scores.jsonl"
+"""By query, as the table."""
 COMPARISON = "comparison.json"
 POOL = "pool.jsonl"
 JUDGED = "judged"
@@ -40,7 +42,7 @@ JUDGEMENTS = "judgements.tsv"
 JUDGEMENTS_TREC = "judgements.qrels"
 IN_RUN = "retrieval"
 """The folder in that of a run."""
-OF_SCORES = (SCORES, SCORES_CSV, COMPARISON)
+OF_SCORES = (SCORES, SCORES_CSV, SCORES_JSONL, COMPARISON)
 """What is computed from rankings, and goes when one of them changes."""
 _QRELS_HEAD = "query-id\tcorpus-id\tscore\n"  # as BEIR has it
 _GRADE = re.compile(r"-?[0-9]{1,18}")
@@ -218,6 +220,17 @@ class RetrievalFolder:
                 raise self._damaged(name, number, f"{expected}, divided by tabs")
             if number > 1:
                 yield [_decoded(cell) for cell in cells]
+
+    def document(self, name: str, kind: type[Record]) -> Record | None:
+        """Return a document of the folder, such as its scores; None where there is none.
+
+        Raises:
+            RunFolderError: it is damaged.
+        """
+        try:
+            return read_document(self.path / name, kind, what="what `agent retrieval` writes", remedy="Make it anew")
+        except FileNotFoundError:
+            return None
 
     def _same(self, identity: Mapping[str, Any]) -> None:
         if found := differences(self.identity, as_json(identity)):

@@ -1,0 +1,92 @@
+"""`agent retrieval run`: searchers over a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.cli.progress import Steps
+from agent.cli.running import explain_stop
+from agent.cli.text import Console, add_row, headed, one_line, print_json, say
+from agent.datasets.benchmark import Benchmark
+from agent.errors import RunStopped, UsageError
+from agent.retrieval.benchmark import open_benchmark
+from agent.retrieval.code_views import viewed
+from agent.retrieval.folder import EMBEDDINGS, Ranked, RetrievalFolder, Source, begun, default_folder
+from agent.retrieval.search import is_done, search
+from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.recipes import ModelOptions
+from agent.retrieval.searchers.registry import make
+from agent.wording import counted
+
+
+def run(
+    source: Source,
+    names: Sequence[str],
+    out: Path | None,
+    *,
+    code_view: str,
+    depth: int,
+    options: ModelOptions,
+    as_json: bool,
+) -> None:
+    """Run the searchers that are not done, and print what each took.
+
+    Raises:
+        UsageError: the benchmark cannot be read, a searcher is unknown or cannot be used, the folder is another's.
+        typer.Exit: it was stopped; the same command goes on.
+    """
+    notes, path = Console(stderr=True), Path(source.path)
+    out = out or default_folder(path)
+    if len(set(names)) < len(names):
+        raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
+    with notes.status(f"reading {one_line(str(path))}"):
+        benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
+    searchers = [make(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
+    sizes = f"{counted(len(benchmark.queries), 'query', 'queries')}, {counted(len(benchmark.codes), 'code')}"
+    say(notes, f"{benchmark.name}: {sizes}")
+    for note in benchmark.notes:
+        say(notes, f"note: {note}")
+    with begun(out, benchmark, source, code_view=code_view, depth=depth) as folder:
+        _search(folder, benchmark, searchers, code_view, notes)
+        found = {searcher.name: folder.rankings[searcher.name] for searcher in searchers}
+    if as_json:
+        ranked = {name: each.model_dump() for name, each in found.items()}
+        print_json({"folder": str(out), **folder.identity, "searchers": ranked})
+        return
+    _print(out, found)
+
+
+def _search(
+    folder: RetrievalFolder, benchmark: Benchmark, searchers: Sequence[Searcher], code_view: str, notes: Console
+) -> None:
+    waiting = [each for each in searchers if not is_done(folder, each)]
+    for each in searchers:
+        if each not in waiting:
+            say(notes, f"{each.name}: finished before")
+    if not waiting:
+        return
+    try:
+        with Steps(notes) as steps:
+            texts, oddities = viewed(benchmark, code_view, steps)
+            for note in oddities:
+                say(notes, f"note: {note}")
+            for each in waiting:
+                steps.prefix = f"{each.name}: "
+                ranked = search(folder, benchmark, texts, each, steps)
+                for note in ranked.notes:
+                    say(notes, f"note: {each.name}: {note}")
+    except (KeyboardInterrupt, RunStopped) as error:
+        done = [each.name for each in searchers if is_done(folder, each)]
+        explain_stop(notes, error, f"Finished in {folder.path}: {', '.join(done)}." if done else "")
+
+
+def _print(out: Path, found: Mapping[str, Ranked]) -> None:
+    console = Console()
+    table = headed("searcher", "found", "indexing", "searching", "peak memory")
+    for name, ranked in found.items():
+        seconds = (f"{ranked.seconds.get(step, 0):,.1f} s" for step in ("index", "search"))
+        add_row(table, name, f"{ranked.found:,}", *seconds, f"{ranked.peak_memory_mb or 0:,.0f} MB")
+    console.print(table)
+    say(console, f"{out}: rankings are in {out / 'rankings'}; next: agent retrieval score {out}")

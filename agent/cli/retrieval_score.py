@@ -1,0 +1,169 @@
+"""`agent retrieval score` and `compare`: what rankings are worth, as tables or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from rich.text import Text
+
+from agent.cli.progress import Steps
+from agent.cli.running import explain_stop
+from agent.cli.text import Console, add_row, headed, print_json, say
+from agent.datasets.encoding import dumps
+from agent.errors import RunFolderError, RunStopped, UsageError
+from agent.evaluation.statistics import Settings
+from agent.retrieval import scores
+from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
+from agent.retrieval.measures import DEFAULT
+from agent.retrieval.rankings import read_trec
+from agent.retrieval.scores import Comparisons, RetrievalScores, Scored, Which
+from agent.retrieval.search import take
+from agent.retrieval.significance import TESTS
+from agent.store.files import replacing
+from agent.types import Frozen
+from agent.views.searchers import how_compared, interval, number, p_value, remarks
+
+T = TypeVar("T")
+
+
+def score(
+    path: Path,
+    rankings: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    which: Which,
+    seed: int,
+    resamples: int,
+    as_json: bool,
+) -> None:
+    """Take rankings in, score all that the folder has, keep the scores and print them.
+
+    Raises:
+        UsageError: no such folder or metric, a ranking is malformed, no query counts.
+        StorageError: scores cannot be written.
+    """
+    taken = [_named(each) for each in rankings]
+    settings = Settings(seed=seed, resamples=resamples)
+
+    def work(folder: RetrievalFolder, steps: Steps) -> RetrievalScores:
+        benchmark = folder.benchmark() if taken else None
+        for name, file in taken:
+            if benchmark is not None:
+                take(folder, benchmark, name, file)
+        found = scored(folder, metrics or DEFAULT, which, settings, steps)
+        (folder.path / COMPARISON).unlink(missing_ok=True)
+        scores.write_csv(folder.path / SCORES_CSV, found)
+        scores.write_json(folder.path / SCORES_JSONL, found)
+        _write(folder.path / SCORES, found.scores)
+        return found.scores
+
+    found = _held(path, work)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    _print_scores(found)
+    say(Console(), f"kept in {path / SCORES}, per query in {SCORES_CSV} and {SCORES_JSONL}")
+
+
+def compare(path: Path, metrics: Sequence[str], against: str | None, *, as_json: bool) -> None:
+    """Test differences between the searchers of a folder, keep the result and print it.
+
+    Raises:
+        UsageError: no such folder, metric or searcher, or there are not two searchers.
+        StorageError: the result cannot be written.
+    """
+
+    def work(folder: RetrievalFolder, steps: Steps) -> Comparisons:
+        before = folder.document(SCORES, RetrievalScores)
+        wanted = metrics or (before.metrics if before else DEFAULT)
+        which: Which = before.which if before else "with-positives"
+        seed = before.seed if before else 0
+        # the intervals of the means are not needed here
+        found = scored(folder, wanted, which, Settings(seed=seed, resamples=1), steps)
+        result = scores.compare(found, against=against, settings=Settings(seed=seed, resamples=TESTS.resamples))
+        _write(folder.path / COMPARISON, result)
+        return result
+
+    found = _held(path, work)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    _print_comparisons(found)
+    say(Console(), f"kept in {path / COMPARISON}")
+
+
+def scored(
+    folder: RetrievalFolder, metrics: Sequence[str], which: Which, settings: Settings, steps: scores.Progress
+) -> Scored:
+    """Score the rankings of a folder by the benchmark's grades.
+
+    Raises:
+        UsageError: there is no ranking, no such metric, or no query counts; a file of the folder is damaged.
+    """
+    if not folder.rankings:
+        raise UsageError(f"{folder.path}: holds no ranking that is whole; go on with: agent retrieval run")
+    for name in folder.rankings:
+        if not folder.ranking(name).is_file():
+            raise RunFolderError(f"{folder.ranking(name)}: is gone; make it again by: agent retrieval run")
+    return scores.score(
+        folder.about["name"],
+        list(folder.queries()),
+        folder.identity["benchmark"]["codes"],
+        folder.grades(),
+        {name: read_trec(folder.ranking(name)) for name in folder.rankings},
+        metrics=metrics,
+        which=which,
+        settings=settings,
+        progress=lambda name, done, total: steps(f"scoring {name}", done, total),
+    )
+
+
+def _held(path: Path, work: Callable[[RetrievalFolder, Steps], T]) -> T:
+    notes = Console(stderr=True)
+    try:
+        with held(path) as folder, Steps(notes) as steps:
+            return work(folder, steps)
+    except (KeyboardInterrupt, RunStopped) as error:
+        explain_stop(notes, error, "")
+
+
+def _named(ranking: str) -> tuple[str, Path]:
+    name, divided, file = ranking.partition("=")
+    if not (name and divided and file):
+        raise UsageError(f"--ranking {ranking}: NAME=FILE expected, as in mine=results.trec")
+    return name, Path(file)
+
+
+def _write(path: Path, document: Frozen) -> None:
+    with replacing(path) as draft:
+        draft.write_bytes(dumps(document.model_dump(mode="json"), indent=True) + b"\n")
+
+
+def _print_scores(found: RetrievalScores) -> None:
+    """Print a row for each metric and a column for each searcher, the interval below the mean."""
+    console = Console()
+    table = headed("", *(each.searcher for each in found.searchers))
+    for metric in found.metrics:
+        values = [each.values[metric] for each in found.searchers]
+        table.add_row(Text(metric), *(Text(f"{number(each.mean)}\n{interval(each.interval)}") for each in values))
+    console.print(table)
+    for line in remarks(found):
+        say(console, line)
+
+
+def _print_comparisons(found: Comparisons) -> None:
+    console = Console()
+    for metric, group in groupby(found.comparisons, key=lambda each: each.metric):
+        say(console, metric, style="bold")
+        table = headed("", "difference", f"{found.level:.0%}", "bootstrap p", "randomisation p", "queries")
+        for each in group:
+            tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
+            queries = f"{each.better}:{each.worse}:{each.equal}"
+            name = f"{each.first} − {each.second}"
+            add_row(table, name, f"{each.difference:+.3f}", interval(each.interval), *tests, queries)
+        console.print(table)
+        console.print()
+    say(console, how_compared(found))
