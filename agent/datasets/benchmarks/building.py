@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from agent.errors import InputError, UsageError
 from agent.wording import counted
 
 _LABELS = {"yes": 1, "no": 0}
+_MOST_GRADE = 100
+"""Gains of 2 to the power of a grade are numbers."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,7 @@ class Wanted:
     split: str | None = None
 
     def check_codes(self, path: Path, expected: str = "") -> None:
-        """Check that files of codes are given exactly where a benchmark has none of its own; `expected` says which.
-
-        Raises:
-            UsageError: there are too many, or none.
-        """
+        """Raise a UsageError unless codes are given where a benchmark has none of its own (`expected` says which)."""
         if expected and not self.codes:
             raise UsageError(f"{path}: holds queries alone; give the codes to search by --codes ({expected})")
         if self.codes and not expected:
@@ -38,7 +37,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Row:
-    """An object of a file, and where it stands."""
+    """An object of a file, and where it stands.
+
+    A field is asked for by the names that it may have; the first that is there and not null counts. Where none is, or
+    it is of another type, an InputError says so with the place.
+    """
 
     fields: Mapping[str, Any]
     path: Path
@@ -50,54 +53,39 @@ class Row:
         return InputError(f"{self.prefix}{cause}", path=shown(self.path), line=self.line)
 
     def value(self, *names: str) -> Any:
-        """Return the first of these fields that is there and not null.
-
-        Raises:
-            InputError: none is.
-        """
+        """Return a field."""
         for name in names:
             if self.fields.get(name) is not None:
                 return self.fields[name]
-        wanted = " or ".join(map(repr, names))
-        raise self.error(f"no field {wanted} (fields here: {', '.join(map(repr, list(self.fields)[:12])) or 'none'})")
+        there = ", ".join(map(repr, list(self.fields)[:12])) or "none"
+        raise self.error(f"no field {' or '.join(map(repr, names))} (fields here: {there})")
 
     def text(self, *names: str) -> str:
-        """Return the text of the first of these fields that has one.
-
-        Raises:
-            InputError: none has, it is no text, or blank.
-        """
+        """Return a field of text that is not blank."""
         value = self.value(*names)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; text expected")
+            raise self._unexpected(names, value, "text")
         return value
 
     def identifier(self, *names: str) -> str:
-        """Return the first of these fields as an id.
-
-        Raises:
-            InputError: it is neither text nor a whole number.
-        """
+        """Return a field as an id."""
         value = self.value(*names)
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; an id is text or a whole number")
+            raise self._unexpected(names, value, "text or a whole number")
         return str(value)
 
     def grade(self, *names: str) -> int:
-        """Return the first of these fields as a grade: a whole number, also as text; `yes` is 1 and `no` 0.
-
-        Raises:
-            InputError: it is none.
-        """
+        """Return a field as a grade: a whole number, also as text; `yes` is 1 and `no` 0."""
         value = self.value(*names)
         if isinstance(value, str):
             value = _LABELS.get(value.strip().lower(), value)
-        try:
-            if not isinstance(value, bool) and int(value) == float(value):
+        with suppress(TypeError, ValueError, OverflowError):
+            if not isinstance(value, bool) and int(value) == float(value) and abs(int(value)) <= _MOST_GRADE:
                 return int(value)
-        except (TypeError, ValueError):
-            pass
-        raise self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; a whole number expected")
+        raise self._unexpected(names, value, f"a whole number up to {_MOST_GRADE}")
+
+    def _unexpected(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
+        return self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; {expected} expected")
 
 
 def _found(value: Any) -> str:
@@ -124,7 +112,10 @@ def rows(path: Path) -> Iterator[Row]:
 
 @dataclass
 class Building:
-    """Collects queries, codes and grades, each with its place for what is wrong with it."""
+    """Collects queries, codes and grades.
+
+    Where an id is there twice, or a grade names a query or code that is not, an InputError says so with the place.
+    """
 
     queries: dict[str, str] = field(default_factory=dict)
     codes: dict[str, str] = field(default_factory=dict)
@@ -136,21 +127,13 @@ class Building:
     _differing: int = 0
 
     def add_query(self, identifier: str, text: str, row: Row) -> None:
-        """Take a query.
-
-        Raises:
-            InputError: another has its id.
-        """
+        """Take a query."""
         if identifier in self.queries:
             raise row.error(f"the query {identifier[:60]!r} is there twice; ids must differ")
         self.queries[identifier] = text
 
     def add_code(self, identifier: str, text: str, row: Row) -> None:
-        """Take a code; where an earlier one has the same text, it is the same item.
-
-        Raises:
-            InputError: another has its id.
-        """
+        """Take a code; where an earlier one has the same text, it is the same item."""
         if self.has_code(identifier):
             raise row.error(f"the code {identifier[:60]!r} is there twice; ids must differ")
         first = self._first.setdefault(text, identifier)
@@ -164,11 +147,7 @@ class Building:
         return identifier in self.codes or identifier in self._item
 
     def add_grade(self, query: str, code: str, grade: int, row: Row) -> None:
-        """Take a grade; of several for one query and code, the highest counts.
-
-        Raises:
-            InputError: there is no such query or code.
-        """
+        """Take a grade; of several for one query and code, the highest counts."""
         if query not in self.queries:
             raise row.error(f"grades the query {query[:60]!r}, which is not among the queries")
         if not self.has_code(code):

@@ -71,7 +71,7 @@ def test_another_split_is_chosen_by_an_option(tmp_path: Path) -> None:
     [
         ("q1\td1\t1\nq9\td1\t1\n", "test.tsv:3: row 2: grades the query 'q9', which is not among the queries"),
         ("q1\td9\t1\n", "test.tsv:2: row 1: grades the code 'd9', which is not among the codes"),
-        ("q1\td1\t0.5\n", "test.tsv:2: row 1: 'score' is '0.5'; a whole number expected"),
+        ("q1\td1\t0.5\n", "test.tsv:2: row 1: 'score' is '0.5'; a whole number up to 100 expected"),
         ("q1\t\t1\n", "test.tsv:2: row 1: no field 'corpus-id' or 'corpus_id'"),
         ("q1\td1\n", "test.tsv:2: row 1: 2 cells"),
     ],

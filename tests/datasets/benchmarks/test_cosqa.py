@@ -95,11 +95,12 @@ def test_a_code_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     [
         (
             {"query-idx": 2, "query": "x", "code-idx": 0, "label": "maybe"},
-            "'label' is 'maybe'; a whole number expected",
+            "'label' is 'maybe'; a whole number up to 100 expected",
         ),
         ({"query-idx": 2, "query": "x", "code-idx": 0, "label": True}, "'label' is True"),
+        ({"query-idx": 2, "query": "x", "code-idx": 0, "label": 10**400}, "'label' is 1000"),
         ({"query-idx": 2, "query": " ", "code-idx": 0, "label": 1}, "' '; text expected"),
-        ({"query-idx": [2], "query": "x", "code-idx": 0, "label": 1}, "is a list; an id is text or a whole number"),
+        ({"query-idx": [2], "query": "x", "code-idx": 0, "label": 1}, "is a list; text or a whole number expected"),
         ({"query-idx": 2, "query": "x", "label": 1}, "no field 'code-idx' or 'retrieval_idx'"),
     ],
 )
