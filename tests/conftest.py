@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scripts")
 
-ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "pyenv")
+ABILITIES = ("docker", "bwrap", "real_data", "network", "chromium", "embed", "pyenv")
 
 
 def required() -> list[str]:
@@ -40,6 +41,7 @@ def lacking(ability: str) -> str | None:
         "real_data": _no_real_data,
         "network": _no_network,
         "chromium": _no_chromium,
+        "embed": _no_embed,
         "pyenv": _no_pyenv,
     }
     return checks[ability]()
@@ -94,6 +96,11 @@ def _no_network() -> str | None:
 
 def _no_chromium() -> str | None:
     return None if browser() else "no Chromium or Chrome is installed"
+
+
+def _no_embed() -> str | None:
+    missing = [name for name in ("torch", "transformers", "sentence_transformers") if find_spec(name) is None]
+    return f"{' and '.join(missing)} not installed: scripts/set-up embed" if missing else None
 
 
 def _no_pyenv() -> str | None:

@@ -177,8 +177,9 @@ class DenseSearcher:
     def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, found = vectors.shape
         if rows != texts or (dimensions and found != dimensions):
-            expected = f"{counted(texts, 'vector')} of {dimensions or 'any'} dimensions"
-            raise RunStopped(f"{self.name}: gave {rows:,} of {found:,} dimensions for {expected}")
+            before = f", and {dimensions:,} dimensions before" if dimensions else ""
+            message = f"gave {counted(rows, 'vector')} of {found:,} dimensions for {counted(texts, 'text')}{before}"
+            raise RunStopped(f"{self.name}: {message}")
         if not numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
 

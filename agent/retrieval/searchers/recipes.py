@@ -35,7 +35,8 @@ class ModelOptions:
 class Recipe:
     """One family: the names of its models (a pattern, in lower case, without owner), how to use them, and who says so.
 
-    `max_tokens` counts special tokens. `leading` are tokens that stand after the first token of every text.
+    All are compared by cosine. `max_tokens` counts special tokens. Where there is a `mode`, texts begin with the first
+    special token, the mode and the separator. `tasks` are what models with adapters call queries and codes.
     """
 
     family: str
@@ -44,20 +45,72 @@ class Recipe:
     source: str
     query_prefix: str = ""
     code_prefix: str = ""
-    normalise: bool = True
     max_tokens: int = 512
     own_code: bool = False
-    leading: tuple[str, ...] = ()
+    mode: str | None = None
+    tasks: tuple[str, str] = ("query", "document")
 
 
 RECIPES: Sequence[Recipe] = (
     Recipe(
+        "CodeBERT",
+        r"(graph)?codebert(-base)?(-.*)?",
+        "cls",
+        "Feng et al. 2020, arXiv:2002.08155, 4.1: the aggregate of a text is its first token's state; CoSQA (Huang et "
+        "al. 2021, 5.1) compares such vectors. The state itself, not the pooler's: the published weights have no "
+        "pooler that was trained for it",
+    ),
+    Recipe(
+        "UniXcoder",
+        r"unixcoder(-base)?(-.*)?",
+        "mean",
+        "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py (`tokenize` with <encoder-only>, `forward`) and the "
+        "README beside it, which compares normalised vectors",
+        mode="<encoder-only>",
+    ),
+    Recipe(
+        "CodeT5+ embedding",
+        r"codet5p-110m-embedding(-.*)?",
+        "own",
+        "github.com/salesforce/CodeT5, CodeT5+/code_retrieval/eval_contrast_retrieval.py: the output of the model, "
+        "which its code projects and normalises; its config.json for 512 tokens",
+        own_code=True,
+    ),
+    Recipe(
         "E5",
         r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
         "mean",
-        "the model cards of intfloat/e5-base-v2 and intfloat/multilingual-e5-base",
+        "the model cards of intfloat/e5-base-v2 and intfloat/multilingual-e5-base; github.com/microsoft/unilm, e5",
         query_prefix="query: ",
         code_prefix="passage: ",
+    ),
+    Recipe(
+        "Jina v2",
+        r"jina-embeddings-v2-(base|small)-.*",
+        "mean",
+        "the model card of jinaai/jina-embeddings-v2-base-code",
+        max_tokens=8192,
+        own_code=True,
+    ),
+    Recipe(
+        "Jina v3",
+        r"jina-embeddings-v3",
+        "mean",
+        "the model card of jinaai/jina-embeddings-v3 and its config_sentence_transformers.json",
+        query_prefix="Represent the query for retrieving evidence documents: ",
+        code_prefix="Represent the document for retrieval: ",
+        max_tokens=8192,
+        own_code=True,
+        tasks=("retrieval.query", "retrieval.passage"),
+    ),
+    Recipe(
+        "Jina code",
+        r"jina-code-embeddings-(0\.5b|1\.5b)",
+        "last",
+        "the model card of jinaai/jina-code-embeddings-0.5b (nl2code) and arXiv:2508.21290",
+        query_prefix="Find the most relevant code snippet given the following query:\n",
+        code_prefix="Candidate code snippet:\n",
+        max_tokens=8192,
     ),
 )
 

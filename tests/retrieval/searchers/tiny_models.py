@@ -1,0 +1,109 @@
+"""Tiny models with random weights, in local folders; what they need is imported when one is made (`embed`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+OWN_CONFIG = """
+from transformers import PretrainedConfig
+
+
+class Config(PretrainedConfig):
+    model_type = "projecting"
+
+    def __init__(self, vocab_size=300, d_model=16, embed_dim=8, **rest):
+        self.vocab_size, self.d_model, self.embed_dim = vocab_size, d_model, embed_dim
+        super().__init__(**rest)
+"""
+OWN_MODEL = """
+import torch
+from transformers import PreTrainedModel
+from .configuration_projecting import Config
+
+
+class Model(PreTrainedModel):
+    config_class = Config
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embeddings = torch.nn.Embedding(config.vocab_size, config.d_model)
+        self.proj = torch.nn.Linear(config.d_model, config.embed_dim)
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask):
+        states = self.embeddings(input_ids) * attention_mask.unsqueeze(-1)
+        return torch.nn.functional.normalize(self.proj(states.sum(1)), dim=-1)
+"""
+
+
+def tokenizer() -> Any:
+    """A byte-level tokenizer as RoBERTa's, of 256 bytes and the special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({name: at for at, name in enumerate([*special, *letters])}, [], unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    names = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **{f"{name}_token": token for name, token in names.items()})
+
+
+def roberta(folder: Path, *, safe: bool = True, **changes: Any) -> Path:
+    """Save a RoBERTa of 2 layers and 16 dimensions for texts of 512 tokens, and its tokenizer."""
+    import torch
+    from transformers import RobertaConfig, RobertaModel
+
+    torch.manual_seed(1)
+    config = RobertaConfig(
+        vocab_size=300,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=514,
+        pad_token_id=1,
+        initializer_range=1.0,
+        **changes,
+    )
+    model = RobertaModel(config)
+    model.save_pretrained(folder)
+    if not safe:
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def sentence_transformer(folder: Path, **options: Any) -> Path:
+    """Save a model with a modules.json: RoBERTa, pooling by the maximum, normalisation; `options` are as prompts."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    words = Transformer(str(roberta(folder.with_name(f"{folder.name}-words"))), max_seq_length=64)
+    pooling = Pooling(16, pooling_mode="max")
+    SentenceTransformer(modules=[words, pooling, Normalize()], device="cpu", **options).save_pretrained(str(folder))
+    return folder
+
+
+def with_own_code(folder: Path) -> Path:
+    """Save a model whose class is in the folder: it sums its tokens' embeddings and projects them, as CodeT5+ does."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    (folder / "configuration_projecting.py").write_text(OWN_CONFIG)
+    (folder / "modeling_projecting.py").write_text(OWN_MODEL)
+    places = {"AutoConfig": "configuration_projecting.Config", "AutoModel": "modeling_projecting.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "projecting", "auto_map": places}))
+    torch.manual_seed(1)
+    shapes = {"embeddings.weight": (300, 16), "proj.weight": (8, 16), "proj.bias": (8,)}
+    save_file(
+        {name: torch.randn(shape) for name, shape in shapes.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+    tokenizer().save_pretrained(folder)
+    return folder
