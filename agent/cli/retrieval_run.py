@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.cli.progress import Steps
-from agent.cli.running import explain_stop
+from agent.cli.running import check_writable, explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.benchmark import Benchmark
 from agent.errors import RunStopped, UsageError
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.code_views import viewed
-from agent.retrieval.folder import EMBEDDINGS, Ranked, RetrievalFolder, Source, begun, default_folder
+from agent.retrieval.folder import EMBEDDINGS, IN_RUN, Ranked, RetrievalFolder, Source, begun, file_name
 from agent.retrieval.search import is_done, search
 from agent.retrieval.searchers.base import Searcher
 from agent.retrieval.searchers.recipes import ModelOptions
 from agent.retrieval.searchers.registry import make
+from agent.store import files
 from agent.wording import counted
 
 
@@ -39,6 +40,7 @@ def run(
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or default_folder(path)
+    check_writable(out, None)
     if len(set(names)) < len(names):
         raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
     with notes.status(f"reading {one_line(str(path))}"):
@@ -56,6 +58,13 @@ def run(
         print_json({"folder": str(out), **folder.identity, "searchers": ranked})
         return
     _print(out, found)
+
+
+def default_folder(benchmark: Path) -> Path:
+    """Return where a benchmark's rankings go: into the run that it is, else into `runs/`."""
+    if (benchmark / files.ANNOTATIONS).is_file():
+        return benchmark / IN_RUN
+    return Path("runs") / f"retrieval-{file_name(benchmark.resolve().name.split('.')[0]) or 'benchmark'}"
 
 
 def _search(

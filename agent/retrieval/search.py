@@ -5,14 +5,14 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
 from agent.errors import InputError, UsageError
-from agent.retrieval.folder import Ranked, RetrievalFolder, now
+from agent.retrieval.folder import Ranked, RetrievalFolder
 from agent.retrieval.rankings import read_trec, trec_lines
 from agent.retrieval.searchers.base import Progress, Searcher
 from agent.store.manifest import as_json
@@ -49,7 +49,7 @@ def search(
     indexed, lines = time.perf_counter(), 0
     codes = list(benchmark.codes)
     with folder.adding(searcher.name) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        results = searcher.search(list(benchmark.queries.values()), folder.depth, progress)
+        results = searcher.search(list(benchmark.queries.values()), folder.identity["depth"], progress)
         for done, (query, found) in enumerate(zip(benchmark.queries, results, strict=True), 1):
             scores = {codes[at]: score for at, score in zip(found.positions, found.scores.tolist(), strict=True)}
             file.writelines(trec_lines(query, scores, searcher.name))
@@ -64,7 +64,6 @@ def search(
         peak_memory_mb=_peak_memory_mb(),
         libraries=_versions(),
         found=lines,
-        finished=now(),
     )
     folder.added(searcher.name, ranked)
     return ranked
@@ -93,20 +92,15 @@ def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -
     lines = 0
     with folder.adding(name) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         for query, found in read_trec(path, check):
-            scores = _merged(found, benchmark.same)
+            scores: dict[str, float] = {}
+            for code, score in found.items():
+                item = benchmark.same.get(code, code)
+                scores[item] = max(score, scores.get(item, score))
             file.writelines(trec_lines(query, scores, name))
             lines += len(scores)
-    ranked = Ranked(kind="taken", about=f"taken from the file {path.name}", found=lines, finished=now())
+    ranked = Ranked(kind="taken", about=f"taken from the file {path.name}", found=lines)
     folder.added(name, ranked)
     return ranked
-
-
-def _merged(found: Mapping[str, float], same: Mapping[str, str]) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for code, score in found.items():
-        item = same.get(code, code)
-        scores[item] = max(score, scores.get(item, score))
-    return scores
 
 
 def _peak_memory_mb() -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.retrieval.benchmark import open_benchmark
-from agent.retrieval.folder import Ranked, Source, begun, held, now
+from agent.retrieval.folder import Ranked, Source, begun, held
 from agent.retrieval.rankings import write_trec
 
 QUERIES = {"q1": ("add numbers", "c1", 1), "q2": ("multiply numbers", "c2", 1), "q3": ("take the first", "c5", 0)}
@@ -51,4 +51,4 @@ def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, fl
         for name, ranking in rankings.items():
             with folder.adding(name) as draft:
                 write_trec(draft, ranking.items(), name)
-            folder.added(name, Ranked(kind="searched", found=sum(map(len, ranking.values())), finished=now()))
+            folder.added(name, Ranked(kind="searched", found=sum(map(len, ranking.values()))))

@@ -20,11 +20,9 @@ from agent.retrieval.folder import (
     RetrievalFolder,
     Source,
     begun,
-    default_folder,
     file_name,
     held,
     is_retrieval,
-    now,
 )
 
 SMALL = Benchmark(
@@ -34,7 +32,7 @@ SMALL = Benchmark(
     grades={"q1": {"c1": 1, "ü": 0}, "q 2": {"c/2": 2}},
     notes=("1 duplicate became one code",),
 )
-DONE = Ranked(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3, finished=now())
+DONE = Ranked(kind="searched", settings={"k1": 1.2}, seconds={"index": 0.5}, found=3)
 DEFAULTS: dict[str, Any] = {"source": Source(path="bench.json"), "code_view": "full", "depth": 1000}
 
 
@@ -54,7 +52,7 @@ def test_a_folder_gives_back_what_it_was_begun_with(tmp_path: Path) -> None:
         assert folder.rankings == {}
     read = RetrievalFolder(tmp_path / "r")
     assert (read.queries(), read.grades()) == (dict(SMALL.queries), dict(SMALL.grades))
-    assert (read.depth, read.identity["code_view"]) == (10, "full")
+    assert (read.identity["depth"], read.identity["code_view"]) == (10, "full")
     assert read.about == {"name": "small", "language": "python", "notes": ["1 duplicate became one code"]}
     assert is_retrieval(tmp_path / "r")
 
@@ -139,13 +137,11 @@ def test_what_was_killed_while_it_was_made_is_begun_anew(tmp_path: Path) -> None
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(RunFolderError, match=r"is not a retrieval folder \(it holds 'thesis.tex'\)"), begin(tmp_path):
-        pass
-    with pytest.raises(RunFolderError, match="is a file"), begin(tmp_path / "thesis.tex"):
+    with pytest.raises(RunFolderError, match=r"is no retrieval folder \(it holds 'thesis.tex'\)"), begin(tmp_path):
         pass
     with pytest.raises(RunFolderError, match="no such folder"):
         RetrievalFolder(tmp_path / "none")
-    with pytest.raises(RunFolderError, match=r"no manifest.json in it"):
+    with pytest.raises(RunFolderError, match=r"no manifest\.json"):
         RetrievalFolder(tmp_path)
 
 
@@ -168,7 +164,7 @@ def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("manifest.json", "{}", "is not the manifest of a retrieval folder"),
+        ("manifest.json", "{}", "is not what `agent retrieval` writes"),
         ("queries.jsonl", '{"_id": "1"}\n', r"queries.jsonl:1: is not an object with _id and text"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1 c1 1\n", r"qrels.tsv:2: is not query, code and grade"),
     ],
@@ -200,10 +196,3 @@ def test_grades_come_back_whatever_the_ids(
     benchmark = replace(SMALL, grades=grades, queries=dict.fromkeys(grades, "\ud800"))
     with begin(tmp_path_factory.mktemp("r"), benchmark) as folder:
         assert (folder.grades(), folder.queries()) == (grades, dict(benchmark.queries))
-
-
-def test_the_default_folder_is_in_the_run_or_beside_the_runs(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "annotations.jsonl").touch()
-    assert default_folder(tmp_path / "run") == tmp_path / "run" / "retrieval"
-    assert default_folder(tmp_path / "cosqa dev.jsonl") == Path("runs/retrieval-cosqa%20dev")

@@ -133,7 +133,7 @@ def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
         ("q1", "c1"): ("1", "benchmark"),
         ("q2", "c2"): ("1", "benchmark"),
         ("q3", "c5"): ("0", "benchmark"),
-        **{key: (str(label), "full some-model") for key, label in JUDGED.items()},
+        **{key: (str(label), "full%20some-model") for key, label in JUDGED.items()},
     }
     qrels = [line.split() for line in (path / "judgements.qrels").read_text().splitlines()]
     assert {(q, c): grade for q, _, c, grade in qrels} == {(q, c): grade for q, c, grade, _ in table[1:]}
