@@ -232,15 +232,16 @@ class Judge:
 
     def judge(self, pooled: Mapping[str, Iterable[str]]) -> Judged:
         """Return the grades of these codes, by query."""
+        answered = [query for query in self._benchmark.queries if self.answers(query)]
+        unanswered = len(self._benchmark.queries) - len(answered)
         grades: dict[str, dict[str, int]] = {}
         pairs = unread = 0
-        unanswered = [query for query in self._benchmark.queries if not self.answers(query)]
-        for query in self._benchmark.queries.keys() - set(unanswered):
+        for query in answered:
             found = {code: self.similarity(query, code) for code in pooled.get(query, ())}
             grades[query] = {code: int(value >= THRESHOLD) for code, value in found.items() if value is not None}
             pairs += len(grades[query])
             unread += len(found) - len(grades[query])
-        return Judged(grades, pairs, len(unanswered), unread, tuple(self._notes(pairs, len(unanswered), unread)))
+        return Judged(grades, pairs, unanswered, unread, tuple(self._notes(pairs, unanswered, unread)))
 
     def _notes(self, pairs: int, unanswered: int, unread: int) -> Iterator[str]:
         whose = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
