@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson
+from agent.cli.options import AsJson, RunOptions, Without, takes_options
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
 
@@ -76,16 +76,35 @@ def score(
     ] = None,
     metric: Metrics = None,
     queries: Annotated[
-        Literal["with-positives", "all"], typer.Option(help="Whether queries without a relevant code count, as 0.")
-    ] = "with-positives",
+        Literal["with-positives", "all"] | None,
+        typer.Option(
+            help="Whether queries without a relevant code count, as 0 [default: with-positives; by aroma all]."
+        ),
+    ] = None,
+    judge: Annotated[
+        Literal["labels", "benchmark", "aroma"],
+        typer.Option(
+            help="Who says what is relevant: the benchmark's and the annotator's labels, the benchmark's alone, or "
+            "similarity to the answers."
+        ),
+    ] = "labels",
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="How often the bootstrap draws queries.")] = 2000,
     as_json: AsJson = False,
 ) -> None:
-    """Score rankings by the benchmark's labels, with intervals: scores.json, and per query scores.csv, scores.jsonl."""
+    """Score rankings by labels, with intervals: scores.json, and per query scores.csv, scores.jsonl."""
     from agent.cli.retrieval_score import score
 
-    score(folder, ranking or [], metric or [], which=queries, seed=seed, resamples=resamples, as_json=as_json)
+    score(
+        folder,
+        ranking or [],
+        metric or [],
+        judge=judge,
+        which=queries,
+        seed=seed,
+        resamples=resamples,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -100,8 +119,29 @@ def compare(
 ) -> None:
     """Test the differences between searchers on the same queries: paired bootstrap and randomisation, Holm's p-values.
 
-    Queries, seed and resamples are those of the last `score`, and so are the metrics unless some are named.
+    Judge, queries and seed are those of the last `score`, and so are the metrics unless some are named.
     """
     from agent.cli.retrieval_score import compare
 
     compare(folder, metric or [], against, as_json=as_json)
+
+
+@app.command()
+@takes_options
+def judge(
+    folder: Folder,
+    depth: Annotated[int, typer.Option(min=1, help="How far down each ranking, with all that tie there.")] = 10,
+    variant: Annotated[
+        str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
+    ] = None,
+    without: Without = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Have the annotator judge what searchers found and nobody judged, and show what that changes in every metric.
+
+    The same command again goes on where it stopped, and takes up what was found since.
+    """
+    from agent.cli.retrieval_judge import run
+
+    run(folder, depth, variant, tuple(without or ()), options)

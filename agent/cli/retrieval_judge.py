@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from agent.cli import DONE, annotate
 from agent.cli.options import RunOptions
-from agent.cli.text import Console, one_line, print_json, say
-from agent.datasets.benchmark import Grades
+from agent.cli.progress import Steps
+from agent.cli.retrieval_score import scored
+from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import UsageError
 from agent.evaluation.statistics import Settings
 from agent.retrieval.folder import JUDGED, RetrievalFolder, held
-from agent.retrieval.judging import Judged, fill_pool, gained, merged, read_judged, write_judgements
+from agent.retrieval.judging import Judged, Labels, fill_pool, gained, labels, merged, read_judged, write_judgements
 from agent.retrieval.measures import DEFAULT
-from agent.retrieval.rankings import read_trec
-from agent.retrieval.scores import RetrievalScores, score
+from agent.retrieval.scores import RetrievalScores
 from agent.store import files
+from agent.views.searchers import number
 from agent.wording import counted
 
-_NO_INTERVALS = Settings(resamples=100)
-"""Intervals are not shown."""
+Changes = dict[str, dict[str, dict[str, float | None]]]
 
 
 def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
@@ -43,8 +41,7 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
     with held(folder) as opened:
         if not opened.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
-        benchmark = opened.benchmark()
-        pool = fill_pool(opened, benchmark, depth)
+        pool = fill_pool(opened, opened.benchmark(), depth)
     say(console, f"{counted(pool.pairs, 'pair')} to judge in {pool.path}, {pool.added:,} of them new")
     code = DONE
     if pool.pairs:
@@ -52,81 +49,66 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
         try:
             annotate.run([pool.path], variant, without, within, summary=not options.as_json)
         except typer.Exit as ended:
-            # what was judged before it stopped counts as well
-            code = ended.exit_code
-    with held(folder) as opened:
-        before, judged = opened.grades(), Judged("nobody", {})
+            code = ended.exit_code  # what was judged before it stopped counts as well
+    with held(folder) as opened, Steps(console) as steps:
+        own, judged = labels(opened, "benchmark"), Judged("nobody", {})
         if (folder / JUDGED / files.ANNOTATIONS).exists():
             judged = read_judged(opened)
             write_judgements(opened, judged)
-        after = merged(before, judged.grades)
-        scores = [_scores(opened, list(benchmark.queries), len(benchmark.codes), each) for each in (before, after)]
-    _print(folder, judged, pool.pairs, gained(before, after), scores, as_json=options.as_json)
+        all_labels = own._replace(judge="labels", grades=merged(own.grades, judged.grades))
+        before, after = (_scores(opened, each, steps) for each in (own, all_labels))
+    state = {name: value for name, value in vars(judged).items() if name != "grades"}
+    state["pending"] = pool.pairs - judged.relevant - judged.irrelevant - judged.undecided - judged.errors
+    queries = {
+        "before": before.scored if before else 0,
+        "after": after.scored if after else 0,
+        "gained": gained(own.grades, all_labels.grades),
+    }
+    changes = _changes(before, after)
+    if options.as_json:
+        print_json({"folder": str(folder), "pool": pool.pairs, **state, "queries": queries, "searchers": changes})
+    else:
+        _print(state, queries, changes)
     raise typer.Exit(code)
 
 
-def _scores(
-    folder: RetrievalFolder, queries: list[str], codes: int, grades: Mapping[str, Grades]
-) -> RetrievalScores | None:
-    """Return the scores by these grades, None where no query has a relevant code."""
-    if not any(grade > 0 for each in grades.values() for grade in each.values()):
+def _scores(folder: RetrievalFolder, by: Labels, steps: Steps) -> RetrievalScores | None:
+    """Return the scores by these labels, None where no query has a relevant code."""
+    if not any(grade > 0 for grades in by.grades.values() for grade in grades.values()):
         return None
-    rankings = {name: read_trec(folder.ranking(name)) for name in folder.rankings}
-    return score(str(folder.about["name"]), queries, codes, grades, rankings, settings=_NO_INTERVALS).scores
+    # intervals are not shown
+    return scored(folder, by, DEFAULT, None, Settings(resamples=1), steps).scores
 
 
-def _values(scores: RetrievalScores | None, searcher: str) -> dict[str, float | None]:
-    of = {each.searcher: each for each in scores.searchers} if scores else {}
-    if searcher not in of:
-        return dict.fromkeys(DEFAULT)
-    return {name: value.mean for name, value in of[searcher].values.items()}
+def _changes(before: RetrievalScores | None, after: RetrievalScores | None) -> Changes:
+    """Return by searcher and metric the mean before and after."""
+    changes: Changes = {}
+    for when, found in (("before", before), ("after", after)):
+        for each in found.searchers if found else ():
+            for metric, value in each.values.items():
+                of = changes.setdefault(each.searcher, {}).setdefault(metric, {"before": None, "after": None})
+                of[when] = value.mean
+    return changes
 
 
-def _print(
-    folder: Path, judged: Judged, pairs: int, gained: int, scores: list[RetrievalScores | None], *, as_json: bool
-) -> None:
-    counts = {name: value for name, value in asdict(judged).items() if name != "grades"}
-    pending = pairs - judged.relevant - judged.irrelevant - judged.undecided - judged.errors
-    names = dict.fromkeys(each.searcher for found in scores if found for each in found.searchers)
-    values = {name: [_values(found, name) for found in scores] for name in names}
-    scored = [found.scored if found else 0 for found in scores]
-    if as_json:
-        searchers = {
-            name: {metric: {"before": one[metric], "after": other[metric]} for metric in other}
-            for name, (one, other) in values.items()
-        }
-        queries = {"before": scored[0], "after": scored[1], "gained": gained}
-        state: dict[str, Any] = {"folder": str(folder), "pool": pairs, **counts, "pending": pending}
-        print_json({**state, "queries": queries, "searchers": searchers})
-        return
+def _print(state: Mapping[str, Any], queries: Mapping[str, int], changes: Changes) -> None:
     console = Console()
     say(console, "")
-    for name, (one, other) in values.items():
-        console.print(Text(one_line(name), style="bold"))
-        console.print(_table(one, other))
+    for searcher, metrics in changes.items():
+        table = headed(one_line(searcher), "before", "after", "change")
+        for metric, of in metrics.items():
+            before, after = of["before"], of["after"]
+            change = "–" if before is None or after is None else f"{after - before:+.3f}"
+            add_row(table, metric, number(before), number(after), change)
+        console.print(table)
         say(console, "")
     say(
         console,
-        f"judged by {judged.judge}: {judged.relevant:,} relevant, {judged.irrelevant:,} not · no judgement: "
-        f"{judged.undecided:,} undecided, {counted(judged.errors, 'error')}, {pending:,} not yet",
+        f"judged by {state['judge']}: {state['relevant']:,} relevant, {state['irrelevant']:,} not; no judgement: "
+        f"{state['undecided']:,} undecided, {counted(state['errors'], 'error')}, {state['pending']:,} not yet",
     )
     say(
         console,
-        f"queries with a relevant code, over which metrics are means: {scored[0]:,} before, {scored[1]:,} after; "
-        f"{counted(gained, 'query', 'queries')} gained the first",
+        f"means are over the queries with a relevant code: {queries['before']:,} before, {queries['after']:,} after; "
+        f"{counted(queries['gained'], 'query', 'queries')} gained the first one",
     )
-
-
-def _table(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
-    for number, heading in enumerate(("", "before", "after", "change")):
-        table.add_column(heading, justify="right" if number else "left")
-    for metric, after in other.items():
-        before = one[metric]
-        change = "–" if before is None or after is None else f"{after - before:+.3f}"
-        table.add_row(*map(Text, (metric, _number(before), _number(after), change)))
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

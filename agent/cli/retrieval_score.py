@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +18,10 @@ from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.evaluation.statistics import Settings
 from agent.retrieval import scores
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
+from agent.retrieval.judging import Labels, labels
 from agent.retrieval.measures import DEFAULT
 from agent.retrieval.rankings import read_trec
-from agent.retrieval.scores import Comparisons, RetrievalScores, Scored, Which
+from agent.retrieval.scores import Comparisons, Judge, RetrievalScores, Scored, Which
 from agent.retrieval.search import take
 from agent.retrieval.significance import TESTS
 from agent.store.files import replacing
@@ -34,7 +36,8 @@ def score(
     rankings: Sequence[str],
     metrics: Sequence[str],
     *,
-    which: Which,
+    judge: Judge,
+    which: Which | None,
     seed: int,
     resamples: int,
     as_json: bool,
@@ -53,7 +56,7 @@ def score(
         for name, file in taken:
             if benchmark is not None:
                 take(folder, benchmark, name, file)
-        found = scored(folder, metrics or DEFAULT, which, settings, steps)
+        found = scored(folder, labels(folder, judge), metrics or DEFAULT, which, settings, steps)
         (folder.path / COMPARISON).unlink(missing_ok=True)
         scores.write_csv(folder.path / SCORES_CSV, found)
         scores.write_json(folder.path / SCORES_JSONL, found)
@@ -79,10 +82,10 @@ def compare(path: Path, metrics: Sequence[str], against: str | None, *, as_json:
     def work(folder: RetrievalFolder, steps: Steps) -> Comparisons:
         before = folder.document(SCORES, RetrievalScores)
         wanted = metrics or (before.metrics if before else DEFAULT)
-        which: Which = before.which if before else "with-positives"
+        by, which = labels(folder, before.judge if before else "labels"), before.which if before else None
         seed = before.seed if before else 0
         # the intervals of the means are not needed here
-        found = scored(folder, wanted, which, Settings(seed=seed, resamples=1), steps)
+        found = scored(folder, by, wanted, which, Settings(seed=seed, resamples=1), steps)
         result = scores.compare(found, against=against, settings=Settings(seed=seed, resamples=TESTS.resamples))
         _write(folder.path / COMPARISON, result)
         return result
@@ -96,9 +99,14 @@ def compare(path: Path, metrics: Sequence[str], against: str | None, *, as_json:
 
 
 def scored(
-    folder: RetrievalFolder, metrics: Sequence[str], which: Which, settings: Settings, steps: scores.Progress
+    folder: RetrievalFolder,
+    labels: Labels,
+    metrics: Sequence[str],
+    which: Which | None,
+    settings: Settings,
+    steps: scores.Progress,
 ) -> Scored:
-    """Score the rankings of a folder by the benchmark's grades.
+    """Score the rankings of a folder by labels; these say which queries count where `which` does not.
 
     Raises:
         UsageError: there is no ranking, no such metric, or no query counts; a file of the folder is damaged.
@@ -108,17 +116,19 @@ def scored(
     for name in folder.rankings:
         if not folder.ranking(name).is_file():
             raise RunFolderError(f"{folder.ranking(name)}: is gone; make it again by: agent retrieval run")
-    return scores.score(
+    found = scores.score(
         folder.about["name"],
-        list(folder.queries()),
+        labels.queries,
         folder.identity["benchmark"]["codes"],
-        folder.grades(),
+        labels.grades,
         {name: read_trec(folder.ranking(name)) for name in folder.rankings},
         metrics=metrics,
-        which=which,
+        which=which or ("all" if labels.judge == "aroma" else "with-positives"),
         settings=settings,
         progress=lambda name, done, total: steps(f"scoring {name}", done, total),
     )
+    about = {"judge": labels.judge, "notes": labels.notes}
+    return replace(found, scores=found.scores.model_copy(update=about))
 
 
 def _held(path: Path, work: Callable[[RetrievalFolder, Steps], T]) -> T:

@@ -8,7 +8,8 @@ they are (`qrels.tsv`); `judgements.tsv` has them and the annotator's, with a co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ from agent.datasets.benchmark import Benchmark, Grades
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import InputError, RunFolderError
+from agent.retrieval import aroma
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, OF_SCORES, POOL, RetrievalFolder, row
 from agent.retrieval.rankings import encoded, read_trec
+from agent.retrieval.scores import Judge
 from agent.store.annotations import Votes
 from agent.store.files import replacing, writing
 from agent.store.run_view import RunView, load_run
-from agent.wording import counted
 
 BENCHMARK = "benchmark"
 """Who judged what is in `qrels.tsv`."""
@@ -208,26 +210,44 @@ def write_judgements(folder: RetrievalFolder, judged: Judged) -> None:
 
 
 class Labels(NamedTuple):
-    """Grades by query for scoring, and whose they are, in words."""
+    """What to score by: whose labels, the grades by query, the ids of the queries they are for, and remarks on them."""
 
+    judge: Judge
     grades: Mapping[str, Grades]
-    notes: tuple[str, ...]
+    queries: Sequence[str]
+    notes: tuple[str, ...] = ()
 
 
-def labels(folder: RetrievalFolder, *, of_benchmark: bool = False) -> Labels:
-    """Return the labels to score by: the benchmark's, and the annotator's where it judged and they are wanted.
+def labels(folder: RetrievalFolder, judge: Judge = "labels") -> Labels:
+    """Return the labels to score by.
+
+    `labels` are the benchmark's, and the annotator's where it judged; `benchmark` are the benchmark's alone. `aroma`
+    says of all that any searcher found whether it is similar to an answer; queries without one are left out.
 
     Raises:
-        RunFolderError: a file of them is damaged.
+        RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark is not what it was.
+        UsageError: for `aroma`, as `open_benchmark`.
     """
-    own, added, judges = folder.grades(), dict[str, dict[str, int]](), dict[str, int]()
-    for query, code, grade, judge in () if of_benchmark else folder.judgements():
-        if judge != BENCHMARK and code not in own.get(query, {}):
+    if judge == "aroma":
+        found = aroma.Judge(folder.benchmark()).judge(_found(folder))
+        return Labels(judge, found.grades, list(found.grades), found.notes)
+    own, added, judges = folder.grades(), dict[str, dict[str, int]](), Counter[str]()
+    for query, code, grade, who in () if judge == "benchmark" else folder.judgements():
+        if who != BENCHMARK and code not in own.get(query, {}):
             added.setdefault(query, {})[code] = grade
-            judges[judge] = judges.get(judge, 0) + 1
-    whose = [f"{counted(number, 'label')} of {judge}" for judge, number in judges.items()]
-    first = counted(sum(map(len, own.values())), "label") + " of the benchmark"
-    return Labels(merged(own, added), (", ".join([first, *whose]),) if whose else ())
+            judges[who] += 1
+    notes = [f"labels: {sum(map(len, own.values())):,} of the benchmark"]
+    notes += [f"{number:,} of {who}" for who, number in judges.items()]
+    return Labels(judge, merged(own, added), list(folder.queries()), (", ".join(notes),) if judges else ())
+
+
+def _found(folder: RetrievalFolder) -> dict[str, dict[str, float]]:
+    """Return all that any searcher found, by query."""
+    pooled: dict[str, dict[str, float]] = {}
+    for name in folder.rankings:
+        for query, found in read_trec(folder.ranking(name)):
+            pooled.setdefault(query, {}).update(found)
+    return pooled
 
 
 def gained(before: Mapping[str, Grades], after: Mapping[str, Grades]) -> int:

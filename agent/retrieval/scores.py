@@ -22,6 +22,8 @@ from agent.types import Count, Frozen, Share
 
 Which = Literal["with-positives", "all"]
 """Which queries count: those with a relevant code, or all (0 in every metric but Judged@k where there is none)."""
+Judge = Literal["labels", "benchmark", "aroma"]
+"""Who says what is relevant: all labels there are, those of the benchmark alone, or similarity to answers."""
 Progress = Callable[[str, int, int], None]
 """Takes the searcher whose ranking is read, how many of its queries are scored, and how many queries there are."""
 Rankings = Iterable[tuple[str, Mapping[str, float]]]
@@ -78,6 +80,8 @@ class RetrievalScores(Frozen):
     seed: int
     resamples: Count
     searchers: tuple[SearcherScores, ...]
+    judge: Judge = "labels"
+    notes: tuple[str, ...] = ()
     stability: tuple[Stability, ...] = ()
 
 

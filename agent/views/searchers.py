@@ -22,6 +22,7 @@ def remarks(found: RetrievalScores) -> Iterator[str]:
         f"Below each mean its {found.level:.0%} interval by bootstrap over queries (seed {found.seed}, "
         f"{found.resamples:,} resamples). Equal scores tie: each figure is its expectation over their orders."
     )
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in found.notes)
     if found.by_sort_order:
         yield f"By ir-measures, which breaks ties by sorting: {', '.join(found.by_sort_order)}."
     for each in found.searchers:

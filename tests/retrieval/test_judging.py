@@ -143,13 +143,13 @@ def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
 def test_labels_are_everybodys_or_the_benchmarks_alone(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
     before = labels(RetrievalFolder(path))
-    assert before == (RetrievalFolder(path).grades(), ())
+    assert before == ("labels", RetrievalFolder(path).grades(), list(QUERIES), ())
     with held(path) as folder:
         write_judgements(folder, by_annotator())
     after = labels(RetrievalFolder(path))
     assert after.grades == {"q1": {"c1": 1, "c3": 1, "c4": 0}, "q2": {"c2": 1, "c3": 0}, "q3": {"c5": 0, "c3": 1}}
-    assert after.notes == ("3 labels of the benchmark, 4 labels of full some-model",)
-    assert labels(RetrievalFolder(path), of_benchmark=True) == before
+    assert after.notes == ("labels: 3 of the benchmark, 4 of full some-model",)
+    assert labels(RetrievalFolder(path), "benchmark") == before._replace(judge="benchmark")
     assert gained(before.grades, after.grades) == 1
 
 
