@@ -14,9 +14,14 @@ from agent.retrieval.searchers.vectors import DECIMALS, no_words
 
 
 class BM25:
-    """The sum over the words of a query of idf · tf / (tf + k1 · (1 − b + b · length / mean length)).
+    """BM25 as bm25s (Lù 2024) scores it by its method `lucene` (of Kamphuis et al. 2020: "Lucene (accurate)").
 
-    A word that a query has twice counts twice.
+    The score is the sum over the words t of a query, one that stands there twice counting twice, of
+
+        ln(1 + (N − df(t) + 0.5) / (df(t) + 0.5)) · tf(t, d) / (tf(t, d) + k1 · (1 − b + b · |d| / avgdl))
+
+    with N codes, of which df(t) have the word, |d| words in code d and avgdl in the mean. `bm25` has the parameters
+    that bm25s has by default; `bm25-lucene` those of Lucene's BM25Similarity, except that Lucene keeps |d| in one byte.
     """
 
     def __init__(self, name: str, about: str, *, method: str = "lucene", k1: float = 1.5, b: float = 0.75) -> None:

@@ -38,6 +38,9 @@ SEARCHERS: Mapping[str, Entry] = {
     "bm25": Entry("bm25:BM25", "BM25 with the parameters of bm25s (Lù 2024): k1 1.5, b 0.75", {"k1": 1.5}),
     "bm25-lucene": Entry("bm25:BM25", "BM25 with the parameters of Lucene: k1 1.2, b 0.75", {"k1": 1.2}),
     "lsa": Entry("vectors:Lsa", "latent semantic analysis: tf-idf in 300 dimensions, by scikit-learn's TruncatedSVD"),
+    "ncs": Entry("words:Ncs", "Neural Code Search (Sachdev et al. 2018): tf-idf-weighted means of fastText's vectors"),
+    "ncs-word2vec": Entry("words:Ncs", "ncs with word2vec in the place of fastText", {"model": "word2vec"}),
+    "ncs-postrank": Entry("words:NcsPostrank", "ncs, its best results re-ranked by the query's words that are in them"),
 }
 """Searchers that learn from the codes alone."""
 

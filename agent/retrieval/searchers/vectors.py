@@ -17,8 +17,8 @@ vectors, held in 64 bits, and those of dense ones, held in 32."""
 
 
 def no_words(name: str, codes: Sequence[str]) -> UsageError:
-    """Return the error for codes that cannot be searched by words."""
-    return UsageError(f"{name} cannot search these {len(codes)} codes: it finds no words in them")
+    """Return the error for codes without words to search by."""
+    return UsageError(f"{name} cannot search these {len(codes)} codes: too few words are in them")
 
 
 def tfidf(vocabulary: Mapping[str, int] | None = None) -> Any:
@@ -66,7 +66,7 @@ def nearest(codes: Any, queries: Any, depth: int) -> Iterator[Found]:
 class Words:
     """The cosine of sparse vectors of words: their counts (bag of words), or tf-idf as scikit-learn defines it.
 
-    Codes without a word of the query are not found.
+    Codes without a word of the query are not found; words of the query that no code has count for nothing.
     """
 
     def __init__(self, name: str, about: str, *, weights: str = "counts") -> None:

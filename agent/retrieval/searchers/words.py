@@ -1,0 +1,123 @@
+"""Neural Code Search (NCS): vectors of words, trained on the codes themselves by gensim.
+
+NCS is of Sachdev et al., *Retrieval on source code: a neural code search* (MAPL 2018). The paper of its benchmark (Li
+et al. 2019, section 2.4) says that it is unsupervised, that its word embeddings come from the codes that are searched,
+and that NCS-postrank ranks the results once more; the authors' article on ai.meta.com names fastText.
+The 2018 paper's own formulas were not at hand; these are those of the NCS that Heyman and Van Cutsem (2020) published
+(github.com/nokia/codesearch, `ncs_embedder.py`), with a vector v(w) for each word w:
+
+    v(code)  = Σ_w tfidf(w, code) · v(w) / Σ_w tfidf(w, code)    over the distinct words of the code
+    v(query) = Σ_i v(w_i) / n                                    over all n words of the query
+    score    = cos(v(query), v(code))
+
+As there, v is skip-gram's and tf-idf is scikit-learn's. Ours are how texts become words (`tokens.py`), the parameters
+of training in `settings`, and the whole formula of `NcsPostrank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.errors import ExtraMissing, UsageError
+from agent.retrieval.searchers.base import Found, Progress, best, numpy, told
+from agent.retrieval.searchers.tokens import tokens
+from agent.retrieval.searchers.vectors import DENSE_DECIMALS, batches, nearest, tfidf, unit
+
+_TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
+_MODELS: Mapping[str, Mapping[str, int]] = {
+    "word2vec": _TRAINING,
+    "fasttext": {**_TRAINING, "min_n": 3, "max_n": 6, "bucket": 200_000},
+}
+"""What gensim trains with, by its names; one thread, so that a seed gives the same vectors again."""
+
+
+class Ncs:
+    """NCS; `model` is `fasttext`, which has vectors for words that no code has, or `word2vec`.
+
+    A word that occurs fewer than `min_count` times in all codes counts for nothing in them. Of a code of more than
+    10,000 words gensim trains with the first 10,000.
+    """
+
+    def __init__(self, name: str, about: str, *, model: str = "fasttext", **training: int) -> None:
+        self.name, self.about = name, about
+        self.settings: Mapping[str, Any] = {"model": model, **_MODELS[model], **training}
+
+    def index(self, codes: Sequence[str], progress: Progress) -> None:
+        """See `Searcher`."""
+        self.words = self._trained(codes, progress)
+        self.tfidf = tfidf(self.words.key_to_index).set_params(dtype=numpy().float32)
+        self.weights = self.tfidf.fit_transform(told(codes, "weighting words", progress))
+        self.codes = unit(self.weights @ self.words.vectors)
+
+    def _trained(self, codes: Sequence[str], progress: Progress) -> Any:
+        try:
+            from gensim.models import FastText, Word2Vec
+            from gensim.models.callbacks import CallbackAny2Vec
+        except ImportError as error:
+            raise ExtraMissing("retrieval", error) from error
+
+        class Epochs(CallbackAny2Vec):  # type: ignore[misc]
+            done = 0
+
+            def on_epoch_end(self, model: Any) -> None:
+                self.done += 1
+                progress("training vectors of words", self.done, model.epochs)
+
+        training = {name: value for name, value in self.settings.items() if name != "reranked"}
+        model = {"fasttext": FastText, "word2vec": Word2Vec}[training.pop("model")](workers=1, **training)
+        model.build_vocab(tokens(code) for code in told(codes, "counting words", progress))
+        if not model.wv.key_to_index:
+            least = f"no word occurs {self.settings['min_count']} times in them"
+            raise UsageError(f"{self.name} cannot search these {len(codes)} codes: {least}")
+        model.train(_Sentences(codes), total_examples=len(codes), epochs=model.epochs, callbacks=[Epochs()])
+        return model.wv
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """See `Searcher`."""
+        np = numpy()
+        for batch in batches(queries, len(self.codes), progress):
+            vectors = np.zeros((len(batch), self.words.vector_size), np.float32)
+            for row, query in enumerate(batch):
+                known = [self.words[word] for word in tokens(query) if word in self.words]
+                if known:
+                    vectors[row] = np.mean(known, axis=0)
+            yield from nearest(self.codes, unit(vectors), depth)
+
+
+class NcsPostrank(Ncs):
+    """NCS, and then of its best `reranked` codes those first that have more of the query. This formula is ours:
+
+        score = cos(v(query), v(code)) + Σ_w idf(w) / Σ_u idf(u)
+
+    over the query's distinct words w that are in the code, and u that are in any. Codes behind these keep the cosine.
+    """
+
+    def __init__(self, name: str, about: str, *, reranked: int = 100, **settings: Any) -> None:
+        super().__init__(name, about, **settings)
+        self.settings = {**self.settings, "reranked": reranked}
+
+    def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
+        """See `Searcher`."""
+        np, count = numpy(), self.settings["reranked"]
+        for query, found in zip(queries, super().search(queries, max(depth, count), progress), strict=True):
+            words = sorted({self.words.key_to_index[word] for word in tokens(query) if word in self.words.key_to_index})
+            scores = found.scores.copy()
+            if words and len(scores):
+                first = int(np.count_nonzero(scores >= scores[:count][-1]))
+                there = self.weights[found.positions[:first]][:, words] > 0
+                idf = self.tfidf.idf_[words].astype(np.float64)
+                scores[:first] += (there @ idf) / idf.sum()
+            again = best(scores.round(DENSE_DECIMALS), depth)
+            yield Found(found.positions[again.positions], again.scores)
+
+
+@dataclass(frozen=True)
+class _Sentences:
+    """The words of the codes, as often as they are asked for; called on a thread of gensim's."""
+
+    codes: Sequence[str]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return map(tokens, self.codes)
