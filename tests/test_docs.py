@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.graph import load_variant, mermaid
+from tests.datasets.benchmarks.published import write_all
 from tests.llm.server import ChatServer, says
 from tests.sandbox.wheelhouse import make_wheel
 
@@ -94,7 +95,8 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 def fill(folder: Path) -> None:
-    """Write what readers have: the examples, pairs of their own, labels, a program, what it requires."""
+    """Write what readers have: the examples, pairs of their own, labels, a program, what it requires, benchmarks."""
+    write_all(folder)
     (folder / "requirements.txt").write_text("tinything>=1  # the reader's own\n")
     (folder / "wheels").mkdir()
     make_wheel(folder / "wheels", "tinything")
