@@ -12,13 +12,13 @@ Judged@k. `get` reads a metric's name; one that is not here and that ir-measures
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import comb, log2
 from subprocess import SubprocessError
 from typing import Any
 
@@ -32,9 +32,8 @@ DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success
 
 @dataclass(frozen=True)
 class Group:
-    """Codes of one score: how many stand `above` it, how many it has, of these the judged and the relevant ones.
-
-    `gain` is the sum of the relevant ones' grades.
+    """Codes of one score: how many stand `above`, how many it has, of these the judged and the relevant, whose grades
+    have the sum `gain`.
     """
 
     above: int
@@ -43,9 +42,10 @@ class Group:
     relevant: int
     gain: int
 
-    def within(self, cutoff: int | None) -> int:
-        """Return how many of the group's ranks are among the first `cutoff`, all where there is none."""
-        return self.size if cutoff is None else min(max(cutoff - self.above, 0), self.size)
+    def ranks(self, k: int | None = None) -> range:
+        """Return the group's ranks, those among the first k."""
+        last = self.above + self.size
+        return range(self.above + 1, (last if k is None else min(k, last)) + 1)
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,13 @@ def ndcg(ranked: Ranked, k: int | None = None) -> float:
     Source: Järvelin and Kekäläinen 2002, with linear gain and log2 discount as trec_eval's `ndcg_cut` and, for nDCG
     without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
     """
-    found = 0.0
-    for group in ranked.hits:
-        ranks = range(group.above + 1, group.above + group.within(k) + 1)
-        found += group.gain / group.size * sum(1 / math.log2(rank + 1) for rank in ranks)
-    return found / sum(gain / math.log2(rank + 1) for rank, gain in enumerate(ranked.gains[:k], 1))
+    found = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks(k)) for group in ranked.hits)
+    return found / sum(gain / log2(i + 1) for i, gain in enumerate(ranked.gains[:k], 1))
 
 
 def expected_hits(ranked: Ranked, k: int) -> float:
     """Return how many relevant codes are expected among the first k: a group's, by the share of its ranks there."""
-    return sum(group.relevant * group.within(k) / group.size for group in ranked.hits)
+    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranked.hits)
 
 
 def precision(ranked: Ranked, k: int) -> float:
@@ -124,7 +121,7 @@ def success(ranked: Ranked, k: int) -> float:
     if not ranked.hits:
         return 0.0
     first = ranked.hits[0]
-    ranks = first.within(k)
+    ranks = len(first.ranks(k))
     missed = 1.0
     for code in range(first.relevant):
         missed *= max(first.size - ranks - code, 0) / (first.size - code)
@@ -139,12 +136,11 @@ def reciprocal_rank(ranked: Ranked, k: int | None = None) -> float:
     if not ranked.hits:
         return 0.0
     first = ranked.hits[0]
-    last = first.within(k)
+    others = first.size - first.relevant
     total, chance = 0.0, first.relevant / first.size
-    for rank in range(1, min(last, first.size - first.relevant + 1) + 1):
-        total += chance / (first.above + rank)
-        if rank < first.size:
-            chance *= (first.size - rank - first.relevant + 1) / (first.size - rank)
+    for j, rank in enumerate(first.ranks(k)[: others + 1]):
+        total += chance / rank
+        chance *= (others - j) / max(first.size - 1 - j, 1)
     return total
 
 
@@ -159,53 +155,30 @@ def first_rank(ranked: Ranked) -> float | None:
     return first.above + (first.size + 1) / (first.relevant + 1)
 
 
-def _precisions(group: Group, above: int, relevant: int, ranks: int, size: int) -> float:
-    """Return the expected sum of precisions at relevant codes on the first ranks of a group, `above` relevant over it.
-
-    Σ over i ≤ ranks of r/n · (above + 1 + (i − 1)(r − 1)/(n − 1)) / (a + i), where r of n (`size`) are relevant.
-    """
-    slope = (relevant - 1) / (size - 1) if size > 1 else 0.0
-    terms = ((above + 1 + (rank - 1) * slope) / (group.above + rank) for rank in range(1, ranks + 1))
-    return relevant / size * sum(terms)
-
-
-def average_precision(ranked: Ranked, k: int | None = None, *, least: bool = False) -> float:
+def average_precision(ranked: Ranked, k: int | None = None, divisor: str = "all") -> float:
     """AP: the sum of P@i over the ranks i of relevant codes (AP@k: i ≤ k), divided by R, as trec_eval's `map`.
 
-    `least` (AP_min): divided by min(R, k), so that k relevant codes at the top are 1.
+    AP_min@k divides by min(R, k), so that k relevant codes at the top are 1. AP_hits divides by the relevant codes that
+    are found (among the first k): 1 of 10 found, at rank 1, is 1. Expected: of the group that k cuts, h relevant codes
+    are on its t ranks above with the chance C(r, h) C(n − r, t − h) / C(n, t). Of t places with h relevant codes and H
+    such above, i is relevant with the chance h/t, and then P@(a + i) is (H + 1 + (i − 1)(h − 1)/(t − 1)) / (a + i).
     """
-    total, above = 0.0, 0
+    total, above, mean = 0.0, 0, 0.0
     for group in ranked.hits:
-        ranks = group.within(k)
-        total += _precisions(group, above, group.relevant, ranks, group.size)
-        above += group.relevant
-    return total / (min(ranked.relevant, k) if least and k else ranked.relevant)
-
-
-def average_precision_of_hits(ranked: Ranked, k: int | None = None) -> float:
-    """AP_hits: as AP, divided by the relevant codes found (AP_hits@k: among the first k), 0 where there are none.
-
-    It says nothing of the codes that were missed: 1 of 10 found, at rank 1, is 1. Expected: the group that k cuts has h
-    relevant codes on its t ranks above with the chance C(r, h) C(n − r, t − h) / C(n, t), and is then a group of t
-    codes of which h are relevant.
-    """
-    total, above = 0.0, 0
-    for group in ranked.hits:
-        ranks = group.within(k)
-        if ranks < group.size:
-            ways = math.comb(group.size, ranks)
-            mean = 0.0
-            for hits in range(max(ranks - group.size + group.relevant, 0), min(ranks, group.relevant) + 1):
-                if above + hits:
-                    chance = (
-                        math.comb(group.relevant, hits) * math.comb(group.size - group.relevant, ranks - hits) / ways
-                    )
-                    here = _precisions(group, above, hits, ranks, ranks) if ranks else 0.0
-                    mean += chance * (total + here) / (above + hits)
-            return mean
-        total += _precisions(group, above, group.relevant, ranks, group.size)
-        above += group.relevant
-    return total / above if above else 0.0
+        places = len(group.ranks(k))
+        others = group.size - group.relevant
+        mean = 0.0
+        for hits in range(max(places - others, 0), min(places, group.relevant) + 1):
+            chance = comb(group.relevant, hits) * comb(others, places - hits) / comb(group.size, places)
+            slope = (hits - 1) / (places - 1) if places > 1 else 0.0
+            here = sum((above + 1 + i * slope) / (group.above + 1 + i) for i in range(places)) * hits
+            found = above + hits
+            by = {"all": ranked.relevant, "min": min(ranked.relevant, k or ranked.relevant), "hits": found}[divisor]
+            mean += chance * (total + here / max(places, 1)) / max(by, 1)
+        if places < group.size:
+            break
+        total, above = total + here / places, found
+    return mean
 
 
 def multi_choice_reciprocal_rank(ranked: Ranked, *, adjusted: bool = True) -> float:
@@ -244,11 +217,8 @@ def bpref(ranked: Ranked) -> float:
 
 def judged(ranked: Ranked, k: int) -> float:
     """Judged@k: the share of the first k found that were judged, whatever the grade; 0 where nothing is found."""
-    found = sum(group.judged * group.within(k) / group.size for group in ranked.groups)
+    found = sum(group.judged * len(group.ranks(k)) / group.size for group in ranked.groups)
     return found / min(k, len(ranked.scores)) if ranked.scores else 0.0
-
-
-Function = Callable[[Ranked], float]
 
 
 @dataclass(frozen=True)
@@ -256,7 +226,7 @@ class Metric:
     """A metric by its conventional name; `by_sort_order`: ir-measures computes it, which breaks ties by sorting."""
 
     name: str
-    of: Function
+    of: Callable[[Ranked], float]
     by_sort_order: bool = False
 
 
@@ -265,8 +235,8 @@ _OURS: Mapping[str, tuple[Callable[..., float], bool | None]] = {
     "nDCG": (ndcg, None),
     "RR": (reciprocal_rank, None),
     "AP": (average_precision, None),
-    "AP_min": (partial(average_precision, least=True), True),
-    "AP_hits": (average_precision_of_hits, None),
+    "AP_min": (partial(average_precision, divisor="min"), True),
+    "AP_hits": (partial(average_precision, divisor="hits"), None),
     "MMRR": (multi_choice_reciprocal_rank, False),
     "MMRR_unadjusted": (partial(multi_choice_reciprocal_rank, adjusted=False), False),
     "R": (recall, True),
@@ -275,15 +245,7 @@ _OURS: Mapping[str, tuple[Callable[..., float], bool | None]] = {
     "Judged": (judged, True),
     "Bpref": (bpref, False),
 }
-_ALIASES = {
-    "NDCG": "nDCG",
-    "MRR": "RR",
-    "MAP": "AP",
-    "Recall": "R",
-    "Precision": "P",
-    "Answered": "Success",
-    "BPref": "Bpref",
-}
+_ALIASES = {"MRR": "RR", "MAP": "AP", "NDCG": "nDCG", "Recall": "R", "Precision": "P", "Answered": "Success"}
 _NAME = re.compile(r"(\w+)(?:@([0-9]{1,9}))?")
 
 
@@ -301,16 +263,15 @@ def get(name: str) -> Metric:
     function, cut = _OURS[base]
     cutoff = int(match[2]) if match[2] else None
     if cutoff == 0 or cut not in (None, cutoff is not None):
-        raise ConfigError(
-            f"metric {name}: {base} " + ("has no cut-off" if cut is False else f"takes a cut-off, as in {base}@10")
-        )
-    if cutoff is None:
-        return Metric(base, partial(_of_query, base, function))
-    return Metric(f"{base}@{cutoff}", partial(_of_query, base, partial(function, k=cutoff)))
+        expected = "has no cut-off" if cut is False else f"takes a cut-off, as in {base}@10"
+        raise ConfigError(f"metric {name}: {base} {expected}")
 
+    def of(ranked: Ranked) -> float:
+        if not ranked.relevant and base != "Judged":
+            return 0.0
+        return function(ranked, k=cutoff) if cutoff else function(ranked)
 
-def _of_query(base: str, function: Function, ranked: Ranked) -> float:
-    return function(ranked) if ranked.relevant or base == "Judged" else 0.0
+    return Metric(f"{base}@{cutoff}" if cutoff else base, of)
 
 
 def _of_ir_measures(name: str) -> Metric:

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 from agent.errors import InputError
-from agent.store.files import replacing
 
 _FIELDS = 6
 # what would end a field for any reader, what cannot be UTF-8, and the sign itself
@@ -98,14 +97,3 @@ def trec_lines(query: str, found: Mapping[str, float], tag: str) -> Iterator[str
 def encoded(text: str) -> str:
     """Return an id as run files have it."""
     return _ENCODED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), text)
-
-
-def write_trec(path: Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str) -> None:
-    """Write a run file; where that fails, what was there is as before.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        for query, found in rankings:
-            file.writelines(trec_lines(query, found, tag))

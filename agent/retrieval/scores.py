@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, repeat
 from pathlib import Path
 from statistics import fmean, median
 from typing import Literal
@@ -44,9 +44,8 @@ class SearcherScores(Frozen):
     """What one searcher's ranking is worth.
 
     `values` are by metric. `found` counts the queries for which a relevant code is found, `median_frank` is the median
-    of their FRanks (the expected rank of the first relevant code), None where there are none.
-    `without_ranking` counts queries for which nothing was found (they count, as 0), `other_queries` those of the
-    ranking that the benchmark does not have or that do not count.
+    of their FRanks (the expected rank of the first relevant code), None where there are none. `without_ranking` counts
+    queries for which nothing at all was found; they count, as 0.
     """
 
     searcher: str
@@ -54,7 +53,6 @@ class SearcherScores(Frozen):
     found: Count
     median_frank: float | None
     without_ranking: Count = 0
-    other_queries: Count = 0
 
 
 class RetrievalScores(Frozen):
@@ -156,16 +154,42 @@ def score(
     Raises:
         ConfigError: no such metric.
         InputError: a ranking is malformed.
-        UsageError: no query counts, or none of a ranking's does.
+        UsageError: no query counts.
         ExtraMissing: a library is not installed.
     """
-    wanted = {metric.name: metric for metric in map(get, metrics)}
+    wanted = [*{metric.name: metric for metric in map(get, metrics)}.values()]
     relevant = {query: sum(grade > 0 for grade in grades.get(query, {}).values()) for query in queries}
     counted = {query: grades.get(query, {}) for query in queries if which == "all" or relevant[query]}
     if not counted:
         raise UsageError(f"{benchmark}: none of the {len(queries)} queries has a relevant code; nothing can be scored")
-    read = {name: _read(name, ranking, counted, wanted, progress) for name, ranking in rankings.items()}
+    values: dict[str, dict[str, list[float]]] = {}
+    franks: dict[str, list[float | None]] = {}
+    searchers = []
+    for name, ranking in rankings.items():
+        rows = {}
+        for query, scored in ranking:
+            if query in counted:
+                rows[query] = _row(Ranked(scored, counted[query]), wanted)
+                progress(name, len(rows), len(counted))
+        of = [rows.get(query) or _row(Ranked({}, judged), wanted) for query, judged in counted.items()]
+        franks[name] = [frank for frank, _ in of]
+        values[name] = {metric.name: [row[i] for _, row in of] for i, metric in enumerate(wanted)}
+        found = [frank for frank in franks[name] if frank is not None]
+        table = numpy().array([row for _, row in of])
+        means = zip(values[name].items(), intervals(list(counted), table, settings), strict=True)
+        searchers.append(
+            SearcherScores(
+                searcher=name,
+                values={metric: Value(mean=fmean(each), interval=interval) for (metric, each), interval in means},
+                found=len(found),
+                median_frank=median(found) if found else None,
+                without_ranking=len(counted) - len(rows),
+            )
+        )
     amounts = [relevant[query] for query in counted]
+    stable = (
+        stability(metric.name, amounts, {name: values[name][metric.name] for name in values}) for metric in wanted
+    )
     scores = RetrievalScores(
         benchmark=benchmark,
         queries=len(queries),
@@ -175,71 +199,20 @@ def score(
         which=which,
         relevant=sum(amounts),
         judged=sum(map(len, counted.values())),
-        metrics=tuple(wanted),
-        by_sort_order=tuple(name for name, metric in wanted.items() if metric.by_sort_order),
+        metrics=tuple(metric.name for metric in wanted),
+        by_sort_order=tuple(metric.name for metric in wanted if metric.by_sort_order),
         level=LEVEL,
         seed=settings.seed,
         resamples=settings.resamples,
-        searchers=tuple(_summary(name, found, list(counted), settings) for name, found in read.items()),
-        stability=tuple(
-            found
-            for metric in wanted
-            if (found := stability(metric, amounts, {name: one.values[metric] for name, one in read.items()}))
-        ),
+        searchers=tuple(searchers),
+        stability=tuple(each for each in stable if each),
     )
-    values = {name: found.values for name, found in read.items()}
-    return Scored(scores, list(counted), amounts, values, {name: found.franks for name, found in read.items()})
+    return Scored(scores, list(counted), amounts, values, franks)
 
 
-@dataclass
-class _Read:
-    """What was read of one ranking: by metric the value of each query, FRanks, and the counts of `SearcherScores`."""
-
-    values: dict[str, list[float]]
-    franks: list[float | None]
-    without: int
-    other: int
-
-
-def _read(
-    name: str, rankings: Rankings, counted: Mapping[str, Grades], metrics: Mapping[str, Metric], progress: Progress
-) -> _Read:
-    rows: dict[str, tuple[list[float], float | None]] = {}
-    other = 0
-    for query, found in rankings:
-        if query in counted:
-            rows[query] = _row(Ranked(found, counted[query]), metrics)
-            progress(name, len(rows), len(counted))
-        else:
-            other += 1
-    if other and not rows:
-        raise UsageError(f"ranking {name}: none of its {other} queries is one of the benchmark's that count")
-    without = len(counted) - len(rows)
-    of = [rows[query] if query in rows else _row(Ranked({}, grades), metrics) for query, grades in counted.items()]
-    values = {metric: [row[0][column] for row in of] for column, metric in enumerate(metrics)}
-    return _Read(values, [row[1] for row in of], without, other)
-
-
-def _row(ranked: Ranked, metrics: Mapping[str, Metric]) -> tuple[list[float], float | None]:
-    return [metric.of(ranked) for metric in metrics.values()], first_rank(ranked)
-
-
-def _summary(name: str, read: _Read, queries: Sequence[str], settings: Settings) -> SearcherScores:
-    columns = numpy().array(list(read.values.values())).T
-    found = [frank for frank in read.franks if frank is not None]
-    return SearcherScores(
-        searcher=name,
-        values={
-            metric: Value(mean=fmean(values), interval=interval)
-            for (metric, values), interval in zip(
-                read.values.items(), intervals(queries, columns, settings), strict=True
-            )
-        },
-        found=len(found),
-        median_frank=median(found) if found else None,
-        without_ranking=read.without,
-        other_queries=read.other,
-    )
+def _row(ranked: Ranked, metrics: Sequence[Metric]) -> tuple[float | None, list[float]]:
+    """Return a query's FRank, and its value in each metric."""
+    return first_rank(ranked), [metric.of(ranked) for metric in metrics]
 
 
 def compare(scored: Scored, *, against: str | None = None, settings: Settings = TESTS) -> Comparisons:
@@ -303,12 +276,10 @@ def write_csv(path: Path, scored: Scored) -> None:
     Raises:
         StorageError: it cannot be written; what was there is as before.
     """
-    metrics = scored.scores.metrics
     with replacing(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(("searcher", "query", "relevant", "FRank", *metrics))
-        for searcher, query, relevant, frank, values in _rows(scored):
-            table.writerow((searcher, query, relevant, frank, *values))
+        table.writerow((*_COLUMNS, *scored.scores.metrics))
+        table.writerows(row.values() for row in _rows(scored))
 
 
 def write_json(path: Path, scored: Scored) -> None:
@@ -317,15 +288,15 @@ def write_json(path: Path, scored: Scored) -> None:
     Raises:
         StorageError: as `write_csv`.
     """
-    metrics = scored.scores.metrics
     with replacing(path) as draft, draft.open("wb") as file:
-        for searcher, query, relevant, frank, values in _rows(scored):
-            of_query = {"searcher": searcher, "query": query, "relevant": relevant, "FRank": frank}
-            file.write(dumps(of_query | dict(zip(metrics, values, strict=True))) + b"\n")
+        file.writelines(dumps(row) + b"\n" for row in _rows(scored))
 
 
-def _rows(scored: Scored) -> Iterator[tuple[str, str, int, float | None, list[float]]]:
+_COLUMNS = ("searcher", "query", "relevant", "FRank")
+
+
+def _rows(scored: Scored) -> Iterator[dict[str, object]]:
     for searcher, values in scored.values.items():
-        franks = scored.franks[searcher]
-        for i, query in enumerate(scored.queries):
-            yield searcher, query, scored.relevant[i], franks[i], [of[i] for of in values.values()]
+        about = repeat(searcher), scored.queries, scored.relevant, scored.franks[searcher]
+        for row in zip(*about, *values.values(), strict=False):
+            yield dict(zip((*_COLUMNS, *values), row, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,8 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     one. Randomisation: Smucker, Allan and Carterette, A comparison of statistical significance tests for information
     retrieval evaluation (CIKM 2007): the searchers' values of a query are exchanged at random, which turns its
     difference's sign. p is (1 + draws at least as extreme) / (1 + draws), so never 0 (Davison and Hinkley 1997, section
-    4.2.5), or the share of all patterns of signs, where those of the differences that are not 0 are no more than the
-    draws. Equal seeds draw alike, whatever the order of the queries.
+    4.2.5), or the share of all patterns of signs, where there are no more of these than draws. Equal seeds draw alike,
+    whatever the order of the queries.
 
     Raises:
         ExtraMissing: NumPy is not installed.
@@ -74,33 +74,29 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
         observed = np.abs(mean) / np.sqrt((centred**2).mean(axis=0))
         extreme = (drawn >= observed * (1 - ROUNDING)).sum(axis=0)
     vary = np.ptp(differences, axis=0) > ROUNDING
-    randomised = _randomisation(np, differences, settings)
+    exact = bool(2**count <= settings.resamples)
+    least = np.abs(differences.sum(axis=0)) - ROUNDING * np.abs(differences).sum(axis=0)
+    signs = _signs(np, count, settings, exact=exact)
+    exchanged = sum((np.abs(each @ differences) >= least).sum(axis=0) for each in signs)
+    draws = 1 + settings.resamples
     return [
         Paired(
             bootstrap.percentiles(means[:, i] + mean[i]) if vary[i] else None,
-            float((1 + extreme[i]) / (1 + settings.resamples)) if vary[i] else None,
-            *randomised[i],
+            float((1 + extreme[i]) / draws) if vary[i] else None,
+            float(exchanged[i] / 2**count if exact else (1 + exchanged[i]) / draws),
+            exact,
         )
         for i in range(columns)
     ]
 
 
-def _randomisation(np: Any, differences: Any, settings: Settings) -> list[tuple[float, bool]]:
-    """Return p, and whether it is exact, for each column."""
-    count, columns = differences.shape
-    least = np.abs(differences.sum(axis=0)) - ROUNDING * np.abs(differences).sum(axis=0)
+def _signs(np: Any, count: int, settings: Settings, *, exact: bool) -> Iterator[Any]:
+    """Yield arrays whose rows are patterns of signs: all there are, or as many as settings say, at random."""
+    if exact:
+        yield np.array(list(product((-1.0, 1.0), repeat=count)))
+        return
     random = np.random.default_rng(settings.seed)
-    extreme = np.zeros(columns)
-    left = settings.resamples
-    while left:
-        rows = min(left, max(1, _BATCH // count))
-        signs = 2.0 * random.integers(0, 2, size=(rows, count), dtype=np.int8) - 1
-        extreme += (np.abs(signs @ differences) >= least).sum(axis=0)
-        left -= rows
-    found = [(float((1 + extreme[i]) / (1 + settings.resamples)), False) for i in range(columns)]
-    for i in range(columns):
-        unequal = differences[:, i][differences[:, i] != 0]
-        if 2 ** len(unequal) <= settings.resamples:
-            patterns = np.array(list(product((-1.0, 1.0), repeat=len(unequal))))
-            found[i] = float((np.abs(patterns @ unequal) >= least[i]).mean()), True
-    return found
+    rows = max(1, _BATCH // count)
+    for done in range(0, settings.resamples, rows):
+        size = min(rows, settings.resamples - done), count
+        yield 2.0 * random.integers(0, 2, size=size, dtype=np.int8) - 1

@@ -28,9 +28,8 @@ def remarks(found: RetrievalScores) -> Iterator[str]:
     for each in found.searchers:
         rank = "" if each.median_frank is None else f", their median FRank is {each.median_frank:g}"
         nothing = f"; nothing was found for {each.without_ranking:,}" if each.without_ranking else ""
-        others = f"; {each.other_queries:,} that do not count are ranked, too" if each.other_queries else ""
         found_for = counted(each.found, "query", "queries")
-        yield f"{each.searcher}: a relevant code was found for {found_for}{rank}{nothing}{others}."
+        yield f"{each.searcher}: a relevant code was found for {found_for}{rank}{nothing}."
 
 
 def how_compared(found: Comparisons) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import Ranked, Source, begun, held
-from agent.retrieval.rankings import write_trec
+from agent.retrieval.rankings import trec_lines
 
 QUERIES = {"q1": ("add numbers", "c1", 1), "q2": ("multiply numbers", "c2", 1), "q3": ("take the first", "c5", 0)}
 CODES = {
@@ -50,5 +50,6 @@ def add_rankings(path: Path, rankings: Mapping[str, Mapping[str, Mapping[str, fl
     with held(path) as folder:
         for name, ranking in rankings.items():
             with folder.adding(name) as draft:
-                write_trec(draft, ranking.items(), name)
+                lines = [line for query, found in ranking.items() for line in trec_lines(query, found, name)]
+                draft.write_text("".join(lines), encoding="utf-8")
             folder.added(name, Ranked(kind="searched", found=sum(map(len, ranking.values()))))

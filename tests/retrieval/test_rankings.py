@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import ir_measures
@@ -7,12 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import InputError, StorageError
-from agent.retrieval.rankings import read_trec, write_trec
+from agent.errors import InputError
+from agent.retrieval.rankings import read_trec, trec_lines
 
 ID = st.text(min_size=1)
 SCORE = st.floats(allow_nan=False, allow_infinity=False)
+Rankings = Mapping[str, Mapping[str, float]]
 RANKINGS = st.dictionaries(ID, st.dictionaries(ID, SCORE, min_size=1, max_size=5), max_size=5)
+
+
+def written(path: Path, rankings: Rankings, tag: str) -> Path:
+    lines = [line for query, found in rankings.items() for line in trec_lines(query, found, tag)]
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+    return path
 
 
 @given(RANKINGS, ID)
@@ -20,16 +28,15 @@ RANKINGS = st.dictionaries(ID, st.dictionaries(ID, SCORE, min_size=1, max_size=5
 def test_what_is_written_is_read_again_to_the_last_digit_whatever_the_ids(
     tmp_path_factory: pytest.TempPathFactory, rankings: dict[str, dict[str, float]], tag: str
 ) -> None:
-    path = tmp_path_factory.mktemp("run") / "searcher.trec"
-    write_trec(path, rankings.items(), tag)
+    path = written(tmp_path_factory.mktemp("run") / "searcher.trec", rankings, tag)
     assert dict(read_trec(path)) == rankings
     assert all(len(line.split()) == 6 for line in path.read_text("utf-8").splitlines())
 
 
 def test_ir_measures_reads_what_is_written(tmp_path: Path) -> None:
-    write_trec(tmp_path / "a.trec", [("q1", {"low": 0.1, "high": 0.3}), ("q2", {"x": -1.0})], "bm25")
-    assert (tmp_path / "a.trec").read_text().splitlines()[0] == "q1 Q0 high 1 0.3 bm25"
-    found = [(doc.query_id, doc.doc_id, doc.score) for doc in ir_measures.read_trec_run(str(tmp_path / "a.trec"))]
+    path = written(tmp_path / "a.trec", {"q1": {"low": 0.1, "high": 0.3}, "q2": {"x": -1.0}}, "bm25")
+    assert path.read_text().splitlines()[0] == "q1 Q0 high 1 0.3 bm25"
+    found = [(doc.query_id, doc.doc_id, doc.score) for doc in ir_measures.read_trec_run(str(path))]
     assert found == [("q1", "high", 0.3), ("q1", "low", 0.1), ("q2", "x", -1.0)]
 
 
@@ -69,13 +76,3 @@ def test_queries_come_before_the_rest_of_the_file_is_read(tmp_path: Path) -> Non
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.trec: cannot be read: No such file"):
         list(read_trec(tmp_path / "none.trec"))
-
-
-def test_nothing_half_written_is_left(tmp_path: Path) -> None:
-    def broken() -> object:
-        yield "q", {"a": 1.0}
-        raise StorageError("the searcher stopped")
-
-    with pytest.raises(StorageError):
-        write_trec(tmp_path / "a.trec", broken(), "x")  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
