@@ -10,10 +10,12 @@ from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
 from agent.datasets.sources import open_regular
 from agent.errors import UsageError
+from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
 from agent.store import files
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
-from agent.views.report import MEGABYTE, Place, Report, Written, find_run
+from agent.views.report import MEGABYTE, SEARCHERS, Place, Report, Written, find_run, write_alone
+from agent.views.searchers import searcher_blocks, searcher_cards
 from agent.wording import counted
 
 _PAGE = b"<!doctype html>"
@@ -27,10 +29,15 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
         StorageError: the file cannot be written.
     """
     notes, target = Console(stderr=True), out or folder / "report.html"
+    if is_retrieval(folder):
+        _of_searchers(folder, target, gold, as_json=as_json)
+        return
     place = find_run(folder)
     with load_run(place.run) as view, bar(notes) as shown:
         _check_target(target)
         known = {"title": place.title, "ablation": place.ablation, **_compared(place.run, gold)}
+        if is_retrieval(place.run / IN_RUN):
+            known["searchers"] = searcher_blocks(RetrievalFolder(place.run / IN_RUN))
         report = Report(view, kept=kept, max_bytes=round(max_mb * MEGABYTE), **known)
         task = shown.add_task("read")
         written = report.write(target, lambda done, total: shown.update(task, completed=done, total=total))
@@ -42,6 +49,19 @@ def run(folder: Path, *, out: Path | None, gold: Path | None, kept: Kept, max_mb
     for note in written.notes:
         say(notes, note)
     say(Console(), f"{written.path} ({written.bytes / MEGABYTE:.1f} MB, {counted(written.annotations, 'annotation')})")
+
+
+def _of_searchers(folder: Path, target: Path, gold: Path | None, *, as_json: bool) -> None:
+    """Write a page of what searchers are worth on a benchmark, which may be of no run."""
+    if gold is not None:
+        raise UsageError(f"--gold: {folder} is a retrieval folder, of which there are no labels to compare with gold")
+    _check_target(target)
+    opened = RetrievalFolder(folder)
+    written = write_alone(target, str(opened.about["name"]), searcher_cards(opened), SEARCHERS, searcher_blocks(opened))
+    if as_json:
+        print_json({**asdict(written), "path": str(target), "notes": [], "run": None, "ablation": False})
+        return
+    say(Console(), f"{target} ({written.bytes / MEGABYTE:.1f} MB, {counted(len(opened.rankings), 'searcher')})")
 
 
 def _check_target(target: Path) -> None:

@@ -26,7 +26,7 @@ from agent.retrieval.search import take
 from agent.retrieval.significance import TESTS
 from agent.store.files import replacing
 from agent.types import Frozen
-from agent.views.searchers import how_compared, interval, number, p_value, remarks
+from agent.views.searchers import FOUND, STABILITY, how_compared, interval, number, p_value, rank, remarks
 
 T = TypeVar("T")
 
@@ -159,7 +159,16 @@ def _print_scores(found: RetrievalScores) -> None:
     for metric in found.metrics:
         values = [each.values[metric] for each in found.searchers]
         table.add_row(Text(metric), *(Text(f"{number(each.mean)}\n{interval(each.interval)}") for each in values))
+    add_row(table, FOUND[0], *(f"{each.found:,}" for each in found.searchers))
+    add_row(table, FOUND[1], *(rank(each) for each in found.searchers))
     console.print(table)
+    if found.stability:
+        table = headed("", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
+        for each in found.stability:
+            variances = f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"
+            add_row(table, each.metric, number(each.alpha), *variances)
+        console.print(table)
+        say(console, STABILITY)
     for line in remarks(found):
         say(console, line)
 

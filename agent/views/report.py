@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.evaluation.ablation_table import AblationTable
 
 MEGABYTE = 1_000_000
+SEARCHERS = "Searchers"
 Progress = Callable[[int, int], None]
 # What the page says of the pieces is known only once they are chosen.
 _RESERVE = 4_000
@@ -89,7 +90,7 @@ class Report:
 
     `kept` says of which pairs the evidence goes in, `max_bytes` how large the file may be (figures and scripts go in at
     any size). `title` is what the run is called, else by its folder's name. `gold` has the gold labels by id,
-    `against_gold` the figures of how labels compare with them.
+    `against_gold` the figures of how labels compare with them, `searchers` those of searchers measured on the run.
     """
 
     run: RunView
@@ -99,6 +100,7 @@ class Report:
     ablation: AblationTable | None = None
     gold: Mapping[str, int] | None = None
     against_gold: Sequence[Block] = ()
+    searchers: Sequence[Block] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> Written:
         """Write the page, in place of an earlier one; `on_progress` takes annotations done and all of them.
@@ -148,6 +150,7 @@ class Report:
             "labels": ("Labels", figures.labels),
             "gold": ("Against gold", self.against_gold),
             "ablation": ("Ablation", self._ablation()),
+            "searchers": (SEARCHERS, self.searchers),
             "tests": ("Tests", figures.tests),
             "repairs": ("Repairs and stand-ins", figures.repairs),
             "confidence": ("Confidence", figures.confidence),
@@ -200,6 +203,24 @@ class Report:
                 with_evidence < archive.with_evidence,
         }  # fmt: skip
         return [note for note, holds in notes.items() if holds]
+
+
+def write_alone(
+    path: Path, name: str, cards: Sequence[Mapping[str, str]], title: str, blocks: Sequence[Block]
+) -> Written:
+    """Write a page of one section, without a table of pairs, in place of an earlier one.
+
+    Raises:
+        StorageError: the file cannot be written; an earlier one is whole.
+    """
+    document = {
+        "name": name, "subtitle": "", "cards": list(cards), "alone": True, "notes": [],
+        "sections": [{"id": "searchers", "title": title, "blocks": list(blocks)}],
+        "columns": [], "marks": [], "bins": [], "stories_in_a_piece": STORIES_IN_A_PIECE, "rounds": 1, "pieces": {},
+    }  # fmt: skip
+    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(chain(head(f"{name} · report", document, iter(())), tail(iter(()))))
+    return Written(path, path.stat().st_size, 0, 0, 0, ())
 
 
 def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:

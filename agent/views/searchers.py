@@ -2,11 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from agent.evaluation.statistics import Interval
-from agent.retrieval.scores import Comparisons, RetrievalScores
+from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
+from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, SearcherScores
+from agent.views.charts import Block, Chart, Dot, block, intervals, label, table
 from agent.wording import counted
+
+FOUND = ("queries with a hit", "median FRank")
+STABILITY = (
+    "Over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+: Cronbach's alpha with searchers as "
+    "items, and the variance of a searcher's means, by both conventions."
+)
+COMPARED = ("difference", "95% interval", "p (bootstrap)", "p (randomisation)", "better:worse:equal")
+
+
+def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
+    """Return the key figures of a retrieval folder: name, value, and a word on it."""
+    known = folder.identity["benchmark"]
+    return [
+        {"name": "queries", "value": f"{known['queries']:,}", "note": counted(known["grades"], "grade")},
+        {
+            "name": "codes",
+            "value": f"{known['codes']:,}",
+            "note": f"{known['language']}, {folder.identity['code_view']}",
+        },
+        {"name": "searchers", "value": f"{len(folder.rankings):,}", "note": f"{folder.identity['depth']:,} codes deep"},
+    ]
+
+
+def searcher_blocks(folder: RetrievalFolder) -> list[Block]:
+    """Return the figures of a retrieval folder: scores, comparisons, and what searching took.
+
+    Raises:
+        RunFolderError: scores or comparisons are damaged.
+    """
+    scores, compared = folder.document(SCORES, RetrievalScores), folder.document(COMPARISON, Comparisons)
+    blocks = []
+    if scores is not None:
+        blocks = [_means(scores), *(_metric(scores, name) for name in scores.metrics), *_stability(scores)]
+    if compared is not None:
+        blocks.append(block("Comparisons", how_compared(compared)))
+        blocks += [_differences(compared, *each) for each in groupby(compared.comparisons, lambda each: each.metric)]
+    return [*blocks, _searching(folder, () if scores is None else [each.searcher for each in scores.searchers])]
+
+
+def _means(found: RetrievalScores) -> Block:
+    rows = [
+        [each.searcher, *(number(each.values[name].mean) for name in found.metrics), f"{each.found:,}", rank(each)]
+        for each in found.searchers
+    ]
+    return block(
+        "Means",
+        " ".join(remarks(found)),
+        None,
+        [table({"searcher": False} | dict.fromkeys((*found.metrics, *FOUND), True), rows)],
+    )
+
+
+def _metric(found: RetrievalScores, name: str) -> Block:
+    values = [(each.searcher, each.values[name]) for each in found.searchers]
+    dots = [Dot(searcher, value.mean, *_bounds(value.interval, value.mean)) for searcher, value in values]
+    extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
+    rows = [[searcher, number(value.mean), interval(value.interval)] for searcher, value in values]
+    columns = {"searcher": False, name: True, f"{found.level:.0%} interval": True}
+    return block(name, "", _drawn(dots, name, found.level, extent), [table(columns, rows)])
+
+
+def _stability(found: RetrievalScores) -> Iterator[Block]:
+    rows = [
+        [each.metric, number(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
+        for each in found.stability
+    ]
+    columns = {"metric": False, "Cronbach's alpha": True, "variance (n − 1)": True, "variance (n)": True}
+    if rows:
+        yield block("Stability", STABILITY, None, [table(columns, rows)])
+
+
+def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -> Block:
+    dots, rows = [], []
+    for each in group:
+        name = f"{each.first} − {each.second}"
+        dots.append(Dot(name, each.difference, *_bounds(each.interval, each.difference)))
+        tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
+        queries = f"{each.better:,}:{each.worse:,}:{each.equal:,}"
+        rows.append([name, f"{each.difference:+.3f}", interval(each.interval), *tests, queries])
+    columns = {"searchers": False} | dict.fromkeys(COMPARED, True)
+    title = f"Differences in {metric}"
+    extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
+    return block(title, "", _drawn(dots, title, found.level, extent), [table(columns, rows)])
+
+
+def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Block:
+    rows = []
+    for name, each in folder.rankings.items():
+        seconds = [f"{each.seconds[step]:,.1f} s" if step in each.seconds else "–" for step in ("index", "search")]
+        memory = "–" if each.peak_memory_mb is None else f"{each.peak_memory_mb:,.0f} MB"
+        settings = ", ".join(f"{key} {value}" for key, value in each.settings.items())
+        rows.append([name, "; ".join([each.about, *each.notes]), settings, f"{each.found:,}", *seconds, memory])
+    columns = {"searcher": False, "what it is": False, "settings": False} | dict.fromkeys(
+        ("codes found", "indexing", "searching", "peak memory"), True
+    )
+    known = folder.identity
+    notes = [f"Note: {note}." for note in folder.about["notes"]]
+    if unscored := [name for name in folder.rankings if name not in scored]:
+        notes.append(f"Not scored yet: {', '.join(unscored)}.")
+    text = (
+        f"The benchmark is {folder.about['name']}. Of each code is searched: {known['code_view']}; kept are the best "
+        f"{known['depth']:,} codes of each query, with all that tie with the last."
+    )
+    return block("Searching", " ".join([text, *notes]), None, [table(columns, rows)])
+
+
+def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, float]) -> Chart:
+    lowest, highest = extent
+    margin = 0.08 * (highest - lowest) or 0.05
+    values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
+    unit = f"{what}, with {level:.0%} intervals"
+    return intervals(dots, alt=f"{unit}. {values}", unit=label(unit, 60), extent=(lowest - margin, highest + margin))
+
+
+def _bounds(found: Interval | None, value: float) -> tuple[float, float]:
+    return (value, value) if found is None else (found.low, found.high)
 
 
 def remarks(found: RetrievalScores) -> Iterator[str]:
@@ -19,17 +138,16 @@ def remarks(found: RetrievalScores) -> Iterator[str]:
         f"judged, {counted(found.codes, 'code')} to search."
     )
     yield (
-        f"Below each mean its {found.level:.0%} interval by bootstrap over queries (seed {found.seed}, "
-        f"{found.resamples:,} resamples). Equal scores tie: each figure is its expectation over their orders."
+        f"Intervals ({found.level:.0%}) are by bootstrap over queries (seed {found.seed}, {found.resamples:,} "
+        "resamples). Equal scores tie: each figure is its expectation over their orders."
     )
     yield from (f"{note[:1].upper()}{note[1:]}." for note in found.notes)
     if found.by_sort_order:
         yield f"By ir-measures, which breaks ties by sorting: {', '.join(found.by_sort_order)}."
     for each in found.searchers:
-        rank = "" if each.median_frank is None else f", their median FRank is {each.median_frank:g}"
-        nothing = f"; nothing was found for {each.without_ranking:,}" if each.without_ranking else ""
-        found_for = counted(each.found, "query", "queries")
-        yield f"{each.searcher}: a relevant code was found for {found_for}{rank}{nothing}."
+        if each.without_ranking:
+            nothing = counted(each.without_ranking, "query", "queries")
+            yield f"{each.searcher} found nothing for {nothing}: 0 in every metric."
 
 
 def how_compared(found: Comparisons) -> str:
@@ -45,6 +163,11 @@ def how_compared(found: Comparisons) -> str:
 def number(value: float | None) -> str:
     """Return a figure to read."""
     return "–" if value is None else f"{value:.3f}"
+
+
+def rank(found: SearcherScores) -> str:
+    """Return the median of the expected ranks of the first relevant code, of the queries that have one."""
+    return "–" if found.median_frank is None else f"{found.median_frank:g}"
 
 
 def interval(found: Interval | None) -> str:

@@ -9,7 +9,9 @@ function showFigures() {
   const last = REPORT.sections.filter(({ id }) => id === "run");
   byId("figures").append(...REPORT.sections.filter(({ id }) => id !== "run").map(sectionOf));
   byId("pairs").after(...last.map(sectionOf));
-  const titles = [...REPORT.sections.filter(({ id }) => id !== "run"), { id: "pairs", title: "Pairs" }, ...last];
+  const pairs = REPORT.alone ? [] : [{ id: "pairs", title: "Pairs" }];
+  const titles = [...REPORT.sections.filter(({ id }) => id !== "run"), ...pairs, ...last];
+  for (const part of document.querySelectorAll("#pairs, #hint, .skip")) part.hidden = Boolean(REPORT.alone);
   byId("contents").append(...titles.map(({ id, title }) => make("a", { href: `#${id}` }, title)));
 }
 
