@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.formats import records, stem
-from agent.datasets.sources import BadLine, shown
+from agent.datasets.sources import STDIN, BadLine, shown
 from agent.errors import InputError, UsageError
 from agent.wording import counted
 
@@ -95,13 +95,15 @@ def _found(value: Any) -> str:
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """Yield the objects of a file or a dataset's folder.
+    """Yield the objects of a file or a dataset's folder; what is neither is refused, since it could be read but once.
 
     Raises:
         InputError: it cannot be read, or a line of it is no object.
         ExtraMissing: the libraries for its format are not installed.
     """
-    for record in records(path):
+    if path == STDIN:
+        raise InputError("a benchmark is read more than once; give a file", path=shown(path))
+    for record in records(path, regular=not path.is_dir()):
         if isinstance(record, BadLine):
             raise InputError(record.cause, path=shown(path), line=record.line)
         row = Row(record.value, path, record.line, record.prefix)

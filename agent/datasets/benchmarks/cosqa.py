@@ -39,7 +39,7 @@ def search_task(path: Path, wanted: Wanted) -> Benchmark:
     wanted.check_codes(path, "code_idx_map.txt, or lines of code-idx and code")
     building = Building()
     for file in wanted.codes:
-        for row in _numbered(file) if file.name.lower().endswith(".txt") else rows(file):
+        for row in _numbered(file) if ".txt" in file.suffixes else rows(file):
             building.add_code(row.identifier("code-idx"), row.text("code"), row)
     for row in rows(path):
         query = row.identifier("query-idx", "idx")
@@ -51,7 +51,7 @@ def search_task(path: Path, wanted: Wanted) -> Benchmark:
 
 def _numbered(path: Path) -> Iterator[Row]:
     """Yield the codes of `code_idx_map.txt`."""
-    with opened(path) as file:
+    with opened(path, regular=True) as file:
         data = without_bom(file.read(), path)
     try:
         codes = loads(data)

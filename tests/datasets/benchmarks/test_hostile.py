@@ -1,0 +1,84 @@
+"""Whatever stands in files, reading them gives a benchmark or an error in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.datasets.benchmark import Benchmark
+from agent.errors import AgentError, InputError
+from agent.retrieval.benchmark import open_benchmark
+
+WITH_CODES = [("intent", "rewritten_intent", "snippet", "prob"), ("question", "snippet")]
+WITHOUT_CODES = [
+    ("query-idx", "query", "code-idx", "label"),
+    ("idx", "doc", "code", "retrieval_idx", "label"),
+    ("Language", "Query", "GitHubUrl", "Relevance"),
+    ("question", "answer", "examples"),
+]
+CODES = ("code-idx", "code", "id", "url", "language")
+likely = st.sampled_from(["1", "2", "3", "python"])
+"""Of ids, texts and grades; with those of several rows the same."""
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["text", "is_sda"]), inner, max_size=2),
+    max_leaves=4,
+)
+cells = st.integers(0, 15).flatmap(lambda number: likely if number else anything)
+
+
+def rows(*names: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.lists(st.fixed_dictionaries(dict.fromkeys(names, cells)), min_size=1, max_size=3)
+
+
+def check(benchmark: Benchmark) -> None:
+    assert benchmark.sha256
+    assert benchmark.grades.keys() <= benchmark.queries.keys()
+    assert len(set(benchmark.codes.values())) == len(benchmark.codes)
+    assert all(grades.keys() <= benchmark.codes.keys() for grades in benchmark.grades.values())
+
+
+@given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: rows(*form)), rows(*CODES))
+@settings(max_examples=300)
+def test_any_rows_are_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, written in (("queries.json", queries), ("codes.json", codes)):
+            (Path(folder) / name).write_text(json.dumps(written))
+        apart = "snippet" not in queries[0]
+        with suppress(AgentError):
+            check(open_benchmark(Path(folder) / "queries.json", [Path(folder) / "codes.json"] if apart else []))
+
+
+@given(rows("_id", "title", "text"), rows("_id", "text"), rows("query-id", "corpus-id", "score"))
+def test_any_folder_of_beirs_form_is_a_benchmark_or_an_error(
+    corpus: list[dict[str, Any]], queries: list[dict[str, Any]], judged: list[dict[str, Any]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "qrels").mkdir()
+        for name, written in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.jsonl", judged)):
+            (Path(folder) / name).write_text("".join(json.dumps(row) + "\n" for row in written))
+        with suppress(AgentError):
+            check(open_benchmark(folder))
+
+
+def test_what_can_be_read_but_once_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(InputError, match="it is a pipe"):
+        open_benchmark(tmp_path / "pipe.jsonl")
+    with pytest.raises(InputError, match="read more than once; give a file"):
+        open_benchmark("-")
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
+        open_benchmark(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="NUL"):
+        open_benchmark(f"{tmp_path}/a\0b.jsonl")
