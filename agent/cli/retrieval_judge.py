@@ -16,8 +16,8 @@ from agent.cli.retrieval_score import scored
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import UsageError
 from agent.evaluation.statistics import Settings
-from agent.retrieval.folder import JUDGED, RetrievalFolder, held
-from agent.retrieval.judging import Judged, Labels, fill_pool, gained, labels, merged, read_judged, write_judgements
+from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, held
+from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, read_judged, write_judgements
 from agent.retrieval.measures import DEFAULT
 from agent.retrieval.scores import RetrievalScores
 from agent.store import files
@@ -41,13 +41,14 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
     with held(folder) as opened:
         if not opened.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
-        pool = fill_pool(opened, opened.benchmark(), depth)
-    say(console, f"{counted(pool.pairs, 'pair')} to judge in {pool.path}, {pool.added:,} of them new")
+        pairs, new = fill_pool(opened, opened.benchmark(), depth)
+    pool = folder / POOL
+    say(console, f"{counted(pairs, 'pair')} to judge in {pool}, {new:,} of them new")
     code = DONE
-    if pool.pairs:
+    if pairs:
         within = replace(options, out=folder / JUDGED)
         try:
-            annotate.run([pool.path], variant, without, within, summary=not options.as_json)
+            annotate.run([pool], variant, without, within, summary=not options.as_json)
         except typer.Exit as ended:
             code = ended.exit_code  # what was judged before it stopped counts as well
     with held(folder) as opened, Steps(console) as steps:
@@ -58,15 +59,13 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
         all_labels = own._replace(judge="labels", grades=merged(own.grades, judged.grades))
         before, after = (_scores(opened, each, steps) for each in (own, all_labels))
     state = {name: value for name, value in vars(judged).items() if name != "grades"}
-    state["pending"] = pool.pairs - judged.relevant - judged.irrelevant - judged.undecided - judged.errors
-    queries = {
-        "before": before.scored if before else 0,
-        "after": after.scored if after else 0,
-        "gained": gained(own.grades, all_labels.grades),
-    }
+    state["pending"] = pairs - judged.relevant - judged.irrelevant - judged.undecided - judged.errors
+    queries = dict(zip(("before", "after"), (found.scored if found else 0 for found in (before, after)), strict=True))
+    # no label is taken back, so that a query that counts goes on to
+    queries["gained"] = queries["after"] - queries["before"]
     changes = _changes(before, after)
     if options.as_json:
-        print_json({"folder": str(folder), "pool": pool.pairs, **state, "queries": queries, "searchers": changes})
+        print_json({"folder": str(folder), "pool": pairs, **state, "queries": queries, "searchers": changes})
     else:
         _print(state, queries, changes)
     raise typer.Exit(code)

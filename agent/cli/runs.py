@@ -18,7 +18,7 @@ from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval
 from agent.store import files
 from agent.store.annotations import Votes
-from agent.store.run_view import RunView, load_run
+from agent.store.run_view import RunView, load_run, made_by
 
 _PIPED_WIDTH = 160
 _OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
@@ -78,8 +78,7 @@ def _read(view: RunView) -> dict[str, Any]:
     ended = Counter(label.ended for label in votes.labels())
     done, rounds = len(view.index.done()), max(votes.rounds, 1)
     total = rounds * sum(1 for _ in view.pairs())
-    identity = view.manifest["identity"]
-    variant = identity.get("variant")
+    variant, model = made_by(view.manifest)
     return {
         "state": "finished" if done >= total else "unfinished",
         "annotated": done,
@@ -89,19 +88,9 @@ def _read(view: RunView) -> dict[str, Any]:
         "undecided": ended["undecided"],
         "errors": ended["error"],
         "cost_usd": view.spent_usd(),
-        "variant": str(variant.get("name")) if isinstance(variant, Mapping) else None,
-        "model": _model(identity.get("model")),
+        "variant": variant,
+        "model": model,
     }
-
-
-def _model(identity: Any) -> str | None:
-    """Return the names of a run's models as they are requested, joined by `+`."""
-    if not isinstance(identity, Mapping):
-        return None
-    roles = identity.get("roles")
-    found = [identity.get("default"), *(roles.values() if isinstance(roles, Mapping) else ())]
-    names = (str(each.get("model") or each.get("kind")) for each in found if isinstance(each, Mapping))
-    return "+".join(dict.fromkeys(names)) or None
 
 
 def _changed(path: Path) -> str:

@@ -32,7 +32,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -44,8 +44,8 @@ THRESHOLD = 0.25
 PARENTS, USES = 3, 2
 _VARIABLE = "#VAR"
 _BLOCK = "{}"
-_ATTRIBUTE = "Attribute value attr"
-_TRANSPARENT = (ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
+_TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
+_NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
 _PASSED_OVER = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 # comments first, so that what is in them is no token; a string that is not closed ends with its line
 _TOKENS = re.compile(r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
@@ -53,21 +53,12 @@ _TOKENS = re.compile(r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\
 Features = Counter[tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    key: str
-    variable: str = ""
+_Way = tuple[tuple[int, str, Any], ...]
+"""From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    label: str
-    parts: tuple[_Leaf | _Branch, ...]
-
-
-_Tree = _Leaf | _Branch
-_Way = tuple[tuple[int, _Branch], ...]
-"""From the root to a leaf: each node and the index of its part that comes next."""
+class _Variable(str):
+    """The name of a local variable."""
 
 
 def features(code: str, language: str) -> Features:
@@ -77,7 +68,7 @@ def features(code: str, language: str) -> Features:
         Unparsable: there are none, as of Python that does not parse or is nothing but a docstring.
     """
     try:
-        found = _of_tree(_of_python(code)) if language == "python" else _of_tokens(code)
+        found = _of_python(code) if language == "python" else _of_tokens(code)
     except RecursionError:
         raise Unparsable("it is nested too deeply") from None
     if not found:
@@ -93,19 +84,53 @@ def similarity(one: Features, other: Features) -> float:
     return shared / (one.total() + other.total() - shared)
 
 
-def _of_python(code: str) -> _Tree:
+def _of_python(code: str) -> Features:
     tree = parse(normalise(code))
     nodes = (node for node in ast.walk(tree) if not isinstance(node, Definition | ast.alias))
     local = frozenset(name for node in nodes for name in bindings(node))
     one = tree.body[0] if len(tree.body) == 1 else None
-    return _list(one.body if isinstance(one, Function) else tree.body, local)
+    found: Features = Counter()
+    before: str | None = None
+    uses = defaultdict[str, list[str]](list)
+    for leaf, way in _leaves(one.body if isinstance(one, Function) else tree.body, (), local):
+        key = _VARIABLE if isinstance(leaf, _Variable) else leaf
+        found["token", key] += 1
+        above = [(index, label) for index, label, _ in reversed(way) if label != _BLOCK]
+        for index, label in above[:PARENTS]:
+            found["parent", key, index, label] += 1
+        if isinstance(leaf, _Variable):
+            use = _use(way)
+            for earlier in uses[leaf][-USES:]:
+                found["use", earlier, use] += 2
+            uses[leaf].append(use)
+        if before is not None:
+            found["sibling", before, key] += 2
+        before = key
+    return found
 
 
-def _tree(node: ast.AST, local: frozenset[str]) -> _Tree:
-    if isinstance(node, ast.Constant):
-        return _Leaf(repr(node.value))
-    parts = list[_Tree]()
-    label = [type(node).__name__]
+def _leaves(part: Any, way: _Way, local: frozenset[str]) -> Iterator[tuple[str, _Way]]:
+    if isinstance(part, list):
+        parts = [each for each in part if not _is_text(each)]
+        label = _BLOCK if part and isinstance(part[0], ast.stmt) else ",".join("#" * len(parts))
+    elif isinstance(part, ast.AST) and not isinstance(part, ast.Constant):
+        label, parts = _node(part, local)
+    else:
+        yield repr(part.value) if isinstance(part, ast.Constant) else part, way
+        return
+    is_part = len(parts) == 1 and isinstance(part, _TRANSPARENT)
+    for index, each in enumerate(parts):
+        yield from _leaves(each, way if is_part else (*way, (index, label, part)), local)
+
+
+def _is_text(statement: Any) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
+    """Return the label and the parts of a node: nodes, lists of them, names."""
+    label, parts = [type(node).__name__], list[Any]()
     for name, value in ast.iter_fields(node):
         if name in _PASSED_OVER or value is None or value == []:
             continue
@@ -116,69 +141,16 @@ def _tree(node: ast.AST, local: frozenset[str]) -> _Tree:
         elif name == "ops":
             label += [type(each).__name__ for each in value]
         else:
+            # other names, of attributes, arguments and modules, are those of no variable
+            is_variable = isinstance(node, _NAMING) and isinstance(value, str) and value in local
             label.append(name)
-            parts.append(_part(node, value, local))
-    if len(parts) == 1 and isinstance(node, _TRANSPARENT):
-        return parts[0]
-    return _Branch(" ".join(label), tuple(parts))
-
-
-def _part(node: ast.AST, value: Any, local: frozenset[str]) -> _Tree:
-    if isinstance(value, list):
-        return _list(value, local)
-    if isinstance(value, ast.AST):
-        return _tree(value, local)
-    # a name that is bound by the node or read there; those of attributes, arguments and modules are no variables
-    is_variable = isinstance(node, ast.Name | ast.arg | ast.ExceptHandler | ast.MatchAs) and value in local
-    return _Leaf(_VARIABLE, value) if is_variable else _Leaf(str(value))
-
-
-def _list(values: list[Any], local: frozenset[str]) -> _Tree:
-    parts = tuple(
-        _tree(each, local) if isinstance(each, ast.AST) else _Leaf(str(each))
-        for each in values
-        if not (
-            isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
-        )
-    )
-    if len(parts) == 1:
-        return parts[0]
-    is_block = bool(values) and isinstance(values[0], ast.stmt)
-    return _Branch(_BLOCK if is_block else ",".join("#" * len(parts)), parts)
-
-
-def _of_tree(tree: _Tree) -> Features:
-    found: Features = Counter()
-    before: str | None = None
-    uses = defaultdict[str, list[str]](list)
-    for leaf, way in _leaves(tree, ()):
-        found["token", leaf.key] += 1
-        above = [(index, node.label) for index, node in reversed(way) if node.label != _BLOCK]
-        for index, label in above[:PARENTS]:
-            found["parent", leaf.key, index, label] += 1
-        if leaf.variable:
-            use = _use(way)
-            for earlier in uses[leaf.variable][-USES:]:
-                found["use", earlier, use] += 2
-            uses[leaf.variable].append(use)
-        if before is not None:
-            found["sibling", before, leaf.key] += 2
-        before = leaf.key
-    return found
-
-
-def _leaves(tree: _Tree, way: _Way) -> Iterator[tuple[_Leaf, _Way]]:
-    if isinstance(tree, _Leaf):
-        yield tree, way
-        return
-    for index, part in enumerate(tree.parts):
-        yield from _leaves(part, (*way, (index, tree)))
+            parts.append(_Variable(value) if is_variable else value)
+    return " ".join(label), parts
 
 
 def _use(way: _Way) -> str:
-    index, node = way[-1] if way else (0, _Branch("", ()))
-    last = node.parts[-1] if node.label == _ATTRIBUTE and index == 0 else None
-    return last.key if isinstance(last, _Leaf) else f"{index} {node.label}"
+    index, label, node = way[-1] if way else (0, "", None)
+    return node.attr if isinstance(node, ast.Attribute) and index == 0 else f"{index} {label}"
 
 
 def _of_tokens(code: str) -> Features:
@@ -190,60 +162,42 @@ def _of_tokens(code: str) -> Features:
     return found
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the judge says of results: `grades` (1 or 0) by query and code, and of what it says nothing.
-
-    `unread_answers` are queries without an answer that can be read (none of their results is judged), `unread_results`
-    pairs of a query with an answer and a result that cannot be. `notes` say so in words, for whoever reads figures.
-    """
-
-    grades: Mapping[str, Mapping[str, int]]
-    pairs: int
-    unread_answers: int
-    unread_results: int
-    notes: tuple[str, ...]
-
-
 class Judge:
-    """Compares results with the answers of a benchmark's queries: its own, or else the codes labelled relevant."""
+    """Compares codes with the answers of a benchmark's queries: its own, or else the codes labelled relevant."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
-        self._kept: dict[str, Features | None] = {}
-
-    def similarity(self, query: str, code: str) -> float | None:
-        """Return that of a code to the most similar answer of a query; None where it or all answers cannot be read."""
-        result = self._of_code(code)
-        answers = self.answers(query)
-        if result is None or not answers:
-            return None
-        return max(similarity(answer, result) for answer in answers)
+        self._of_code = cache(lambda code: self._features(benchmark.codes[code]))
 
     def answers(self, query: str) -> list[Features]:
         """Return the features of the query's answers that can be read."""
-        own = self._benchmark.answers.get(query)
-        if own is not None:
-            found = [self._features(f"answer {query}", own)]
+        if self._benchmark.answers:
+            own = self._benchmark.answers.get(query)
+            found = [] if own is None else [self._features(own)]
         else:
             grades = self._benchmark.grades.get(query, {})
             found = [self._of_code(code) for code, grade in grades.items() if grade > 0]
         return [each for each in found if each is not None]
 
-    def judge(self, pooled: Mapping[str, Iterable[str]]) -> Judged:
-        """Return the grades of these codes, by query."""
-        answered = [query for query in self._benchmark.queries if self.answers(query)]
-        unanswered = len(self._benchmark.queries) - len(answered)
-        grades: dict[str, dict[str, int]] = {}
-        pairs = unread = 0
-        for query in answered:
-            found = {code: self.similarity(query, code) for code in pooled.get(query, ())}
-            grades[query] = {code: int(value >= THRESHOLD) for code, value in found.items() if value is not None}
-            pairs += len(grades[query])
-            unread += len(found) - len(grades[query])
-        return Judged(grades, pairs, unanswered, unread, tuple(self._notes(pairs, unanswered, unread)))
+    def judge(self, pooled: Mapping[str, Iterable[str]]) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
+        """Return the grades, 1 or 0, of these codes by query, and remarks: what was compared, and what could not be.
 
-    def _notes(self, pairs: int, unanswered: int, unread: int) -> Iterator[str]:
+        Queries without an answer that can be read are not among the grades, nor are codes that cannot be.
+        """
+        grades: dict[str, dict[str, int]] = {}
+        unread = 0
+        for query in self._benchmark.queries:
+            if answers := self.answers(query):
+                found = {code: self._of_code(code) for code in pooled.get(query, ())}
+                grades[query] = {
+                    code: int(max(similarity(answer, result) for answer in answers) >= THRESHOLD)
+                    for code, result in found.items()
+                    if result is not None
+                }
+                unread += len(found) - len(grades[query])
+        return grades, tuple(self._notes(sum(map(len, grades.values())), len(grades), unread))
+
+    def _notes(self, pairs: int, answered: int, unread: int) -> Iterator[str]:
         whose = "the benchmark's answers" if self._benchmark.answers else "codes labelled relevant"
         yield (
             f"judged by Aroma's similarity to {whose}, at least {THRESHOLD} (Neural Code Search): "
@@ -251,18 +205,13 @@ class Judge:
         )
         if self._benchmark.language != "python":
             yield f"{self._benchmark.language} is compared by its tokens alone, without Aroma's tree: our own stand-in"
-        if unanswered:
-            yield f"{counted(unanswered, 'query', 'queries')} without an answer that can be read: no result is judged"
+        if left := len(self._benchmark.queries) - answered:
+            yield f"left out: {counted(left, 'query', 'queries')} without an answer that can be read"
         if unread:
-            yield f"{counted(unread, 'result')} that cannot be read, as of another version of Python: not judged"
+            yield f"not judged: {counted(unread, 'result')} that cannot be read, as of another version of Python"
 
-    def _of_code(self, code: str) -> Features | None:
-        return self._features(f"code {code}", self._benchmark.codes.get(code, ""))
-
-    def _features(self, key: str, code: str) -> Features | None:
-        if key not in self._kept:
-            try:
-                self._kept[key] = features(code, self._benchmark.language)
-            except Unparsable:
-                self._kept[key] = None
-        return self._kept[key]
+    def _features(self, code: str) -> Features | None:
+        try:
+            return features(code, self._benchmark.language)
+        except Unparsable:
+            return None

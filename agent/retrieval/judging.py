@@ -9,29 +9,25 @@ they are (`qrels.tsv`); `judgements.tsv` has them and the annotator's, with a co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import NamedTuple
 
+from agent.datasets import read_pairs
 from agent.datasets.benchmark import Benchmark, Grades
-from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import open_regular
-from agent.errors import InputError, RunFolderError
+from agent.datasets.encoding import dumps
+from agent.errors import RunFolderError
 from agent.retrieval import aroma
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, OF_SCORES, POOL, RetrievalFolder, row
 from agent.retrieval.rankings import encoded, read_trec
 from agent.retrieval.scores import Judge
 from agent.store.annotations import Votes
 from agent.store.files import replacing, writing
-from agent.store.run_view import RunView, load_run
+from agent.store.run_view import load_run, made_by
 
 BENCHMARK = "benchmark"
 """Who judged what is in `qrels.tsv`."""
-Key = tuple[str, str]
-"""The ids of a query and a code."""
 
 
 def top(found: Mapping[str, float], depth: int) -> dict[str, int]:
@@ -49,90 +45,67 @@ def top(found: Mapping[str, float], depth: int) -> dict[str, int]:
     return ranks
 
 
-def unjudged(
-    rankings: Mapping[str, Iterable[tuple[str, Mapping[str, float]]]], grades: Mapping[str, Grades], depth: int
-) -> dict[Key, dict[str, int]]:
-    """Return what searchers found down to a depth and nobody judged, with the rank that each of them gave it."""
-    pooled: dict[Key, dict[str, int]] = {}
-    for searcher, ranking in rankings.items():
-        for query, found in ranking:
-            for code, rank in top(found, depth).items():
-                if code not in grades.get(query, {}):
-                    pooled.setdefault((query, code), {})[searcher] = rank
-    return pooled
-
-
-class Pool(NamedTuple):
-    """The file of pairs to judge: how many it has, and how many of them are new."""
-
-    path: Path
-    pairs: int
-    added: int
-
-
-def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> Pool:
+def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tuple[int, int]:
     """Append to the pool what searchers found down to a depth and is neither judged nor in it; the caller has the lock.
 
-    Pairs stand query by query as in the benchmark, those of the best ranks first. A pair that is there stays as it is,
-    also where another searcher finds it now.
+    Returns how many pairs are in the pool, and how many of them are new. They stand query by query as in the
+    benchmark, those of the best ranks first. `meta` has the ids, and by searcher the rank at which a pair was found; a
+    pair that is there stays as it is, also where another searcher finds it now.
 
     Raises:
-        InputError: a ranking is malformed, or has a query or code that the benchmark does not have.
-        RunFolderError: the pool is damaged, or of another benchmark.
+        InputError: a ranking or the pool is malformed, or a ranking has a query or code that the benchmark has not.
+        RunFolderError: the pool is of another benchmark.
         StorageError: it cannot be written.
     """
     path = folder.path / POOL
-    lines = dict(_kept(path, benchmark))
-    before = len(lines)
-    found = unjudged({name: read_trec(folder.ranking(name)) for name in folder.rankings}, benchmark.grades, depth)
-    place = {query: number for number, query in enumerate(benchmark.queries)}
-    for key in found:
-        if key[0] not in place or key[1] not in benchmark.codes:
-            raise InputError(
-                f"query {key[0][:60]!r} or code {key[1][:60]!r} is not in the benchmark: rankings were changed",
-                path=folder.path / "rankings",
-            )
-    for key in sorted(found, key=lambda key: (place[key[0]], min(found[key].values()))):
-        if key not in lines:
-            lines[key] = dumps(_pair(key, benchmark, found[key])) + b"\n"
-    if len(lines) > before:
+    kept = _kept(path, benchmark)
+
+    def check(query: str, code: str) -> None:
+        if query not in benchmark.queries or code not in benchmark.codes:
+            raise ValueError(f"query {query[:60]!r} or code {code[:60]!r} is not in the benchmark")
+
+    pooled: dict[str, dict[str, dict[str, int]]] = {query: {} for query in benchmark.queries}
+    for searcher in folder.rankings:
+        for query, found in read_trec(folder.ranking(searcher), check):
+            for code, rank in top(found, depth).items():
+                if code not in benchmark.grades.get(query, {}) and (query, code) not in kept:
+                    pooled[query].setdefault(code, {})[searcher] = rank
+    lines = [
+        {
+            "id": "/".join(encoded(name).replace("/", "%2F") for name in (query, code)),
+            "query": benchmark.queries[query],
+            "code": benchmark.codes[code],
+            "language": benchmark.language,
+            "meta": {"query_id": query, "code_id": code, "found_by": ranks},
+        }
+        for query, codes in pooled.items()
+        for code, ranks in sorted(codes.items(), key=lambda item: min(item[1].values()))
+    ]
+    if lines:
+        before = path.read_bytes() if kept else b""
         with replacing(path) as draft, draft.open("wb") as file:
-            file.writelines(lines.values())
-    return Pool(path, len(lines), len(lines) - before)
+            file.write(before)
+            file.writelines(dumps(line) + b"\n" for line in lines)
+    return len(kept) + len(lines), len(lines)
 
 
-def _pair(key: Key, benchmark: Benchmark, ranks: Mapping[str, int]) -> dict[str, Any]:
-    query, code = key
-    return {
-        "id": "/".join(quote(each, safe="", errors="surrogatepass") for each in key),
-        "query": benchmark.queries[query],
-        "code": benchmark.codes[code],
-        "language": benchmark.language,
-        "meta": {"query_id": query, "code_id": code, "found_by": ranks},
-    }
-
-
-def _kept(path: Path, benchmark: Benchmark) -> Iterator[tuple[Key, bytes]]:
-    """Yield the lines of the pool that is there, each with its pair."""
-    with suppress(FileNotFoundError), open_regular(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = loads(line)
-                key = record["meta"]["query_id"], record["meta"]["code_id"]
-                same = (record["query"], record["code"]) == (benchmark.queries[key[0]], benchmark.codes[key[1]])
-            except (ValueError, KeyError, TypeError):
-                same = False
-            if not same:
-                raise RunFolderError(
-                    f"{path}:{number}: is no pair of this benchmark: the file was changed. "
-                    f"Move it and {path.parent / JUDGED} away to begin anew."
-                )
-            yield key, line
+def _kept(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
+    """Return the ids of queries and codes in the pool that is there."""
+    kept = set[tuple[str, str]]()
+    for pair in read_pairs(path) if path.exists() else ():
+        query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
+        if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
+            raise RunFolderError(
+                f"{path}: the pair {pair.id[:80]!r} is none of this benchmark: the file was changed. "
+                f"Move it and {path.parent / JUDGED} away to begin anew."
+            )
+        kept.add((query, code))
+    return kept
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the annotator made of the pool: grades by query, who it is, and how many pairs have none, and why."""
+    """What the annotator made of the pool: who it is, grades by query, and how many pairs ended how."""
 
     judge: str
     grades: Mapping[str, Grades]
@@ -146,7 +119,7 @@ def read_judged(folder: RetrievalFolder) -> Judged:
     """Return the judgements in a folder's run of the annotator: labels of 0 and 1, of several rounds their majority.
 
     Raises:
-        RunFolderError: there is no such run, it is damaged, or it is of other pairs than the pool's.
+        RunFolderError: there is no such run, or it is damaged.
     """
     grades: dict[str, dict[str, int]] = {}
     votes = Votes()
@@ -156,25 +129,11 @@ def read_judged(folder: RetrievalFolder) -> Judged:
         labels = {label.id: label for label in votes.labels()}
         for pair in view.pairs():
             if pair.id in labels and (label := labels[pair.id].label) is not None:
-                try:
-                    grades.setdefault(pair.meta["query_id"], {})[pair.meta["code_id"]] = label
-                except (KeyError, TypeError):
-                    raise RunFolderError(
-                        f"{view.path}: holds a run of other pairs than {folder.path / POOL}; move it away"
-                    ) from None
-        judge = _name(view)
+                grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
+        variant, models = made_by(view.manifest)
     ended = [label.ended for label in labels.values()]
-    return Judged(judge, grades, *(ended.count(each) for each in ("1", "0", "undecided", "error")))
-
-
-def _name(view: RunView) -> str:
-    """Return who annotated: variant and requested models."""
-    identity = view.manifest["identity"]
-    variant, model = identity.get("variant"), identity.get("model")
-    parts = [model.get("default"), *(model.get("roles") or {}).values()] if isinstance(model, dict) else []
-    models = (str(each.get("model") or each.get("kind")) for each in parts if isinstance(each, dict))
-    name = variant.get("name") if isinstance(variant, dict) else None
-    return f"{name or 'unknown'} {'+'.join(dict.fromkeys(models)) or 'unknown'}"
+    counts = (ended.count(each) for each in ("1", "0", "undecided", "error"))
+    return Judged(f"{variant or 'unknown'}/{models or 'unknown'}", grades, *counts)
 
 
 def merged(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
@@ -197,14 +156,14 @@ def write_judgements(folder: RetrievalFolder, judged: Judged) -> None:
         for query, grades in merged(own, judged.grades).items()
         for code, grade in grades.items()
     ]
-    if (folder.path / JUDGEMENTS).exists() and rows == list(folder.judgements()):
+    if rows == list(folder.judgements()):
         return
     with writing(folder.path):
         for name in OF_SCORES:
             (folder.path / name).unlink(missing_ok=True)
     with replacing(folder.path / JUDGEMENTS_TREC) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{encoded(query)} 0 {encoded(code)} {grade}\n" for query, code, grade, _ in rows)
-    with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="ascii", newline="\n") as file:
+    with replacing(folder.path / JUDGEMENTS) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         file.write("query-id\tcorpus-id\tscore\tjudge\n")
         file.writelines(row(*each) for each in rows)
 
@@ -229,31 +188,17 @@ def labels(folder: RetrievalFolder, judge: Judge = "labels") -> Labels:
         UsageError: for `aroma`, as `open_benchmark`.
     """
     if judge == "aroma":
-        found = aroma.Judge(folder.benchmark()).judge(_found(folder))
-        return Labels(judge, found.grades, list(found.grades), found.notes)
+        pooled: dict[str, dict[str, float]] = {}
+        for name in folder.rankings:
+            for query, found in read_trec(folder.ranking(name)):
+                pooled.setdefault(query, {}).update(found)
+        similar, remarks = aroma.Judge(folder.benchmark()).judge(pooled)
+        return Labels(judge, similar, list(similar), remarks)
     own, added, judges = folder.grades(), dict[str, dict[str, int]](), Counter[str]()
     for query, code, grade, who in () if judge == "benchmark" else folder.judgements():
-        if who != BENCHMARK and code not in own.get(query, {}):
+        if code not in own.get(query, {}):
             added.setdefault(query, {})[code] = grade
             judges[who] += 1
-    notes = [f"labels: {sum(map(len, own.values())):,} of the benchmark"]
-    notes += [f"{number:,} of {who}" for who, number in judges.items()]
-    return Labels(judge, merged(own, added), list(folder.queries()), (", ".join(notes),) if judges else ())
-
-
-def _found(folder: RetrievalFolder) -> dict[str, dict[str, float]]:
-    """Return all that any searcher found, by query."""
-    pooled: dict[str, dict[str, float]] = {}
-    for name in folder.rankings:
-        for query, found in read_trec(folder.ranking(name)):
-            pooled.setdefault(query, {}).update(found)
-    return pooled
-
-
-def gained(before: Mapping[str, Grades], after: Mapping[str, Grades]) -> int:
-    """Return how many queries have a relevant code that had none."""
-
-    def answered(grades: Mapping[str, Grades]) -> set[str]:
-        return {query for query, each in grades.items() if any(grade > 0 for grade in each.values())}
-
-    return len(answered(after) - answered(before))
+    whose = ", ".join(f"{number:,} of {who}" for who, number in judges.items())
+    notes = (f"labels: {sum(map(len, own.values())):,} of the benchmark, {whose}",) if whose else ()
+    return Labels(judge, merged(own, added), list(folder.queries()), notes)

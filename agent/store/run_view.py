@@ -28,6 +28,17 @@ def criterion_of(manifest: Mapping[str, Any]) -> str:
     return str(pipeline.get("criterion", "exact")) if isinstance(pipeline, dict) else "exact"
 
 
+def made_by(manifest: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the name of a run's variant, and those of its models as they are requested, joined by `+`."""
+    variant, model = (manifest["identity"].get(name) for name in ("variant", "model"))
+    found: list[Any] = []
+    if isinstance(model, Mapping):
+        roles = model.get("roles")
+        found = [model.get("default"), *(roles.values() if isinstance(roles, Mapping) else ())]
+    names = (str(each.get("model") or each.get("kind")) for each in found if isinstance(each, Mapping))
+    return str(variant.get("name")) if isinstance(variant, Mapping) else None, "+".join(dict.fromkeys(names)) or None
+
+
 def load_run(path: Path | str) -> RunView:
     """Return a view of a run as it is now.
 

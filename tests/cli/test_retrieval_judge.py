@@ -52,13 +52,13 @@ def test_metrics_before_and_after_are_those_computed_by_hand(agent: Commands, fo
     assert values(found["searchers"], "after") == approximately(AFTER)
     assert found["queries"] == {"before": 2, "after": 3, "gained": 1}
     assert {name: found[name] for name in ("pool", "judge", "relevant", "irrelevant", "undecided", "errors")} == {
-        "pool": 4, "judge": "single_llm gpt-4o-mini", "relevant": 2, "irrelevant": 2, "undecided": 0, "errors": 0
+        "pool": 4, "judge": "single_llm/gpt-4o-mini", "relevant": 2, "irrelevant": 2, "undecided": 0, "errors": 0
     }  # fmt: skip
     scored = agent("retrieval", "score", folder, "--json").json
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in scored["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in AFTER.items()}
     )
-    assert scored["notes"] == ["labels: 3 of the benchmark, 4 of single_llm gpt-4o-mini"]
+    assert scored["notes"] == ["labels: 3 of the benchmark, 4 of single_llm/gpt-4o-mini"]
     alone = agent("retrieval", "score", folder, "--judge", "benchmark", "--json").json
     assert {each["searcher"]: each["values"]["RR"]["mean"] for each in alone["searchers"]} == pytest.approx(
         {name: metrics["RR"] for name, metrics in BEFORE.items()}
@@ -108,7 +108,7 @@ def test_errors_are_no_judgements_and_are_counted(agent: Commands, folder: Path)
     judged = {(query, code): who for query, code, _, who in RetrievalFolder(folder).judgements()}
     assert ("q1", "c4") not in judged
     assert judged["q1", "c1"] == "benchmark"
-    assert judged["q1", "c3"] == "single_llm gpt-4o-mini"
+    assert judged["q1", "c3"] == "single_llm/gpt-4o-mini"
 
 
 def test_the_heuristic_judges_without_network(agent: Commands, folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_heuristic_judges_without_network(agent: Commands, folder: Path) -> 
     assert len(annotations(folder / "judged")) == 4
     assert re.search(r"^one +before +after +change$", ended.out, re.MULTILINE)
     assert re.search(r"^Judged@10 +0\.667 +1\.000 +\+0\.333$", ended.out, re.MULTILINE)
-    assert "judged by ps_fa heuristic:" in ended.out
+    assert "judged by ps_fa/heuristic:" in ended.out
 
 
 def test_where_all_is_judged_nobody_is_asked(agent: Commands) -> None:
@@ -140,7 +140,7 @@ def test_similarity_to_answers_judges_instead_of_labels(agent: Commands, folder:
     scored = agent("retrieval", "score", folder, "--judge", "aroma", "--json").json
     assert (scored["judge"], scored["which"], scored["scored"]) == ("aroma", "all", 2)
     assert "recall is of what all found" in scored["notes"][0]
-    assert scored["notes"][1].startswith("1 query without an answer")
+    assert scored["notes"][1].startswith("left out: 1 query without an answer")
     compared = agent("retrieval", "compare", folder, "--json")
     assert compared.code == 0
     assert compared.json["queries"] == 2

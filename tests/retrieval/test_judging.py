@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.datasets import read_pairs
 from agent.errors import InputError, RunFolderError
 from agent.retrieval.folder import RetrievalFolder, held
-from agent.retrieval.judging import Judged, Pool, fill_pool, gained, labels, merged, top, unjudged, write_judgements
+from agent.retrieval.judging import Judged, fill_pool, labels, merged, top, write_judgements
 from tests.retrieval.pooled import CODES, JUDGED, QUERIES, RANKINGS, add_rankings, make_folder
 
 GRADES = st.dictionaries(
@@ -21,7 +21,7 @@ GRADES = st.dictionaries(
 )
 
 
-def pool(path: Path, depth: int = 2) -> Pool:
+def pool(path: Path, depth: int = 2) -> tuple[int, int]:
     with held(path) as folder:
         return fill_pool(folder, folder.benchmark(), depth)
 
@@ -34,7 +34,7 @@ def by_annotator(**more: int) -> Judged:
     grades: dict[str, dict[str, int]] = {}
     for (query, code), label in JUDGED.items():
         grades.setdefault(query, {})[code] = label
-    return Judged("full some-model", grades, **more)
+    return Judged("full/some-model", grades, **more)
 
 
 def test_all_that_tie_with_the_last_of_the_depth_are_in_it_at_their_best_rank() -> None:
@@ -50,37 +50,27 @@ def test_a_code_is_in_the_depth_when_fewer_than_that_are_better(found: dict[str,
     assert top(found, depth) == {code: count + 1 for code, count in better.items() if count < depth}
 
 
-def test_a_pair_is_pooled_once_whatever_searchers_found_it() -> None:
-    grades = {query: {code: grade} for query, (_, code, grade) in QUERIES.items()}
-    pooled = unjudged({name: ranking.items() for name, ranking in RANKINGS.items()}, grades, 2)
-    assert pooled == {
-        ("q1", "c3"): {"one": 1, "two": 1},
-        ("q1", "c4"): {"two": 1},
-        ("q2", "c3"): {"two": 1},
-        ("q3", "c3"): {"one": 2, "two": 1},
-    }
-
-
-def test_the_pool_is_a_file_of_pairs_as_annotate_takes_them(tmp_path: Path) -> None:
+def test_the_pool_has_each_pair_once_as_annotate_takes_them(tmp_path: Path) -> None:
     path = make_folder(tmp_path)
-    assert pool(path) == (path / "pool.jsonl", 4, 4)
+    assert pool(path) == (4, 4)
     pairs = read_pairs(path / "pool.jsonl")
     assert [(pair.meta["query_id"], pair.meta["code_id"]) for pair in pairs] == list(JUDGED)
     assert [(pair.query, pair.code) for pair in pairs] == [(QUERIES[q][0], CODES[c]) for q, c in JUDGED]
     assert pairs[0].id == "q1/c3"
-    assert pairs[0].meta["found_by"] == {"one": 1, "two": 1}
+    found_by = [pair.meta["found_by"] for pair in pairs]
+    assert found_by == [{"one": 1, "two": 1}, {"two": 1}, {"two": 1}, {"one": 2, "two": 1}]
 
 
 def test_pooling_again_adds_what_is_new_and_leaves_the_rest(tmp_path: Path) -> None:
     path = make_folder(tmp_path, {"one": RANKINGS["one"]})
-    assert pool(path).added == 2
+    assert pool(path) == (2, 2)
     first = lines(path)
-    assert pool(path, depth=5)[1:] == (3, 1)
+    assert pool(path, depth=5) == (3, 1)
     add_rankings(path, {"two": RANKINGS["two"]})
-    assert pool(path)[1:] == (4, 1)
+    assert pool(path) == (4, 1)
     assert lines(path)[:2] == first
     assert [line["id"] for line in lines(path)] == ["q1/c3", "q3/c3", "q1/c4", "q2/c3"]
-    assert pool(path, depth=1)[1:] == (4, 0)
+    assert pool(path, depth=1) == (4, 0)
 
 
 def test_a_pool_that_was_changed_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -88,7 +78,7 @@ def test_a_pool_that_was_changed_is_refused_with_its_line(tmp_path: Path) -> Non
     pool(path)
     changed = (path / "pool.jsonl").read_text().replace("return sum", "return max", 1)
     (path / "pool.jsonl").write_text(changed)
-    with pytest.raises(RunFolderError, match=r"pool\.jsonl:1: is no pair of this benchmark"):
+    with pytest.raises(RunFolderError, match=r"the pair 'q1/c3' is none of this benchmark"):
         pool(path)
     assert (path / "pool.jsonl").read_text() == changed
 
@@ -133,7 +123,7 @@ def test_files_say_whose_each_judgement_is(tmp_path: Path) -> None:
         ("q1", "c1"): ("1", "benchmark"),
         ("q2", "c2"): ("1", "benchmark"),
         ("q3", "c5"): ("0", "benchmark"),
-        **{key: (str(label), "full%20some-model") for key, label in JUDGED.items()},
+        **{key: (str(label), "full/some-model") for key, label in JUDGED.items()},
     }
     qrels = [line.split() for line in (path / "judgements.qrels").read_text().splitlines()]
     assert {(q, c): grade for q, _, c, grade in qrels} == {(q, c): grade for q, c, grade, _ in table[1:]}
@@ -148,9 +138,8 @@ def test_labels_are_everybodys_or_the_benchmarks_alone(tmp_path: Path) -> None:
         write_judgements(folder, by_annotator())
     after = labels(RetrievalFolder(path))
     assert after.grades == {"q1": {"c1": 1, "c3": 1, "c4": 0}, "q2": {"c2": 1, "c3": 0}, "q3": {"c5": 0, "c3": 1}}
-    assert after.notes == ("labels: 3 of the benchmark, 4 of full some-model",)
+    assert after.notes == ("labels: 3 of the benchmark, 4 of full/some-model",)
     assert labels(RetrievalFolder(path), "benchmark") == before._replace(judge="benchmark")
-    assert gained(before.grades, after.grades) == 1
 
 
 def test_judgements_that_change_take_earlier_scores_with_them(tmp_path: Path) -> None:
