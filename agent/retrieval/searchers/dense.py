@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.errors import ExtraMissing, RunStopped, UsageError
 from agent.retrieval.searchers.base import Found, Progress, best, numpy
 from agent.retrieval.searchers.embeddings import Kept
+from agent.retrieval.searchers.recipes import Kind
 from agent.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
-
-Kind = Literal["query", "code"]
 
 _PLURAL: Mapping[Kind, str] = {"query": "queries", "code": "codes"}
 _MOST_TEXTS, _MOST_CHARACTERS = 64, 65_536
@@ -39,9 +39,8 @@ class Embedded:
 class Embedder(Protocol):
     """Gives texts vectors whose inner product is the score: of unit length where a model is compared by cosine.
 
-    `name` is the searcher's on the command line, `settings` what decides the vectors (with other settings all is
-    embedded again), `about` one sentence with its source, `notes` what a reader of figures must know. `at_once` batches
-    are asked for at a time.
+    `name`, `about` and `settings` are the searcher's; with other settings all is embedded again. `notes` are what a
+    reader of figures must know. `at_once` batches are asked for at a time.
     """
 
     name: str
@@ -72,12 +71,7 @@ class DenseSearcher:
         self._embedder = embedder
         self._folder = folder
         self._counts: dict[Kind, tuple[Counter[str], int]] = {}
-        self.name, self.about = embedder.name, embedder.about
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """What decides the scores."""
-        return self._embedder.settings
+        self.name, self.about, self.settings = embedder.name, embedder.about, embedder.settings
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,7 +81,7 @@ class DenseSearcher:
             if cut := counts["cut"]:
                 found.append(f"{cut:,} of {texts:,} {_PLURAL[kind]} are longer than the model takes, and were cut")
             if tokens := counts["tokens"]:
-                found.append(f"{counted(tokens, 'token')} of {_PLURAL[kind]} were counted by the server")
+                found.append(f"the server counted {counted(tokens, 'token')} of {_PLURAL[kind]}")
         return tuple(found)
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
@@ -122,7 +116,6 @@ class DenseSearcher:
         vectors = embedded[np.argsort(order)]
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
-            progress("searching", min(start + _QUERIES_AT_ONCE, len(queries)), len(queries))
 
     def _nearest(self, queries: np.ndarray[Any, Any], depth: int) -> Iterator[Found]:
         """Yield the nearest codes of each query, of all whose float32 scores are not surely below the last."""
@@ -149,25 +142,19 @@ class DenseSearcher:
         what = f"embedding {_PLURAL[kind]}"
         with Kept(self._folder, {"name": self.name, "kind": kind, **self.settings}, ordered) as kept:
             progress(what, kept.rows, len(texts))
-            for batch, embedded in self._ask(list(_batches(ordered[kept.rows :])), kind):
+            batches = list(_batches(ordered[kept.rows :]))
+            for batch, embedded in zip(batches, self._ask(batches, kind), strict=True):
                 self._check(embedded.vectors, len(batch), kept.dimensions)
                 kept.append(embedded.vectors, embedded.counts)
                 progress(what, kept.rows, len(texts))
             self._counts[kind] = (kept.counts, len(texts))
             return kept.vectors(), order
 
-    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[tuple[Sequence[str], Embedded]]:
+    def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[Embedded]:
         """Yield what the embedder gives for each batch, in their order."""
-        waiting: deque[tuple[Sequence[str], Future[Embedded]]] = deque()
         pool = ThreadPoolExecutor(self._embedder.at_once)
         try:
-            for batch in batches:
-                waiting.append((batch, pool.submit(self._embedder.embed, batch, kind)))
-                if len(waiting) > self._embedder.at_once:
-                    batch, future = waiting.popleft()
-                    yield batch, future.result()
-            for batch, future in waiting:
-                yield batch, future.result()
+            yield from pool.map(self._embedder.embed, batches, repeat(kind))
         except BaseException:
             self._embedder.stop()
             raise
@@ -176,10 +163,10 @@ class DenseSearcher:
 
     def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, found = vectors.shape
-        if rows != texts or (dimensions and found != dimensions):
+        if rows != texts or not found or (dimensions and found != dimensions):
             before = f", and {dimensions:,} dimensions before" if dimensions else ""
-            message = f"gave {counted(rows, 'vector')} of {found:,} dimensions for {counted(texts, 'text')}{before}"
-            raise RunStopped(f"{self.name}: {message}")
+            what = f"gave {counted(rows, 'vector')} of {found:,} dimensions for {counted(texts, 'text')}{before}"
+            raise RunStopped(f"{self.name}: {what}")
         if not numpy().isfinite(vectors).all():
             raise RunStopped(f"{self.name}: gave a vector with values that are no finite numbers (NaN)")
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,9 +24,9 @@ _WIDTH = 4  # bytes of a float32
 class Kept:
     """The vectors of some texts made with some settings, which together name the files.
 
-    `KEY.f32` holds rows of float32 (little-endian) in the order of the texts and nothing else. `KEY.jsonl` says in its
-    first line what they are of, and in one more line for each batch how many rows are whole with it. What stands after
-    the last whole batch is removed when the files are opened. The caller is their only writer.
+    `KEY.f32` holds rows of float32 (little-endian) in the order of the texts and nothing else; each line of `KEY.jsonl`
+    says how many rows are whole with one more batch. What stands after the last whole batch is removed when the files
+    are opened. The caller is their only writer.
 
     Raises:
         RunFolderError: a file is a link, or no ordinary file.
@@ -33,33 +34,23 @@ class Kept:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], texts: Sequence[str]) -> None:
-        identity = {"format": _FORMAT, **settings, "texts": len(texts), "sha256": _digest(texts)}
-        head = dumps(dict(sorted(identity.items()))) + b"\n"
-        key = hashlib.sha256(head).hexdigest()
+        key = hashlib.sha256(dumps([_FORMAT, sorted(settings.items()), _digest(texts)])).hexdigest()
         self.rows, self.dimensions = 0, 0
         self.counts: Counter[str] = Counter()
-        with writing(folder):
+        self._path = folder / f"{key}.f32"
+        with writing(folder), ExitStack() as opened:
             folder.mkdir(parents=True, exist_ok=True)
-        self._path, record = folder / f"{key}.f32", folder / f"{key}.jsonl"
-        self._data = open_own(self._path)
-        try:
-            self._record = open_own(record)
-        except BaseException:
-            os.close(self._data)
-            raise
-        try:
-            with writing(record):
-                self._recall(head)
-        except BaseException:
-            self.__exit__()
-            raise
+            self._data, self._record = map(open_own, (self._path, self._path.with_suffix(".jsonl")))
+            for descriptor in (self._data, self._record):
+                opened.callback(os.close, descriptor)
+            self._recall()
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        os.close(self._data)
-        os.close(self._record)
+        self._opened.close()
 
     def append(self, vectors: np.ndarray[Any, Any], counts: Mapping[str, int]) -> None:
         """Keep one more batch (rows, dimensions), the vectors before the line that says that they are there.
@@ -83,23 +74,18 @@ class Kept:
         mapped: np.ndarray[Any, Any] = numpy().memmap(self._path, "<f4", "r", shape=(self.rows, self.dimensions))
         return mapped
 
-    def _recall(self, head: bytes) -> None:
+    def _recall(self) -> None:
         """Take in the whole batches, and cut both files after the last of them."""
         size, end = os.fstat(self._data).st_size, 0
-        first, *lines = os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True) or [b""]
-        if first == head:
-            end = len(head)
-            for line in lines:
-                batch = _batch(line)
-                if batch is None or batch["rows"] * batch["dimensions"] * _WIDTH > size:
-                    break
-                self.rows, self.dimensions = batch["rows"], batch["dimensions"]
-                self.counts.update(batch["counts"])
-                end += len(line)
+        for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
+            batch = _batch(line)
+            if batch is None or batch["rows"] * batch["dimensions"] * _WIDTH > size:
+                break
+            self.rows, self.dimensions = batch["rows"], batch["dimensions"]
+            self.counts.update(batch["counts"])
+            end += len(line)
         os.ftruncate(self._data, self.rows * self.dimensions * _WIDTH)
         os.ftruncate(self._record, end)
-        if not end:
-            append_line(self._record, 0, head)
 
 
 def _batch(line: bytes) -> dict[str, Any] | None:

@@ -6,30 +6,28 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
 from agent.retrieval.searchers.base import numpy
-from agent.retrieval.searchers.dense import DenseSearcher, Embedded, Kind
-from agent.retrieval.searchers.recipes import RECIPES, ModelOptions, Recipe, recipe_of
+from agent.retrieval.searchers.dense import Embedded
+from agent.retrieval.searchers.recipes import RECIPES, Kind, ModelOptions, Pooling, Recipe, prefixes, recipe_of
 from agent.wording import plain
 
 _OF_A_MODEL = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-_BUILT_IN = "sentence_transformers."
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _UNUSED_WEIGHTS = ("pooler.", "embed_tokens.", "position_ids")
-
-
-def searcher(model: str, options: ModelOptions) -> DenseSearcher:
-    """Return the searcher `hf:NAME-OR-FOLDER`.
-
-    Raises:
-        ExtraMissing: torch, transformers or sentence-transformers is not installed.
-        UsageError: there is no such model, its recipe is not known, or it runs code of its own that nobody trusted.
-    """
-    return DenseSearcher(HuggingFaceEmbedder(model, options), options.embeddings)
+_OWN_CODE = (
+    "the model comes with Python code of its own, which would run here as you: read it, and give --trust-remote-code "
+    "if you trust it"
+)
+_NO_RECIPE = (
+    "it is not known how this model makes one vector of a text, and another way gives wrong vectors without any error. "
+    f"There are recipes for {', '.join(recipe.family for recipe in RECIPES)}, and for every model with a modules.json "
+    "(sentence-transformers). If you know it: --pooling mean (or cls, last), --query-prefix and --code-prefix"
+)
 
 
 class HuggingFaceEmbedder:
@@ -41,44 +39,38 @@ class HuggingFaceEmbedder:
     float32.
 
     Raises:
-        ExtraMissing, UsageError: as `searcher`.
+        ExtraMissing: torch, transformers or sentence-transformers is not installed.
+        UsageError: there is no such model, its recipe is not known, or it runs code of its own that nobody trusted.
     """
 
     at_once = 1
 
     def __init__(self, model: str, options: ModelOptions) -> None:
-        self.name = f"hf:{model}"
-        self.notes: Sequence[str] = ()
-        torch, _, _ = _libraries()
+        self.name, self.notes = f"hf:{model}", list[str]()
         self._model, self._trusted = model, options.trust_remote_code
-        version, config, modules, prompts = self._files()
-        recipe = recipe_of(model)
+        torch, _, _ = _libraries()
+        config, modules, texts, version = self._read()
+        recipe = recipe_of(model) or (options.pooling and Recipe("as asked for", "", options.pooling, "--pooling"))
         if not self._trusted and _runs_own_code(config, modules, recipe):
-            raise UsageError(
-                f"{self.name}: the model comes with Python code of its own, which would run here as you: read it, and "
-                "give --trust-remote-code if you trust it"
-            )
-        if modules is None:
-            recipe = recipe or _given(options)
-            if recipe is None:
-                raise UsageError(f"{self.name}: {_NO_RECIPE}")
-        self._recipe, self._by_modules = recipe, modules is not None
-        family = recipe or Recipe("", "", "own", "")
-        query = _first(options.query_prefix, _prompt(prompts, "query") or family.query_prefix)
-        code = _first(options.code_prefix, _prompt(prompts, *_DOCUMENT_PROMPTS) or family.code_prefix)
-        self._prefixes: Mapping[Kind, str] = {"query": query, "code": code}
-        self._device = _device(torch)
-        self._similarity = self._similarity_of(prompts)
-        pooling = "modules.json" if self._by_modules or recipe is None else recipe.pooling
-        self.about = f"{self._similarity} of the vectors of {model} ({pooling})"
+            raise UsageError(f"{self.name}: {_OWN_CODE}")
+        if modules is None and recipe is None:
+            raise UsageError(f"{self.name}: {_NO_RECIPE}")
+        similarity = texts.get("similarity_fn_name") or "cosine"
+        if similarity not in ("cosine", "dot"):
+            raise UsageError(f"{self.name}: compares by {similarity!r:.40}; only cosine and dot are searched here")
+        self._by_modules, self._recipe = modules is not None, recipe or Recipe("modules.json", "", "own", "its own")
+        self._prefixes = prefixes(model, options, texts.get("prompts"))
+        pooling = "modules.json" if self._by_modules else self._recipe.pooling
+        self._device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        self.about = f"{similarity} of the vectors of {model} ({self._recipe.family}, {pooling})"
         self.settings: Mapping[str, Any] = {
             "model": model,
             "version": version,
-            "family": recipe.family if recipe else None,
+            "family": self._recipe.family,
             "pooling": pooling,
-            "similarity": self._similarity,
-            "query_prefix": query,
-            "code_prefix": code,
+            "similarity": similarity,
+            "query_prefix": self._prefixes["query"],
+            "code_prefix": self._prefixes["code"],
             "device": self._device,
         }
         self._vectors: Callable[[Sequence[str], Kind], Embedded] | None = None
@@ -99,26 +91,20 @@ class HuggingFaceEmbedder:
     def stop(self) -> None:
         """Nothing: a batch ends by itself."""
 
-    def _files(self) -> tuple[str, dict[str, Any], list[Any] | None, dict[str, Any]]:
-        """Return the model's version, its `config.json`, its `modules.json` if there is one, and its prompts."""
+    def _read(self) -> tuple[dict[str, Any], list[Any] | None, dict[str, Any], str]:
+        """Return what the files of `_FILES` hold, and the model's version."""
         _, transformers, _ = _libraries()
-        if self._model[:1] in "./~" and not Path(self._model).is_dir():
+        folder = Path(self._model)
+        if self._model[:1] in "./~" and not folder.is_dir():
             raise UsageError(f"{self.name}: there is no such folder")
-
-        folder, place = Path(self._model), ""
-
-        def read(name: str) -> Any:
-            nonlocal place
-            path = transformers.utils.cached_file(self._model, name, _raise_exceptions_for_missing_entries=False)
-            place = path or place
-            return None if path is None else json.loads(Path(path).read_bytes())
-
         with self._guarded("cannot be had"):
-            config, modules, prompts = map(read, _FILES)
-            version = _digest(folder) if folder.is_dir() else _commit(place)
+            find = partial(transformers.utils.cached_file, self._model, _raise_exceptions_for_missing_entries=False)
+            paths = [find(name) for name in _FILES]
+            config, modules, texts = (path and json.loads(Path(path).read_bytes()) for path in paths)
+            version = _digest(folder) if folder.is_dir() else _commit(next(filter(None, paths), ""))
         if config is None and modules is None:
             raise UsageError(f"{self.name}: holds no model ({' and '.join(_FILES[:2])} are missing)")
-        return version, config or {}, modules, prompts or {}
+        return config or {}, modules, texts or {}, version
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
@@ -130,27 +116,14 @@ class HuggingFaceEmbedder:
         except Exception as error:
             if "OutOfMemory" in type(error).__name__:
                 what = "takes more memory than the GPU has (CUDA_VISIBLE_DEVICES= before the command runs it without)"
-            lines = " ".join(str(error).split())
-            raise UsageError(f"{self.name}: {what}: {plain(f'{type(error).__name__}: {lines}', limit=300)}") from error
-
-    def _similarity_of(self, config: Mapping[str, Any]) -> str:
-        found = (config.get("similarity_fn_name") if self._by_modules else None) or "cosine"
-        if found not in ("cosine", "dot"):
-            raise UsageError(f"{self.name}: compares by {found!r:.40}; only cosine and dot are searched here")
-        return str(found)
+            cause = plain(f"{type(error).__name__}: {' '.join(str(error).split())}", limit=300)
+            raise UsageError(f"{self.name}: {what}: {cause}") from error
 
     def _sentence_transformer(self) -> Callable[[Sequence[str], Kind], Embedded]:
         torch, _, library = _libraries()
-
-        def load(safe: bool) -> Any:
-            weights = {"use_safetensors": safe, "dtype": torch.float32}
-            return library.SentenceTransformer(
-                self._model, device=self._device, trust_remote_code=self._trusted, model_kwargs=weights
-            )
-
-        model = self._safely(load)
-        tasks = dict(zip(("query", "code"), self._recipe.tasks if self._recipe else ("query", "document"), strict=True))
-        normalise = self._similarity == "cosine"
+        load = partial(library.SentenceTransformer, self._model, device=self._device, trust_remote_code=self._trusted)
+        model = self._safely(lambda safe: load(model_kwargs={"use_safetensors": safe, "dtype": torch.float32}))
+        tasks: dict[Kind, str] = dict(zip(self._prefixes, self._recipe.tasks, strict=True))
 
         def vectors(texts: Sequence[str], kind: Kind) -> Embedded:
             found = model.encode(
@@ -159,49 +132,33 @@ class HuggingFaceEmbedder:
                 task=tasks[kind],
                 batch_size=len(texts),
                 show_progress_bar=False,
-                convert_to_numpy=True,
-                normalize_embeddings=normalise,
+                normalize_embeddings=self.settings["similarity"] == "cosine",
             )
-            most = model.max_seq_length
-            cut = 0
-            if isinstance(most, int):
-                lengths = map(len, _ids(model.tokenizer, [self._prefixes[kind] + text for text in texts]))
-                cut = sum(length > most for length in lengths)
-            return Embedded(found.astype(numpy().float32), {"cut": cut})
+            most, ids = model.max_seq_length, list[list[int]]()
+            if isinstance(most, int):  # models of words alone have none
+                ids = _ids(model.tokenizer, [self._prefixes[kind] + text for text in texts])
+            return Embedded(found.astype(numpy().float32), {"cut": sum(len(each) > most for each in ids)})
 
         return vectors
 
     def _transformer(self) -> Callable[[Sequence[str], Kind], Embedded]:
         torch, transformers, _ = _libraries()
-        recipe = self._recipe
-        assert recipe is not None
-        tokenizer = transformers.AutoTokenizer.from_pretrained(self._model, trust_remote_code=self._trusted)
-
-        def load(safe: bool) -> Any:
-            return transformers.AutoModel.from_pretrained(
-                self._model,
-                trust_remote_code=self._trusted,
-                use_safetensors=safe,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-
-        model, info = self._safely(load)
-        missing = [name for name in info["missing_keys"] if not any(each in name for each in _UNUSED_WEIGHTS)]
+        trusted = {"trust_remote_code": self._trusted}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self._model, **trusted)
+        load = partial(transformers.AutoModel.from_pretrained, self._model, dtype=torch.float32, **trusted)
+        model, about = self._safely(lambda safe: load(use_safetensors=safe, output_loading_info=True))
+        missing = sorted(name for name in about["missing_keys"] if not any(each in name for each in _UNUSED_WEIGHTS))
         if missing:
-            raise UsageError(
-                f"{self.name}: its files lack weights ({', '.join(sorted(missing)[:3])}): vectors of noise"
-            )
+            raise UsageError(f"its files lack weights, in whose place chance would stand: {', '.join(missing[:3])}")
         model = model.to(self._device).eval()
-        most = min(recipe.max_tokens, tokenizer.model_max_length)
+        most = min(self._recipe.max_tokens, tokenizer.model_max_length)
 
         def vectors(texts: Sequence[str], kind: Kind) -> Embedded:
-            ids, cut = token_ids(tokenizer, [self._prefixes[kind] + text for text in texts], recipe.mode, most)
-            inputs = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self._device)
-            output = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            pooled = _pooled(torch, output, inputs["attention_mask"], recipe)
-            normalised = torch.nn.functional.normalize(pooled, dim=-1)
-            return Embedded(normalised.float().cpu().numpy(), {"cut": cut})
+            ids, cut = token_ids(tokenizer, [self._prefixes[kind] + text for text in texts], self._recipe.mode, most)
+            padded = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self._device)
+            output = model(input_ids=padded["input_ids"], attention_mask=padded["attention_mask"])
+            pooled = _pooled(torch, output, padded["attention_mask"], self._recipe.pooling)
+            return Embedded(torch.nn.functional.normalize(pooled, dim=-1).float().cpu().numpy(), {"cut": cut})
 
         return vectors
 
@@ -211,15 +168,8 @@ class HuggingFaceEmbedder:
             return load(True)
         except OSError:
             found = load(False)
-        self.notes = (f"the weights of {self._model} are a pickle file, of which torch reads nothing but tensors",)
+        self.notes = [f"the weights of {self._model} are a pickle file, of which torch reads nothing but tensors"]
         return found
-
-
-_NO_RECIPE = (
-    "it is not known how this model makes one vector of a text, and another way gives wrong vectors without any error. "
-    f"There are recipes for {', '.join(recipe.family for recipe in RECIPES)}, and for every model with a modules.json "
-    "(sentence-transformers). If you know it: --pooling mean (or cls, last), --query-prefix and --code-prefix"
-)
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], mode: str | None, most: int) -> tuple[list[list[int]], int]:
@@ -247,47 +197,27 @@ def _ids(tokenizer: Any, texts: Sequence[str], **options: Any) -> list[list[int]
     return found
 
 
-def _pooled(torch: Any, output: Any, mask: Any, recipe: Recipe) -> Any:
-    """Return one vector (texts, dimensions) for each text of hidden states (texts, tokens, dimensions)."""
-    if recipe.pooling == "own":
+def _pooled(torch: Any, output: Any, mask: Any, pooling: Pooling) -> Any:
+    """Return one vector (texts, dimensions) for each text, from hidden states (texts, tokens, dimensions)."""
+    if pooling == "own":
         if not torch.is_tensor(output) or output.ndim != 2:
-            raise UsageError(f"the model does not return one vector for each text, as those of {recipe.family} do")
+            raise UsageError("its code does not return one vector for each text")
         return output
     hidden = output.last_hidden_state
-    if recipe.pooling == "mean":
+    if pooling == "mean":
         weights = mask.unsqueeze(-1).to(hidden.dtype)
         return (hidden * weights).sum(1) / weights.sum(1)
     # whichever side is padded
-    place = torch.arange(mask.shape[1], device=mask.device) + 1
-    at = (mask * place).argmax(1) if recipe.pooling == "last" else mask.argmax(1)
+    place = mask * (torch.arange(mask.shape[1], device=mask.device) + 1)
+    at = place.argmax(1) if pooling == "last" else mask.argmax(1)
     return hidden[torch.arange(len(hidden), device=hidden.device), at]
 
 
-def _given(options: ModelOptions) -> Recipe | None:
-    return options.pooling and Recipe("as asked for", "", options.pooling, "options")
-
-
 def _runs_own_code(config: Mapping[str, Any], modules: Sequence[Any] | None, recipe: Recipe | None) -> bool:
-    """Say whether a model brings classes of its own, which transformers may silently replace by others."""
+    """Say whether a model brings classes of its own, in whose place transformers may silently take others."""
     types = [str(each.get("type") if isinstance(each, dict) else each) for each in modules or ()]
-    own = bool(config.get("auto_map")) or any(not each.startswith(_BUILT_IN) for each in types)
+    own = bool(config.get("auto_map")) or any(not each.startswith("sentence_transformers.") for each in types)
     return own or (recipe is not None and recipe.own_code)
-
-
-def _first(given: str | None, else_: str) -> str:
-    return else_ if given is None else given
-
-
-def _prompt(config: Mapping[str, Any], *names: str) -> str:
-    prompts = config.get("prompts")
-    found = prompts if isinstance(prompts, dict) else {}
-    return next((str(found[name]) for name in names if found.get(name)), "")
-
-
-def _device(torch: Any) -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _digest(folder: Path) -> str:
@@ -301,9 +231,9 @@ def _digest(folder: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _commit(path: str | None) -> str:
+def _commit(path: str) -> str:
     """Return the commit of a file in the hub's cache: `.../snapshots/COMMIT/config.json`."""
-    parts = Path(path or "").parts
+    parts = Path(path).parts
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts else "unknown"
 
 

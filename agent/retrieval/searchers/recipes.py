@@ -6,13 +6,17 @@ A model whose recipe is unknown is refused, since another recipe gives wrong vec
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+Kind = Literal["query", "code"]
 Pooling = Literal["cls", "mean", "last", "own"]
 """The vector is that of the first token, the mean over all, that of the last, or what the model itself returns."""
+
+
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as sentence-transformers calls them
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,14 @@ def recipe_of(model: str) -> Recipe | None:
     """Return the recipe of a model's family by the model's name, or by that of its folder."""
     name = model.rstrip("/").rpartition("/")[2].lower()
     return next((recipe for recipe in RECIPES if re.fullmatch(recipe.names, name)), None)
+
+
+def prefixes(model: str, options: ModelOptions, prompts: Mapping[str, str] | None = None) -> dict[Kind, str]:
+    """Return what stands before queries and codes: as given, else as the model's prompts or its family say."""
+    recipe, own = recipe_of(model), prompts or {}
+    query = own.get("query") or (recipe.query_prefix if recipe else "")
+    code = next(filter(None, map(own.get, _DOCUMENT_PROMPTS)), None) or (recipe.code_prefix if recipe else "")
+    return {
+        "query": query if options.query_prefix is None else options.query_prefix,
+        "code": code if options.code_prefix is None else options.code_prefix,
+    }

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from agent.errors import ConfigError
 from agent.retrieval.searchers.base import Searcher
+from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import ModelOptions
 
 
@@ -25,11 +26,10 @@ class Entry:
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def made(self, *arguments: Any) -> Searcher:
-        """Return a searcher of this entry's class."""
+    def made(self, *arguments: Any) -> Any:
+        """Return an object of this entry's class."""
         module, _, name = self.place.partition(":")
-        made = getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
-        return cast(Searcher, made)
+        return getattr(import_module(f"agent.retrieval.searchers.{module}"), name)(*arguments, **self.options)
 
 
 SEARCHERS: Mapping[str, Entry] = {
@@ -45,10 +45,12 @@ SEARCHERS: Mapping[str, Entry] = {
 """Searchers that learn from the codes alone."""
 
 MODELS: Mapping[str, Entry] = {
-    "hf:": Entry("models:searcher", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
-    "openai:": Entry("endpoint:searcher", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"),
+    "hf:": Entry("models:HuggingFaceEmbedder", "hf:NAME-OR-FOLDER, a model of sentence-transformers or Hugging Face"),
+    "openai:": Entry(
+        "endpoint:EndpointEmbedder", "openai:MODEL, an OpenAI-compatible embeddings endpoint (--base-url)"
+    ),
 }
-"""Forms of names: what follows the colon is the first argument, the options of `make` the second."""
+"""Forms of names: embedders, made with what follows the colon and the options of `make`."""
 
 
 def make(name: str, options: ModelOptions | None = None) -> Searcher:
@@ -59,10 +61,11 @@ def make(name: str, options: ModelOptions | None = None) -> Searcher:
         ExtraMissing, UsageError: what a model raises (`hf:`, `openai:`).
     """
     if name in SEARCHERS:
-        return SEARCHERS[name].made(name, SEARCHERS[name].about)
+        return cast(Searcher, SEARCHERS[name].made(name, SEARCHERS[name].about))
     for form, entry in MODELS.items():
         if name.startswith(form) and name != form:
-            return entry.made(name.removeprefix(form), options or ModelOptions())
+            options = options or ModelOptions()
+            return DenseSearcher(entry.made(name.removeprefix(form), options), options.embeddings)
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""
     raise ConfigError(

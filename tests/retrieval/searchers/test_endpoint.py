@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agent.errors import AccountError, ConfigError, RunStopped
-from agent.retrieval.searchers import endpoint
+from agent.llm import embeddings
 from agent.retrieval.searchers.base import Found
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import ModelOptions
@@ -42,7 +42,7 @@ def refuses(status: int, message: str = "no", **headers: str) -> Answer:
 @pytest.fixture
 def searcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DenseSearcher]:
     """Makes a searcher that waits for no attempt, and keeps its vectors in the test's folder."""
-    monkeypatch.setattr(endpoint._AsAsked, "__call__", lambda *_: 0.0)
+    monkeypatch.setattr(embeddings, "_wait", lambda _state: 0.0)
 
     def made(server: ChatServer, **options: Any) -> DenseSearcher:
         found = make("openai:m", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
@@ -103,9 +103,12 @@ def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.Monk
         (lambda data: data[:1], r"gave 1 vector for \d\d texts"),
         (lambda data: data[:1] * len(data), r"gave (\d\d) vectors for \1 texts"),
         (lambda data: [{**each, "embedding": [None, 1.0]} for each in data], "NaN"),
-        (lambda data: [{**each, "embedding": []} for each in data], "empty"),
-        (lambda data: [{**each, "embedding": [1.0] * each["index"]} for each in data], "something else than a vector"),
-        (lambda data: "".join(map(str, data)), "without embeddings: out of memory"),
+        (lambda data: [{**each, "embedding": []} for each in data], "vectors of 0 dimensions"),
+        (
+            lambda data: [{**each, "embedding": [1.0] * each["index"]} for each in data],
+            "something else than a vector of each",
+        ),
+        (lambda data: "".join(map(str, data)), r"without embeddings \(out of memory\)"),
     ],
 )
 def test_an_answer_that_is_no_vector_for_each_text_is_an_error(searcher: Any, change: Any, message: str) -> None:
@@ -115,3 +118,58 @@ def test_an_answer_that_is_no_vector_for_each_text_is_an_error(searcher: Any, ch
 
     with ChatServer(respond) as server, pytest.raises(RunStopped, match=message):
         search(searcher(server))
+
+
+def test_what_the_server_gave_is_kept_when_it_fails_and_not_asked_for_again(searcher: Any, tmp_path: Path) -> None:
+    with (
+        ChatServer(lambda request: gives(request) if request.number < 2 else refuses(402)) as server,
+        pytest.raises(AccountError, match=r"HTTP 402.*Top up"),
+    ):
+        search(searcher(server))
+    url, given = server.url, [text for request in server.requests[:2] for text in request.body["input"]]
+    [data] = tmp_path.glob("*.f32")
+    kept = data.stat().st_size // 32
+    assert 0 < kept <= len(given)
+
+    with ChatServer(gives) as other:
+        again = searcher(other)
+        again.settings = {**again.settings, "server": url}
+        search(again)
+    asked = [text for request in other.requests for text in request.body["input"]]
+    assert sorted(asked) == sorted([*sorted(CODES, key=len, reverse=True)[kept:], "add"])
+
+
+def test_texts_that_the_server_finds_too_long_are_cut_until_it_takes_them_and_counted(searcher: Any) -> None:
+    def respond(request: Request) -> Answer:
+        longest = max(map(len, request.body["input"]))
+        return gives(request) if longest < 1_000 else refuses(400, "maximum context length is 8192 tokens")
+
+    with ChatServer(respond) as server:
+        made = searcher(server)
+        search(made)
+    too_long = sum(len(code) >= 1_000 for code in CODES)
+    assert too_long
+    assert made.notes == (
+        f"{too_long} of 150 codes are longer than the model takes, and were cut",
+        "the server counted 150 tokens of codes",
+        "the server counted 1 token of queries",
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "expected"),
+    [
+        ("intfloat/e5-base-v2", {}, {"query: add", "passage: def f(): pass"}),
+        ("intfloat/e5-base-v2", {"query_prefix": ""}, {"add", "passage: def f(): pass"}),
+        ("text-embedding-3-large", {}, {"add", "def f(): pass"}),
+        ("mine", {"code_prefix": "code: "}, {"add", "code: def f(): pass"}),
+    ],
+)
+def test_texts_get_the_prefixes_of_the_family_or_those_that_are_given(
+    tmp_path: Path, model: str, options: Any, expected: set[str]
+) -> None:
+    with ChatServer(gives) as server:
+        made = make(f"openai:{model}", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
+        made.index(["def f(): pass"], silent)
+        list(made.search(["add"], 1, silent))
+    assert {text for request in server.requests for text in request.body["input"]} == expected

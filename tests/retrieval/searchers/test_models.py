@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from agent.errors import UsageError
-from agent.retrieval.searchers.models import HuggingFaceEmbedder, searcher, token_ids
+from agent.retrieval.searchers.models import HuggingFaceEmbedder, token_ids
 from agent.retrieval.searchers.recipes import RECIPES, ModelOptions, recipe_of
+from agent.retrieval.searchers.registry import make
 from tests.retrieval.searchers import tiny_models
 from tests.retrieval.searchers.tiny_models import roberta, sentence_transformer, with_own_code
 
@@ -171,7 +172,7 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if "layer.1.output" not in name}
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UsageError, match=r"lack weights \(encoder\.layer\.1"):
+    with pytest.raises(UsageError, match=r"lack weights.*: encoder\.layer\.1\.output"):
         embed(folder, TEXTS)
 
 
@@ -221,14 +222,14 @@ def test_a_copy_of_a_model_has_its_version_and_a_changed_one_another(tmp_path: P
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from agent.retrieval.searchers.models import searcher
+from agent.retrieval.searchers.registry import make
 from agent.retrieval.searchers.recipes import ModelOptions
 
 def killed(_what, done, _all):
     if done >= 128:
         os.kill(os.getpid(), signal.SIGKILL)
 
-searcher(sys.argv[1], ModelOptions(embeddings=Path(sys.argv[2]))).index(sys.stdin.read().split(";"), killed)
+make("hf:" + sys.argv[1], ModelOptions(embeddings=Path(sys.argv[2]))).index(sys.stdin.read().split(";"), killed)
 """
 
 
@@ -241,7 +242,7 @@ def test_after_a_kill_the_rest_is_embedded_and_the_vectors_are_the_same_to_the_b
 
     steps: dict[str, list[int]] = {}
     for name in ("killed", "whole"):
-        resumed = searcher(str(folder), ModelOptions(embeddings=tmp_path / name))
+        resumed = make(f"hf:{folder}", ModelOptions(embeddings=tmp_path / name))
         resumed.index(codes, lambda _what, done, _all, name=name: steps.setdefault(name, []).append(done))
     assert steps == {"killed": [128, 192, 256, 300], "whole": [0, 64, 128, 192, 256, 300]}
     killed, whole = (next((tmp_path / name).glob("*.f32")).read_bytes() for name in ("killed", "whole"))

@@ -1,0 +1,154 @@
+"""Vectors of texts from any server that speaks OpenAI's embeddings protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any
+
+import openai
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential_jitter,
+)
+
+from agent.errors import AccountError, ConfigError, RunStopped
+from agent.llm.endpoints import endpoint
+from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.prompt_text import replace_surrogates
+from agent.wording import counted
+
+_ATTEMPTS = 6
+_BACKOFF = wait_exponential_jitter(initial=1.0, max=30.0, jitter=1)
+_DEADLINE = 120.0
+_TOO_LONG = re.compile(
+    r"context[ _]length|maximum.{0,40}tokens|too (long|large|many tokens)|exceeds? .{0,40}length", re.I
+)
+_SHORTEST = 200
+"""Of a text that a server finds too long, in characters; what is shorter was refused for something else."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A list of numbers for each text, how many `tokens` the server counted, and how many texts were `cut` for it."""
+
+    values: list[Any]
+    tokens: int = 0
+    cut: int = 0
+
+
+class EmbeddingsServer:
+    """Gives vectors of texts by a model behind an OpenAI-compatible server; may be used by several threads.
+
+    The server is `base_url`, else `OPENAI_BASE_URL`, else OpenAI's own; the key is `OPENAI_API_KEY`, which servers on
+    this machine and in its network may not need.
+
+    Raises:
+        ConfigError: the URL is none, or the key is missing.
+    """
+
+    def __init__(self, model: str, base_url: str | None = None) -> None:
+        server = endpoint(base_url)
+        key = os.environ.get("OPENAI_API_KEY") or None
+        if key is None and not server.local and not server.headers:
+            raise ConfigError(f"there is no key for the model {model!r} at {server.url}: set OPENAI_API_KEY")
+        self.model, self.url = model, server.url
+        self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
+        self._stopping = Event()
+        self._client = openai.OpenAI(
+            api_key=key or "none",
+            base_url=server.url,
+            default_headers=dict(server.headers),
+            timeout=_DEADLINE,
+            max_retries=0,
+        )
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """Ask for the vectors of texts, again after failures that may pass.
+
+        A text that the server finds too long is cut by a quarter until it is taken.
+
+        Raises:
+            AccountError: no call can succeed: key, credit, model name, a long wait.
+            RunStopped: the server failed at every attempt, or its answer cannot be used.
+        """
+        # an empty text is refused by some
+        return self._vectors([replace_surrogates(text) or " " for text in texts])
+
+    def stop(self) -> None:
+        """Have calls of other threads make no further attempts."""
+        self._stopping.set()
+
+    def _vectors(self, texts: Sequence[str]) -> Vectors:
+        attempts = Retrying(
+            stop=stop_after_attempt(_ATTEMPTS) | stop_when_event_set(self._stopping),
+            wait=_wait,
+            sleep=sleep_using_event(self._stopping),
+            retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
+            reraise=True,
+        )
+        try:
+            return attempts(self._ask, texts)
+        except Failure as failure:
+            if failure.meaning == "pair" and _TOO_LONG.search(failure.why) and len(texts[0]) > _SHORTEST:
+                return self._shorter(texts)
+            raise self._error(failure) from None
+
+    def _shorter(self, texts: Sequence[str]) -> Vectors:
+        if len(texts) > 1:
+            middle = len(texts) // 2
+            one, two = self._vectors(texts[:middle]), self._vectors(texts[middle:])
+            return Vectors(one.values + two.values, one.tokens + two.tokens, one.cut + two.cut)
+        shorter = self._vectors([texts[0][: len(texts[0]) * 3 // 4]])
+        return Vectors(shorter.values, shorter.tokens, cut=1)
+
+    def _ask(self, texts: Sequence[str]) -> Vectors:
+        """Ask once, or raise a `Failure`."""
+        ask = self._client.embeddings.with_raw_response.create
+        try:
+            answer = ask(model=self.model, input=list(texts), encoding_format="float")
+            body = json.loads(answer.content)
+        except openai.APIStatusError as error:
+            wait = retry_after(error.response.headers, datetime.now(UTC))
+            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait) from None
+        except openai.APITimeoutError:
+            raise Failure(f"gave no answer within {_DEADLINE:g} s") from None
+        except openai.APIConnectionError as error:
+            why = self._plain(error.__cause__ or error)
+            raise Failure(f"cannot be reached or cut the connection ({why})") from None
+        except (ValueError, RecursionError) as error:
+            raise Failure(f"answered with a body that is no JSON ({self._plain(error)})") from None
+        data = body.get("data") if isinstance(body, dict) else None
+        if not isinstance(data, list):
+            raise Failure(f"answered without embeddings ({self._plain(error_object(body).get('message'))})", "run")
+        by_index = {each.get("index"): each.get("embedding") for each in data if isinstance(each, dict)}
+        if len(data) != len(texts) or by_index.keys() != set(range(len(texts))):
+            raise Failure(f"gave {counted(len(data), 'vector')} for {counted(len(texts), 'text')}", "run")
+        usage = body.get("usage")
+        tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
+        return Vectors([by_index[at] for at in range(len(texts))], tokens if isinstance(tokens, int) else 0)
+
+    def _error(self, failure: Failure) -> RunStopped:
+        message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
+        if failure.meaning == "retry":
+            message += f"; given up after {_ATTEMPTS} attempts. What was embedded is kept: give the same command again"
+        return (AccountError if failure.meaning == "run" else RunStopped)(message)
+
+    def _plain(self, cause: object) -> str:
+        return for_message(str(cause or "") or type(cause).__name__, self._secrets)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds that the server asks to wait, else longer each time."""
+    asked = getattr(state.outcome and state.outcome.exception(), "wait", None)
+    return _BACKOFF(state) if asked is None else float(asked)
