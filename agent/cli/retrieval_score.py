@@ -58,8 +58,7 @@ def score(
                 take(folder, benchmark, name, file)
         found = scored(folder, labels(folder, judge), metrics or DEFAULT, which, settings, steps)
         (folder.path / COMPARISON).unlink(missing_ok=True)
-        scores.write_csv(folder.path / SCORES_CSV, found)
-        scores.write_json(folder.path / SCORES_JSONL, found)
+        scores.write_queries(found, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
         _write(folder.path / SCORES, found.scores)
         return found.scores
 

@@ -122,10 +122,7 @@ def success(ranked: Ranked, k: int) -> float:
         return 0.0
     first = ranked.hits[0]
     ranks = len(first.ranks(k))
-    missed = 1.0
-    for code in range(first.relevant):
-        missed *= max(first.size - ranks - code, 0) / (first.size - code)
-    return 1 - missed
+    return 1 - comb(first.size - first.relevant, ranks) / comb(first.size, ranks)
 
 
 def reciprocal_rank(ranked: Ranked, k: int | None = None) -> float:

@@ -270,26 +270,20 @@ def _tests(scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settin
     ]
 
 
-def write_csv(path: Path, scored: Scored) -> None:
-    """Write the values of each query: a row per searcher and query, a column per metric; an FRank of none is empty.
+def write_queries(scored: Scored, *, as_csv: Path, as_json: Path) -> None:
+    """Write the values of each query, a row per searcher and query: as CSV, and the same as JSON Lines.
+
+    An FRank of none is empty in the one and null in the other.
 
     Raises:
-        StorageError: it cannot be written; what was there is as before.
+        StorageError: a file cannot be written; what was there is as before.
     """
-    with replacing(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with replacing(as_csv) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow((*_COLUMNS, *scored.scores.metrics))
         table.writerows(row.values() for row in _rows(scored))
-
-
-def write_json(path: Path, scored: Scored) -> None:
-    """Write the values of each query as JSON Lines: what `write_csv` writes, an FRank of none is null.
-
-    Raises:
-        StorageError: as `write_csv`.
-    """
-    with replacing(path) as draft, draft.open("wb") as file:
-        file.writelines(dumps(row) + b"\n" for row in _rows(scored))
+    with replacing(as_json) as draft, draft.open("wb") as lines:
+        lines.writelines(dumps(row) + b"\n" for row in _rows(scored))
 
 
 _COLUMNS = ("searcher", "query", "relevant", "FRank")

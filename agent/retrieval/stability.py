@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from statistics import fmean, pvariance, variance
 
 from agent.types import Count, Frozen
@@ -14,8 +15,11 @@ TEST_SETS = (2, 3, 4, 5)
 class Stability(Frozen):
     """A metric's means of each searcher on each test set, and what they say of the metric.
 
-    `queries` counts those of a test set, by its number of relevant codes; `means` are in its order. The two variances
-    are of a searcher's means over the test sets, averaged over the searchers: with divisor n − 1 and with n.
+    `queries` counts those of a test set, by its number of relevant codes; `means` are in its order. `alpha` is
+    Cronbach's. The variances are those of a searcher's means over the test sets, averaged over the searchers, as v1
+    describes it: with divisor n − 1 (sample) and with n (population). Of v1's Table 8 they are .00078 and .00059. v1
+    prints .0004, which is neither; the sum of its three population variances, divided by 4 (the number of test sets),
+    would be .00044.
     """
 
     metric: str
@@ -24,37 +28,6 @@ class Stability(Frozen):
     alpha: float | None
     sample_variance: float
     population_variance: float
-
-
-def cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
-    """Return Cronbach's alpha of scores (models × test sets), models being the items and test sets the cases.
-
-    alpha = k / (k − 1) · (1 − Σ of the models' variances / variance of the test sets' sums over models), for k models.
-    Sample and population variance give the same. None where it is undefined: fewer than two of either, or equal sums.
-    v1's Table 8 gives .956, as v1 says.
-    Source: Cronbach, Coefficient alpha and the internal structure of tests, Psychometrika 16 (1951); v1 cites Tavakol
-    and Dennick 2011.
-
-    Raises:
-        ValueError: the models were not given the same number of test sets.
-    """
-    sums = [sum(case) for case in zip(*scores, strict=True)]
-    if len(scores) < 2 or len(sums) < 2 or max(sums) == min(sums):
-        return None
-    models = len(scores)
-    return float(models / (models - 1) * (1 - sum(map(variance, scores)) / variance(sums)))
-
-
-def mean_variance(scores: Sequence[Sequence[float]], *, sample: bool) -> float:
-    """Return the variance over test sets, averaged over models, as v1 describes it; divisor n − 1 (`sample`) or n.
-
-    Of v1's Table 8 it is .00078 as sample variance and .00059 as population variance. v1 prints .0004, which is
-    neither; the sum of the three population variances divided by 4, the number of test sets, would be .00044.
-
-    Raises:
-        StatisticsError: there is no model, or fewer than two test sets.
-    """
-    return fmean([variance(model) if sample else pvariance(model) for model in scores])
 
 
 def stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequence[float]]) -> Stability | None:
@@ -66,17 +39,25 @@ def stability(metric: str, relevant: Sequence[int], values: Mapping[str, Sequenc
     if len(values) < 2 or len(queries) < 2:
         return None
     means = {
-        searcher: tuple(
-            fmean(value for value, count in zip(found, relevant, strict=True) if count == size) for size in queries
-        )
+        searcher: tuple(fmean(compress(found, (count == size for count in relevant))) for size in queries)
         for searcher, found in values.items()
     }
-    table = list(means.values())
     return Stability(
         metric=metric,
         queries=queries,
         means=means,
-        alpha=cronbach_alpha(table),
-        sample_variance=mean_variance(table, sample=True),
-        population_variance=mean_variance(table, sample=False),
+        alpha=cronbach_alpha(list(means.values())),
+        sample_variance=fmean(map(variance, means.values())),
+        population_variance=fmean(map(pvariance, means.values())),
     )
+
+
+def cronbach_alpha(scores: Sequence[Sequence[float]]) -> float | None:
+    """Return Cronbach's alpha of scores (models × test sets), models being the items and test sets the cases.
+
+    alpha = k / (k − 1) · (1 − Σ of the models' variances / variance of the test sets' sums over models), for k models;
+    sample and population variance give the same. Of v1's Table 8 it is .956, as v1 says. None where the sums are equal.
+    Source: Cronbach, Coefficient alpha and the internal structure of tests, Psychometrika 16 (1951).
+    """
+    whole = variance([sum(case) for case in zip(*scores, strict=True)])
+    return len(scores) / (len(scores) - 1) * (1 - sum(map(variance, scores)) / whole) if whole else None

@@ -17,8 +17,7 @@ from agent.retrieval.scores import (
     Scored,
     compare,
     score,
-    write_csv,
-    write_json,
+    write_queries,
 )
 
 QUERIES = ["one", "two", "three", "none", "unjudged"]
@@ -133,8 +132,7 @@ def test_stability_is_told_where_test_sets_can_be_made() -> None:
 
 def test_the_values_of_each_query_are_written_as_csv_and_as_json_lines(tmp_path: Path) -> None:
     of = scored(metrics=["RR", "AP"])
-    write_csv(tmp_path / "scores.csv", of)
-    write_json(tmp_path / "scores.jsonl", of)
+    write_queries(of, as_csv=tmp_path / "scores.csv", as_json=tmp_path / "scores.jsonl")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert lines[3] == {"searcher": "tied", "query": "one", "relevant": 1, "FRank": 1.5, "RR": 0.75, "AP": 0.75}
