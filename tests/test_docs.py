@@ -117,6 +117,7 @@ def fill(folder: Path) -> None:
     (folder / "gold.csv").write_text("id,label\n" + "".join(f"{n},{int(n) % 2}\n" for n in ids))
     write(folder / "people.jsonl", [{"id": n, "label": 0} for n in ids])
     write(folder / "votes.jsonl", [{"id": n, "votes": [1, 0, 1]} for n in ids])
+    (folder / "mine.trec").write_text("".join(f"q{n} Q0 c{n} 1 2.5 mine\n" for n in ids))
     (folder / "snippet.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "program.py").write_text("# <candidate>\n\n\ndef test_double():\n    assert double(2) == 4\n")
 

@@ -172,7 +172,9 @@ def rank(found: SearcherScores) -> str:
 
 def interval(found: Interval | None) -> str:
     """Return an interval to read."""
-    return "–" if found is None else f"{found.low:.3f}–{found.high:.3f}"
+    if found is None:
+        return "–"
+    return f"{found.low:.3f}{'–' if found.low >= 0 else ' to '}{found.high:.3f}"
 
 
 def p_value(value: float | None) -> str:
