@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import comb, log2
-from subprocess import SubprocessError
 from typing import Any
 
 from agent.datasets.benchmark import Grades
@@ -77,14 +76,9 @@ class Ranked:
         return tuple(group for group in self.groups if group.relevant)
 
     @cached_property
-    def gains(self) -> list[int]:
-        """The grades of all relevant codes, found or not, highest first."""
-        return sorted((grade for grade in self.grades.values() if grade > 0), reverse=True)
-
-    @cached_property
     def relevant(self) -> int:
         """R, how many codes are relevant, found or not."""
-        return len(self.gains)
+        return sum(grade > 0 for grade in self.grades.values())
 
 
 def ndcg(ranked: Ranked, k: int | None = None) -> float:
@@ -94,7 +88,8 @@ def ndcg(ranked: Ranked, k: int | None = None) -> float:
     without cut-off, `ndcg`. Expected: the codes of a group have its mean gain at each of its ranks.
     """
     found = sum(group.gain / group.size * sum(1 / log2(i + 1) for i in group.ranks(k)) for group in ranked.hits)
-    return found / sum(gain / log2(i + 1) for i, gain in enumerate(ranked.gains[:k], 1))
+    best = sorted((grade for grade in ranked.grades.values() if grade > 0), reverse=True)
+    return found / sum(grade / log2(i + 1) for i, grade in enumerate(best[:k], 1))
 
 
 def expected_hits(ranked: Ranked, k: int) -> float:
@@ -227,23 +222,25 @@ class Metric:
     by_sort_order: bool = False
 
 
-# name: the function, and whether a cut-off (`@k`) must (True), may (None) or cannot (False) be given
-_OURS: Mapping[str, tuple[Callable[..., float], bool | None]] = {
-    "nDCG": (ndcg, None),
-    "RR": (reciprocal_rank, None),
-    "AP": (average_precision, None),
-    "AP_min": (partial(average_precision, divisor="min"), True),
-    "AP_hits": (partial(average_precision, divisor="hits"), None),
-    "MMRR": (multi_choice_reciprocal_rank, False),
-    "MMRR_unadjusted": (partial(multi_choice_reciprocal_rank, adjusted=False), False),
-    "R": (recall, True),
-    "P": (precision, True),
-    "Success": (success, True),
-    "Judged": (judged, True),
-    "Bpref": (bpref, False),
+_OURS: Mapping[str, Callable[..., float]] = {
+    "nDCG": ndcg,
+    "RR": reciprocal_rank,
+    "AP": average_precision,
+    "AP_min": partial(average_precision, divisor="min"),
+    "AP_hits": partial(average_precision, divisor="hits"),
+    "MMRR": multi_choice_reciprocal_rank,
+    "MMRR_unadjusted": partial(multi_choice_reciprocal_rank, adjusted=False),
+    "R": recall,
+    "P": precision,
+    "Success": success,
+    "Judged": judged,
+    "Bpref": bpref,
 }
+_ONLY_AT_K = {"AP_min", "R", "P", "Success", "Judged"}
+_NEVER_AT_K = {"MMRR", "MMRR_unadjusted", "Bpref"}
 _ALIASES = {"MRR": "RR", "MAP": "AP", "NDCG": "nDCG", "Recall": "R", "Precision": "P", "Answered": "Success"}
-_NAME = re.compile(r"(\w+)(?:@([0-9]{1,9}))?")
+_NAME = re.compile(r"(\w+)(?:@([1-9][0-9]{0,6}))?")
+_MOST = 10**7 - 1
 
 
 def get(name: str) -> Metric:
@@ -254,21 +251,18 @@ def get(name: str) -> Metric:
         ExtraMissing: it is none of ours, and ir-measures is not installed.
     """
     match = _NAME.fullmatch(name)
-    base = _ALIASES.get(match[1], match[1]) if match else ""
-    if match is None or base not in _OURS:
+    base = _ALIASES.get(match[1], match[1]) if match else name
+    k = int(match[2] or 0) if match else 0
+
+    if base not in _OURS or base in (_NEVER_AT_K if k else _ONLY_AT_K):
         return _of_ir_measures(name)
-    function, cut = _OURS[base]
-    cutoff = int(match[2]) if match[2] else None
-    if cutoff == 0 or cut not in (None, cutoff is not None):
-        expected = "has no cut-off" if cut is False else f"takes a cut-off, as in {base}@10"
-        raise ConfigError(f"metric {name}: {base} {expected}")
 
     def of(ranked: Ranked) -> float:
         if not ranked.relevant and base != "Judged":
             return 0.0
-        return function(ranked, k=cutoff) if cutoff else function(ranked)
+        return _OURS[base](ranked, k) if k else _OURS[base](ranked)
 
-    return Metric(f"{base}@{cutoff}" if cutoff else base, of)
+    return Metric(f"{base}@{k}" if k else base, of)
 
 
 def _of_ir_measures(name: str) -> Metric:
@@ -287,8 +281,10 @@ def _of_ir_measures(name: str) -> Metric:
     try:
         measure: Any = ir_measures.parse_measure(name)
         measure.validate_params()
+        if not 0 < measure.params.get("cutoff", 1) <= _MOST:
+            raise ValueError(f"a cut-off is a number from 1 to {_MOST}")  # trec_eval would end the whole process
         of(Ranked({"a": 1.0}, {"a": 1}))
-    except (ValueError, NameError, TypeError, AssertionError, RuntimeError, OSError, SubprocessError) as error:
-        ours = ", ".join(f"{base}@k" if cut else base for base, (_, cut) in _OURS.items())
+    except Exception as error:  # each of its providers has its own
+        ours = ", ".join(f"{base}@k" if base in _ONLY_AT_K else base for base in _OURS)
         raise ConfigError(f"no metric {name}: {error}. Known are {ours}, and those of ir-measures") from error
     return Metric(str(measure), of, by_sort_order=True)

@@ -54,16 +54,13 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     one. Randomisation: Smucker, Allan and Carterette, A comparison of statistical significance tests for information
     retrieval evaluation (CIKM 2007): the searchers' values of a query are exchanged at random, which turns its
     difference's sign. p is (1 + draws at least as extreme) / (1 + draws), so never 0 (Davison and Hinkley 1997, section
-    4.2.5), or the share of all patterns of signs, where there are no more of these than draws. Equal seeds draw alike,
-    whatever the order of the queries.
+    4.2.5), or the share of all patterns of signs, where there are no more of these than draws. Equal seeds draw alike.
 
     Raises:
         ExtraMissing: NumPy is not installed.
     """
     np = numpy()
-    order = np.argsort(np.asarray(queries, dtype=object), kind="stable")
-    differences = np.asarray(differences, dtype=float)[order]
-    bootstrap = ClusterBootstrap([queries[i] for i in order], settings)
+    bootstrap = ClusterBootstrap(queries, settings)
     count, columns = differences.shape
     mean = differences.mean(axis=0)
     centred = differences - mean

@@ -148,9 +148,11 @@ def test_a_metric_of_ir_measures_is_computed_by_it_and_said_to_break_ties_by_sor
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("R", "takes a cut-off, as in R@10"),
-        ("P@0", "takes a cut-off"),
-        ("MMRR@10", "has no cut-off"),
+        ("R", "no metric R: invalid param cutoff.*R@k"),
+        ("MMRR@10", "not found: MMRR"),
+        ("P@0", "a cut-off is a number from 1"),
+        ("P(rel=2)@99999999999", "a cut-off is a number from 1"),
+        ("Accuracy", "division by zero"),
         ("nonsense", "not found: nonsense.*Known are nDCG"),
         ("", "no metric"),
         ("P(rel='x')@5", "invalid param"),

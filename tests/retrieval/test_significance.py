@@ -61,13 +61,11 @@ def test_where_differences_do_not_vary_the_bootstrap_says_nothing() -> None:
     assert (same.interval, same.bootstrap_p, same.randomisation_p) == (None, None, 2 / 16)
 
 
-def test_p_is_never_0_and_does_not_depend_on_the_order_of_queries() -> None:
+def test_p_is_never_0() -> None:
     random = np.random.default_rng(1)
     differences = random.normal(5, 1, (40, 2))
     found = paired(ids(40), differences, Settings(resamples=99))
     assert [(one.bootstrap_p, one.randomisation_p) for one in found] == [(0.01, 0.01)] * 2
-    order = random.permutation(40)
-    assert paired([ids(40)[i] for i in order], differences[order], Settings(resamples=99)) == found
 
 
 def test_an_interval_is_that_of_scipys_bootstrap_and_none_where_all_queries_agree() -> None:
