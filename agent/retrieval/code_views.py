@@ -27,7 +27,6 @@ FULL = "full"
 VIEWS = (FULL, "no-docstring", "signature", "body")
 
 _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
-_TO_SEMICOLON = re.compile(rb"[ \t\f]*;")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 
 _Span = tuple[int, int]
@@ -61,9 +60,7 @@ def viewed(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequenc
 
 
 def view(code: str, name: str) -> str | None:
-    """Return a code in one of `VIEWS`; None when it does not parse. It may be empty, and need not parse itself."""
-    if name == FULL:
-        return code
+    """Return a code in a view but `full`; None when it does not parse. It may be empty, and need not parse itself."""
     text = normalise(code)
     try:
         source = _Source(text.encode(), parse(text))
@@ -89,12 +86,10 @@ class _Source:
         return self.lines[node.lineno - 1] + node.col_offset, self.lines[node.end_lineno - 1] + node.end_col_offset
 
     def docstrings(self) -> Iterator[_Span]:
-        """Yield where docstrings are, with the semicolon behind one."""
+        """Yield where docstrings are."""
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Module | Definition) and node.body and _is_text(node.body[0]):
-                start, end = self.span(node.body[0])
-                semicolon = _TO_SEMICOLON.match(self.text, end)
-                yield start, semicolon.end() if semicolon else end
+            if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False) is not None:
+                yield self.span(node.body[0])
 
     def headers(self) -> Iterator[_Span]:
         """Yield where headers are, in order."""
@@ -108,9 +103,8 @@ class _Source:
 
     def _header(self, node: Definition) -> _Span:
         start, _ = self.span(node)
-        parts = [*getattr(node, "type_params", ())]
-        parts += [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else [node.args, node.returns]
-        nodes = [each for part in parts if part is not None for each in ast.walk(part)]
+        parts = [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else [node.args, node.returns]
+        nodes = [each for part in [*parts, *getattr(node, "type_params", ())] if part for each in ast.walk(part)]
         last = max((self.span(each)[1] for each in nodes if hasattr(each, "lineno")), default=start)
         colon = _TO_COLON.match(self.text, last)
         if node.decorator_list:
@@ -131,7 +125,3 @@ class _Source:
             kept.append(self.text[at : line if whole else start])
             at = rest.end() if rest is not None and whole else end
         return b"".join([*kept, self.text[at:]])
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

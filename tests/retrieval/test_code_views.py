@@ -31,10 +31,6 @@ def shown(code, name):
     return view(code, name).split("\n")
 
 
-def test_full_is_the_code_itself_whatever_it_is():
-    assert view("print 'Python 2'\r\n", "full") == "print 'Python 2'\r\n"
-
-
 def test_without_docstrings_all_else_stays_as_it_was_written():
     lines = CODE.split("\n")
 
@@ -57,7 +53,7 @@ def test_of_a_class_the_members_signatures_are_signature_too():
     )
 
     assert shown(code, "signature") == ["class A(B, m=C):", "    async def f(self):", "    class D:"]
-    assert view(code, "body").split() == ["x:", "int", "=", "1", "return", "1", "pass"]
+    assert view(code, "body").split() == ["x:", "int", "=", "1", ";", "return", "1", "pass"]
     assert "doc" not in view(code, "no-docstring")
 
 
@@ -67,16 +63,16 @@ def test_of_a_class_the_members_signatures_are_signature_too():
         ("def f(x): return x", "def f(x): return x", "def f(x):", " return x"),
         ("def f(): 'doc'", "def f(): ", "def f():", " "),
         ('def f():\n    """doc"""', "def f():", "def f():", ""),
-        ("def f():\n\t('doc'  # a\n\t 'more') ; return 1", "def f():\n\t return 1", "def f():", "\t return 1"),
+        ("def f():\n\t('doc'  # a\n\t 'more') \n\treturn 1", "def f():\n\treturn 1", "def f():", "\treturn 1"),
         ("def f(x)\\\n  : return x", "def f(x)\\\n  : return x", "def f(x)\\\n  :", " return x"),
         ("def f(): f'{x}'", "def f(): f'{x}'", "def f():", " f'{x}'"),
         ("x = 1\r\ny = 2", "x = 1\ny = 2", "", "x = 1\ny = 2"),
-        ("'doc'\nx = 'ü'; y = 1", "x = 'ü'; y = 1", "", "x = 'ü'; y = 1"),
+        ("'doc'\r\nx = 'ü'; y = 1", "x = 'ü'; y = 1", "", "x = 'ü'; y = 1"),
         (
             "\ufeffdef f(): # :\n\x0c  'ü'; return 1",
-            "def f(): # :\n\x0c   return 1",
+            "def f(): # :\n\x0c  ; return 1",
             "def f():",
-            " # :\n\x0c   return 1",
+            " # :\n\x0c  ; return 1",
         ),
         ("", "", "", ""),
     ],
@@ -107,8 +103,8 @@ def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
     )
 
 
-def test_full_codes_need_no_python():
-    assert viewed(made("int x;", language="java"), "full", lambda *_: None) == (["int x;"], ())
+def test_full_codes_are_themselves_and_need_no_python():
+    assert viewed(made("int x;\r\n", language="java"), "full", lambda *_: None) == (["int x;\r\n"], ())
 
 
 def test_other_views_are_for_python():

@@ -10,7 +10,7 @@ from typing import Any
 from agent.errors import ExtraMissing
 from agent.retrieval.searchers.base import Found, Progress, best, told
 from agent.retrieval.searchers.tokens import tokens
-from agent.retrieval.searchers.vectors import DECIMALS, no_words
+from agent.retrieval.searchers.vectors import DECIMALS, too_few_words
 
 
 class BM25:
@@ -38,7 +38,7 @@ class BM25:
         texts = told(codes, "reading words", progress)
         documents = [array("i", [numbers[token] for token in tokens(text)]) for text in texts]
         if not numbers:
-            raise no_words(self.name, codes)
+            raise too_few_words(self.name, codes)
         self.numbers = dict(numbers)
         self.scorer = bm25s.BM25(**self.settings, dtype="float64", csc_backend="scipy")
         self.scorer.index((documents, self.numbers), create_empty_token=False, show_progress=False)

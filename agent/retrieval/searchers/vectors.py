@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
@@ -16,7 +16,7 @@ DECIMALS, DENSE_DECIMALS = 12, 6
 vectors, held in 64 bits, and those of dense ones, held in 32."""
 
 
-def no_words(name: str, codes: Sequence[str]) -> UsageError:
+def too_few_words(name: str, codes: Sequence[str]) -> UsageError:
     """Return the error for codes without words to search by."""
     return UsageError(f"{name} cannot search these {len(codes)} codes: too few words are in them")
 
@@ -41,7 +41,7 @@ def unit(matrix: Any) -> Any:
     return normalize(matrix)
 
 
-def batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
+def _batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[Sequence[str]]:
     """Yield queries in batches whose scores fit into memory."""
     size = max(1, CELLS // codes)
     for start in range(0, len(queries), size):
@@ -50,17 +50,21 @@ def batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator[
     progress("searching", len(queries), len(queries))
 
 
-def nearest(codes: Any, queries: Any, depth: int) -> Iterator[Found]:
-    """Yield the codes of highest cosine for each query, of dense vectors of length 1 in rows (float32).
+def nearest(
+    codes: Any, queries: Sequence[str], vectors_of: Callable[[Sequence[str]], Any], depth: int, progress: Progress
+) -> Iterator[Found]:
+    """Yield the codes of highest cosine for each query; `codes` are vectors of length 1 in rows, in float32.
 
     A vector of zeros finds nothing and is not found.
     """
     np = numpy()
     empty = ~codes.any(axis=1)
-    for scores, known in zip(queries @ codes.T, queries.any(axis=1), strict=True):
-        rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
-        rounded[empty | ~known] = -np.inf
-        yield best(rounded, depth)
+    for batch in _batches(queries, len(codes), progress):
+        vectors = unit(vectors_of(batch))
+        for scores, known in zip(vectors @ codes.T, vectors.any(axis=1), strict=True):
+            rounded = scores.astype(np.float64).round(DENSE_DECIMALS)
+            rounded[empty | ~known] = -np.inf
+            yield best(rounded, depth)
 
 
 class Words:
@@ -81,12 +85,12 @@ class Words:
         try:
             vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
         except ValueError as error:
-            raise no_words(self.name, codes) from error
+            raise too_few_words(self.name, codes) from error
         self.by_word = vectors.T.tocsr()
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
         """See `Searcher`."""
-        for batch in batches(queries, self.by_word.shape[1], progress):
+        for batch in _batches(queries, self.by_word.shape[1], progress):
             scores = (self.vectorizer.transform(batch) @ self.by_word).sorted_indices()
             for start, end in zip(scores.indptr, scores.indptr[1:], strict=False):
                 found = best(scores.data[start:end].round(DECIMALS), depth, above=0)
@@ -115,9 +119,11 @@ class Lsa:
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
             self.codes = unit(self.svd.fit_transform(vectors))
         except ValueError as error:
-            raise no_words(self.name, codes) from error
+            raise too_few_words(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
         """See `Searcher`."""
-        for batch in batches(queries, len(self.codes), progress):
-            yield from nearest(self.codes, unit(self.svd.transform(self.vectorizer.transform(batch))), depth)
+        return nearest(self.codes, queries, self._vectors_of, depth, progress)
+
+    def _vectors_of(self, queries: Sequence[str]) -> Any:
+        return self.svd.transform(self.vectorizer.transform(queries))

@@ -17,13 +17,12 @@ of training in `settings`, and the whole formula of `NcsPostrank`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from agent.errors import ExtraMissing, UsageError
+from agent.errors import ExtraMissing
 from agent.retrieval.searchers.base import Found, Progress, best, numpy, told
 from agent.retrieval.searchers.tokens import tokens
-from agent.retrieval.searchers.vectors import DENSE_DECIMALS, batches, nearest, tfidf, unit
+from agent.retrieval.searchers.vectors import DENSE_DECIMALS, nearest, tfidf, too_few_words, unit
 
 _TRAINING = {"vector_size": 100, "window": 5, "min_count": 2, "epochs": 15, "sg": 1, "negative": 5, "seed": 0}
 _MODELS: Mapping[str, Mapping[str, int]] = {
@@ -65,25 +64,26 @@ class Ncs:
                 self.done += 1
                 progress("training vectors of words", self.done, model.epochs)
 
-        training = {name: value for name, value in self.settings.items() if name != "reranked"}
-        model = {"fasttext": FastText, "word2vec": Word2Vec}[training.pop("model")](workers=1, **training)
-        model.build_vocab(tokens(code) for code in told(codes, "counting words", progress))
-        if not model.wv.key_to_index:
-            least = f"no word occurs {self.settings['min_count']} times in them"
-            raise UsageError(f"{self.name} cannot search these {len(codes)} codes: {least}")
-        model.train(_Sentences(codes), total_examples=len(codes), epochs=model.epochs, callbacks=[Epochs()])
-        return model.wv
+        training = {name: value for name, value in self.settings.items() if name not in ("model", "reranked")}
+        train = {"fasttext": FastText, "word2vec": Word2Vec}[self.settings["model"]]
+        sentences = [tokens(code) for code in told(codes, "reading words", progress)]
+        try:
+            return train(sentences, workers=1, callbacks=[Epochs()], **training).wv
+        except RuntimeError as error:  # no word is left to train on
+            raise too_few_words(self.name, codes) from error
 
     def search(self, queries: Sequence[str], depth: int, progress: Progress) -> Iterator[Found]:
         """See `Searcher`."""
+        return nearest(self.codes, queries, self._vectors_of, depth, progress)
+
+    def _vectors_of(self, queries: Sequence[str]) -> Any:
         np = numpy()
-        for batch in batches(queries, len(self.codes), progress):
-            vectors = np.zeros((len(batch), self.words.vector_size), np.float32)
-            for row, query in enumerate(batch):
-                known = [self.words[word] for word in tokens(query) if word in self.words]
-                if known:
-                    vectors[row] = np.mean(known, axis=0)
-            yield from nearest(self.codes, unit(vectors), depth)
+        vectors = np.zeros((len(queries), self.words.vector_size), np.float32)
+        for row, query in enumerate(queries):
+            known = [self.words[word] for word in tokens(query) if word in self.words]
+            if known:
+                vectors[row] = np.mean(known, axis=0)
+        return vectors
 
 
 class NcsPostrank(Ncs):
@@ -111,13 +111,3 @@ class NcsPostrank(Ncs):
                 scores[:first] += (there @ idf) / idf.sum()
             again = best(scores.round(DENSE_DECIMALS), depth)
             yield Found(found.positions[again.positions], again.scores)
-
-
-@dataclass(frozen=True)
-class _Sentences:
-    """The words of the codes, as often as they are asked for; called on a thread of gensim's."""
-
-    codes: Sequence[str]
-
-    def __iter__(self) -> Iterator[list[str]]:
-        return map(tokens, self.codes)

@@ -93,7 +93,7 @@ def test_the_settings_tell_how_vectors_were_trained():
 
 
 def test_words_that_occur_once_are_too_few_to_train_on():
-    with pytest.raises(UsageError, match="no word occurs 2 times"):
+    with pytest.raises(UsageError, match="ncs cannot search these 2 codes: too few words"):
         indexed(codes=["read", "write"], min_count=2)
 
 
