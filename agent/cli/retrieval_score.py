@@ -8,11 +8,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from agent.cli.progress import Steps
 from agent.cli.running import explain_stop
-from agent.cli.text import Console, add_row, headed, print_json, say
+from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.encoding import dumps
 from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.evaluation.statistics import Settings
@@ -29,6 +30,10 @@ from agent.types import Frozen
 from agent.views.searchers import FOUND, STABILITY, how_compared, interval, number, p_value, rank, remarks
 
 T = TypeVar("T")
+_COLUMN = 16
+"""How wide an interval is, with a blank on each side."""
+_SIZES = (10, 16, 7, 7, 11)
+_FIGURES = sum(_SIZES) + len(_SIZES)
 
 
 def score(
@@ -152,36 +157,60 @@ def _write(path: Path, document: Frozen) -> None:
 
 
 def _print_scores(found: RetrievalScores) -> None:
-    """Print a row for each metric and a column for each searcher, the interval below the mean."""
+    """Print a row for each searcher and a column for each metric, in as many tables as fit side by side."""
     console = Console()
-    table = headed("", *(each.searcher for each in found.searchers))
-    for metric in found.metrics:
-        values = [each.values[metric] for each in found.searchers]
-        table.add_row(Text(metric), *(Text(f"{number(each.mean)}\n{interval(each.interval)}") for each in values))
-    add_row(table, FOUND[0], *(f"{each.found:,}" for each in found.searchers))
-    add_row(table, FOUND[1], *(rank(each) for each in found.searchers))
-    console.print(table)
+    columns = {
+        metric: [
+            f"{number(each.values[metric].mean)}\n{interval(each.values[metric].interval)}" for each in found.searchers
+        ]
+        for metric in found.metrics
+    }
+    columns[FOUND[0]] = [f"{each.found:,}" for each in found.searchers]
+    columns[FOUND[1]] = [rank(each) for each in found.searchers]
+    names = [one_line(each.searcher) for each in found.searchers]
+    widest = min(max(map(cell_len, names)), console.width // 2)
+    at_once = max(1, (console.width - widest) // _COLUMN)
+    for start in range(0, len(columns), at_once):
+        group = list(columns)[start : start + at_once]
+        table = headed("", *group)
+        table.columns[0].overflow, table.columns[0].width = "fold", widest
+        for row, name in enumerate(names):
+            table.add_row(Text(name), *(Text(columns[each][row]) for each in group))
+        console.print(table)
+        console.print()
     if found.stability:
         table = headed("", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
         for each in found.stability:
             variances = f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"
             add_row(table, each.metric, number(each.alpha), *variances)
         console.print(table)
-        say(console, STABILITY)
+        say(console, f"{STABILITY}\n")
     for line in remarks(found):
         say(console, line)
 
 
 def _print_comparisons(found: Comparisons) -> None:
+    """Print a line for each comparison, its name on one of its own where they do not fit side by side."""
     console = Console()
-    for metric, group in groupby(found.comparisons, key=lambda each: each.metric):
-        say(console, metric, style="bold")
-        table = headed("", "difference", f"{found.level:.0%}", "bootstrap p", "randomisation p", "queries")
-        for each in group:
+    names = [one_line(f"{each.first} − {each.second}", limit=1000) for each in found.comparisons]
+    widest = max(map(cell_len, names), default=0)
+    apart = widest + _FIGURES > console.width
+    heads = "difference", f"{found.level:.0%} interval", "p boot.", "p rand.", "queries"
+    for metric, group in groupby(zip(found.comparisons, names, strict=True), key=lambda each: each[0].metric):
+        if apart:
+            say(console, metric, style="bold")
+        say(console, _figures("" if apart else metric, 0 if apart else widest, *heads), style="bold")
+        for each, name in group:
             tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
             queries = f"{each.better}:{each.worse}:{each.equal}"
-            name = f"{each.first} − {each.second}"
-            add_row(table, name, f"{each.difference:+.3f}", interval(each.interval), *tests, queries)
-        console.print(table)
+            figures = f"{each.difference:+.3f}", interval(each.interval), *tests, queries
+            if apart:
+                say(console, name)
+            say(console, _figures("" if apart else name, 0 if apart else widest, *figures))
         console.print()
     say(console, how_compared(found))
+
+
+def _figures(name: str, width: int, *cells: str) -> str:
+    padded = (f"{cell:>{size}}" for cell, size in zip(cells, _SIZES, strict=True))
+    return " ".join([name + " " * (width - cell_len(name)), *padded])

@@ -172,11 +172,9 @@ def rank(found: SearcherScores) -> str:
 
 def interval(found: Interval | None) -> str:
     """Return an interval to read."""
-    if found is None:
-        return "–"
-    return f"{found.low:.3f}{'–' if found.low >= 0 else ' to '}{found.high:.3f}"
+    return "–" if found is None else f"{found.low:.3f} to {found.high:.3f}"
 
 
 def p_value(value: float | None) -> str:
     """Return a p-value to read."""
-    return "–" if value is None else "<.0001" if value < 0.0001 else f"{value:.4f}"
+    return "–" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
