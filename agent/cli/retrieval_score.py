@@ -61,7 +61,7 @@ def score(
         for name, file in taken:
             if benchmark is not None:
                 take(folder, benchmark, name, file)
-        found = scored(folder, labels(folder, judge), metrics or DEFAULT, which, settings, steps)
+        found = scored(folder, labels(folder, judge, steps), metrics or DEFAULT, which, settings, steps)
         (folder.path / COMPARISON).unlink(missing_ok=True)
         scores.write_queries(found, as_csv=folder.path / SCORES_CSV, as_json=folder.path / SCORES_JSONL)
         _write(folder.path / SCORES, found.scores)
@@ -86,7 +86,7 @@ def compare(path: Path, metrics: Sequence[str], against: str | None, *, as_json:
     def work(folder: RetrievalFolder, steps: Steps) -> Comparisons:
         before = folder.document(SCORES, RetrievalScores)
         wanted = metrics or (before.metrics if before else DEFAULT)
-        by, which = labels(folder, before.judge if before else "labels"), before.which if before else None
+        by, which = labels(folder, before.judge if before else "labels", steps), before.which if before else None
         seed = before.seed if before else 0
         # the intervals of the means are not needed here
         found = scored(folder, by, wanted, which, Settings(seed=seed, resamples=1), steps)

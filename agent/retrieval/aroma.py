@@ -1,8 +1,8 @@
 """The automatic judge of Neural Code Search: a result is right when it is similar enough to an answer.
 
 Li et al. 2019 (arXiv 1908.09804, "NCS / UNIF score sheet"): Aroma gives a similarity score between a method and the
-Stack Overflow answer, and above a threshold, 0.25 in their case, it counts as success; for how 0.25 was chosen they
-refer to Cambronero et al. 2019 (arXiv 1905.03813). Neither gives Aroma's settings there or their judge's code.
+Stack Overflow answer; above a threshold, 0.25 in their case, it counts as success. For how 0.25 was chosen they refer
+to Cambronero et al. 2019 (arXiv 1905.03813). Which of Aroma's scores it is, and with what settings, they do not say.
 
 What follows is Aroma's (Luan et al. 2018, arXiv 1812.01158), its figures as in the authors' published implementation
 (facebookresearch/aroma-paper-artifacts, `ConvertJava.java` and `similar.py`). A method's body is a *simplified parse
@@ -18,12 +18,12 @@ multiset, are of each leaf n, with key k(n):
 
     similarity(a, b) = |F(a) ∩ F(b)| / |F(a) ∪ F(b)|      (∩ takes the least, ∪ the greatest count of each feature)
 
-Ours: that this is the score that is held against 0.25 (the implementation computes another, |F(a) ∩ F(b)| / |F(a)| over
-sets, to look candidates up), and that 0.25 itself is enough; the best of several answers counts. For Python the tree is
-made from `ast`: a label is the kind of the node, its operators and the fields it has, so that brackets and layout play
-no part; docstrings are left out; of a snippet that is one function, the body is taken; local is what is bound anywhere
-in the snippet other than by `def`, `class` and `import`. For any other language there is no tree: features are tokens
-(words and literals, keywords too) and siblings alone, and 0.25 was chosen by nobody for that.
+Ours: that this score is held against 0.25 (candidates are looked up by another, |F(a) ∩ F(b)| / |F(a)| over sets), and
+that 0.25 itself is enough; the best of several answers counts. For Python the tree is made from `ast`: a label is the
+kind of the node, its operators and the fields it has, so that brackets and layout play no part; docstrings are left
+out; of a snippet that is one function, the body is taken; local is what is bound anywhere in the snippet other than by
+`def`, `class` and `import`. For any other language there is no tree: features are tokens (words and literals, keywords
+too) and siblings alone, and 0.25 was chosen by nobody for that.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from agent.datasets.benchmark import Benchmark
 from agent.languages.python.source import Definition, Function, Unparsable, bindings, normalise, parse
+from agent.retrieval.searchers.base import Progress
 from agent.wording import counted
 
 THRESHOLD = 0.25
 PARENTS, USES = 3, 2
-_VARIABLE = "#VAR"
 _BLOCK = "{}"
 _TRANSPARENT = (list, ast.Module, ast.Expr, ast.Name, ast.arg, ast.arguments, ast.alias, ast.withitem, ast.MatchValue)
 _NAMING = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs)
 _PASSED_OVER = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
-# comments first, so that what is in them is no token; a string that is not closed ends with its line
-_TOKENS = re.compile(r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
+# comments first, so that what is in them is no token; a string that is not closed ends with its line, a comment never
+_TOKENS = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\w+)""", re.DOTALL)
 
 Features = Counter[tuple[Any, ...]]
-
-
 _Way = tuple[tuple[int, str, Any], ...]
 """From the root to a leaf: of each node the index of the part that comes next, the label, and what it was made from."""
 
@@ -78,8 +77,6 @@ def features(code: str, language: str) -> Features:
 
 def similarity(one: Features, other: Features) -> float:
     """Return the similarity of two snippets by their features, from 0 to 1."""
-    if len(other) < len(one):
-        one, other = other, one
     shared = sum(min(count, other[key]) for key, count in one.items() if key in other)
     return shared / (one.total() + other.total() - shared)
 
@@ -93,13 +90,14 @@ def _of_python(code: str) -> Features:
     before: str | None = None
     uses = defaultdict[str, list[str]](list)
     for leaf, way in _leaves(one.body if isinstance(one, Function) else tree.body, (), local):
-        key = _VARIABLE if isinstance(leaf, _Variable) else leaf
+        key = "#VAR" if isinstance(leaf, _Variable) else leaf
         found["token", key] += 1
         above = [(index, label) for index, label, _ in reversed(way) if label != _BLOCK]
         for index, label in above[:PARENTS]:
             found["parent", key, index, label] += 1
         if isinstance(leaf, _Variable):
-            use = _use(way)
+            index, label, node = way[-1] if way else (0, "", None)
+            use = node.attr if isinstance(node, ast.Attribute) and index == 0 else f"{index} {label}"
             for earlier in uses[leaf][-USES:]:
                 found["use", earlier, use] += 2
             uses[leaf].append(use)
@@ -134,10 +132,8 @@ def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
     for name, value in ast.iter_fields(node):
         if name in _PASSED_OVER or value is None or value == []:
             continue
-        if isinstance(value, ast.operator | ast.unaryop | ast.boolop):
-            label.append(type(value).__name__)
-        elif isinstance(value, int):
-            label.append(str(value))
+        if isinstance(value, ast.operator | ast.unaryop | ast.boolop | int):
+            label.append(str(value) if isinstance(value, int) else type(value).__name__)
         elif name == "ops":
             label += [type(each).__name__ for each in value]
         else:
@@ -146,11 +142,6 @@ def _node(node: ast.AST, local: frozenset[str]) -> tuple[str, list[Any]]:
             label.append(name)
             parts.append(_Variable(value) if is_variable else value)
     return " ".join(label), parts
-
-
-def _use(way: _Way) -> str:
-    index, label, node = way[-1] if way else (0, "", None)
-    return node.attr if isinstance(node, ast.Attribute) and index == 0 else f"{index} {label}"
 
 
 def _of_tokens(code: str) -> Features:
@@ -167,34 +158,30 @@ class Judge:
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark = benchmark
-        self._of_code = cache(lambda code: self._features(benchmark.codes[code]))
+        self._features = cache(self._read)
 
-    def answers(self, query: str) -> list[Features]:
-        """Return the features of the query's answers that can be read."""
-        if self._benchmark.answers:
-            own = self._benchmark.answers.get(query)
-            found = [] if own is None else [self._features(own)]
-        else:
-            grades = self._benchmark.grades.get(query, {})
-            found = [self._of_code(code) for code, grade in grades.items() if grade > 0]
-        return [each for each in found if each is not None]
-
-    def judge(self, pooled: Mapping[str, Iterable[str]]) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
+    def judge(
+        self, pooled: Mapping[str, Iterable[str]], progress: Progress = lambda *_: None
+    ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
         """Return the grades, 1 or 0, of these codes by query, and remarks: what was compared, and what could not be.
 
         Queries without an answer that can be read are not among the grades, nor are codes that cannot be.
         """
+        codes, own = self._benchmark.codes, self._benchmark.answers
         grades: dict[str, dict[str, int]] = {}
         unread = 0
-        for query in self._benchmark.queries:
-            if answers := self.answers(query):
-                found = {code: self._of_code(code) for code in pooled.get(query, ())}
+        for done, query in enumerate(self._benchmark.queries, 1):
+            progress("comparing results with answers", done, len(self._benchmark.queries))
+            labelled = self._benchmark.grades.get(query, {}).items()
+            texts = [own[query]] if query in own else [codes[code] for code, grade in labelled if grade > 0 and not own]
+            if answers := [found for text in texts if (found := self._features(text))]:
+                results = {code: self._features(codes[code]) for code in pooled.get(query, ())}
                 grades[query] = {
                     code: int(max(similarity(answer, result) for answer in answers) >= THRESHOLD)
-                    for code, result in found.items()
-                    if result is not None
+                    for code, result in results.items()
+                    if result
                 }
-                unread += len(found) - len(grades[query])
+                unread += len(results) - len(grades[query])
         return grades, tuple(self._notes(sum(map(len, grades.values())), len(grades), unread))
 
     def _notes(self, pairs: int, answered: int, unread: int) -> Iterator[str]:
@@ -210,8 +197,7 @@ class Judge:
         if unread:
             yield f"not judged: {counted(unread, 'result')} that cannot be read, as of another version of Python"
 
-    def _features(self, code: str) -> Features | None:
-        try:
+    def _read(self, code: str) -> Features | None:
+        with suppress(Unparsable):
             return features(code, self._benchmark.language)
-        except Unparsable:
-            return None
+        return None

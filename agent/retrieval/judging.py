@@ -22,6 +22,7 @@ from agent.retrieval import aroma
 from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, OF_SCORES, POOL, RetrievalFolder, row
 from agent.retrieval.rankings import encoded, read_trec
 from agent.retrieval.scores import Judge
+from agent.retrieval.searchers.base import Progress
 from agent.store.annotations import Votes
 from agent.store.files import replacing, writing
 from agent.store.run_view import load_run, made_by
@@ -31,10 +32,7 @@ BENCHMARK = "benchmark"
 
 
 def top(found: Mapping[str, float], depth: int) -> dict[str, int]:
-    """Return the codes down to a depth with their ranks, the best that a code may have among those that tie with it.
-
-    All that tie with the last are among them.
-    """
+    """Return the codes down to a depth, and all that tie with the last of them, with the best ranks they may have."""
     ranks: dict[str, int] = {}
     rank, last = 0, None
     for place, (code, score) in enumerate(sorted(found.items(), key=lambda item: -item[1]), 1):
@@ -95,10 +93,8 @@ def _kept(path: Path, benchmark: Benchmark) -> set[tuple[str, str]]:
     for pair in read_pairs(path) if path.exists() else ():
         query, code = str(pair.meta.get("query_id")), str(pair.meta.get("code_id"))
         if (benchmark.queries.get(query), benchmark.codes.get(code)) != (pair.query, pair.code):
-            raise RunFolderError(
-                f"{path}: the pair {pair.id[:80]!r} is none of this benchmark: the file was changed. "
-                f"Move it and {path.parent / JUDGED} away to begin anew."
-            )
+            found = f"the pair {pair.id[:80]!r} is none of this benchmark: the file was changed"
+            raise RunFolderError(f"{path}: {found}. Move it and {path.parent / JUDGED} away to begin anew.")
         kept.add((query, code))
     return kept
 
@@ -131,9 +127,8 @@ def read_judged(folder: RetrievalFolder) -> Judged:
             if pair.id in labels and (label := labels[pair.id].label) is not None:
                 grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label
         variant, models = made_by(view.manifest)
-    ended = [label.ended for label in labels.values()]
-    counts = (ended.count(each) for each in ("1", "0", "undecided", "error"))
-    return Judged(f"{variant or 'unknown'}/{models or 'unknown'}", grades, *counts)
+    ended = Counter(label.ended for label in labels.values())
+    return Judged(f"{variant}/{models}", grades, ended["1"], ended["0"], ended["undecided"], ended["error"])
 
 
 def merged(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
@@ -177,11 +172,11 @@ class Labels(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def labels(folder: RetrievalFolder, judge: Judge = "labels") -> Labels:
+def labels(folder: RetrievalFolder, judge: Judge = "labels", progress: Progress = lambda *_: None) -> Labels:
     """Return the labels to score by.
 
     `labels` are the benchmark's, and the annotator's where it judged; `benchmark` are the benchmark's alone. `aroma`
-    says of all that any searcher found whether it is similar to an answer; queries without one are left out.
+    says of all that was found whether it is similar to an answer; queries without one are left out.
 
     Raises:
         RunFolderError: a file of the folder is damaged, or for `aroma` the benchmark is not what it was.
@@ -192,7 +187,7 @@ def labels(folder: RetrievalFolder, judge: Judge = "labels") -> Labels:
         for name in folder.rankings:
             for query, found in read_trec(folder.ranking(name)):
                 pooled.setdefault(query, {}).update(found)
-        similar, remarks = aroma.Judge(folder.benchmark()).judge(pooled)
+        similar, remarks = aroma.Judge(folder.benchmark()).judge(pooled, progress)
         return Labels(judge, similar, list(similar), remarks)
     own, added, judges = folder.grades(), dict[str, dict[str, int]](), Counter[str]()
     for query, code, grade, who in () if judge == "benchmark" else folder.judgements():

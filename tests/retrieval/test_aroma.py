@@ -120,6 +120,7 @@ def test_other_languages_are_compared_by_tokens_without_comments() -> None:
     one = features('int add(int x) { // "sum"\n return x + 1; /* it\'s */ }', "java")
     assert one == features("int add(int x) { return x + 1; }", "java")
     assert ("sibling", "return", "x") in one
+    assert features("x /* never closed" + " /*" * 100_000, "java") == features("x", "java")
 
 
 def benchmark(**more: object) -> Benchmark:
