@@ -31,8 +31,9 @@ DEFAULT = ("nDCG@10", "RR", "AP", "MMRR", "R@10", "R@100", "Success@1", "Success
 
 @dataclass(frozen=True)
 class Group:
-    """Codes of one score: how many stand `above`, how many it has, of these the judged and the relevant, whose grades
-    have the sum `gain`.
+    """Codes of one score: how many stand above, how many it has, of these the judged and the relevant ones.
+
+    `gain` is the sum of the relevant ones' grades.
     """
 
     above: int

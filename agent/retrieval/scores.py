@@ -86,10 +86,10 @@ class RetrievalScores(Frozen):
 class Comparison(Frozen):
     """Two searchers by one metric, on the same queries: `difference` is that of the means, first less second.
 
-    `interval` is its by bootstrap over queries. `better`, `worse` and `equal` count queries, as the
-    first searcher sees them. p-values are two-sided; the adjusted ones are by Holm over the comparisons of the metric.
-    `exact`: the randomisation test went through all ways to exchange the two searchers' values. Interval and
-    bootstrap are None where resampling says nothing: the difference is the same for all queries.
+    `interval` is of that difference, by bootstrap over queries. `better`, `worse` and `equal` count queries on which
+    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. `exact`: the
+    randomisation test went through all ways to exchange the two searchers' values. Interval and bootstrap are None
+    where resampling says nothing: the difference is the same for all queries.
     """
 
     metric: str

@@ -31,6 +31,7 @@ def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
 
 
 @given(TIED, WITH_POSITIVES)
+@settings(deadline=None)
 def test_frank_is_the_expected_rank_of_the_first_relevant_code_and_none_when_none_is_found(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_is_not_found_counts_against_recall_ap_and_mmrr_and_not_against_ap_
 
 
 @given(TIED, WITH_POSITIVES)
+@settings(deadline=None)
 def test_a_metric_lies_between_0_and_1_and_ap_is_at_most_recall(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
