@@ -8,19 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Event
 from typing import Any
 
 import openai
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    sleep_using_event,
-    stop_after_attempt,
-    stop_when_event_set,
-    wait_exponential_jitter,
-)
 
 from agent.errors import AccountError, ConfigError, RunStopped
 from agent.llm.endpoints import endpoint
@@ -28,8 +18,7 @@ from agent.llm.failures import Failure, error_object, for_message, judged, retry
 from agent.prompt_text import replace_surrogates
 from agent.wording import counted
 
-_ATTEMPTS = 6
-_BACKOFF = wait_exponential_jitter(initial=1.0, max=30.0, jitter=1)
+_RETRIES = 6
 _DEADLINE = 120.0
 _TOO_LONG = re.compile(
     r"context[ _]length|maximum.{0,40}tokens|too (long|large|many tokens)|exceeds? .{0,40}length", re.I
@@ -64,13 +53,12 @@ class EmbeddingsServer:
             raise ConfigError(f"there is no key for the model {model!r} at {server.url}: set OPENAI_API_KEY")
         self.model, self.url = model, server.url
         self._secrets = {secret for secret in (key, *server.headers.values()) if secret}
-        self._stopping = Event()
         self._client = openai.OpenAI(
             api_key=key or "none",
             base_url=server.url,
             default_headers=dict(server.headers),
             timeout=_DEADLINE,
-            max_retries=0,
+            max_retries=_RETRIES,  # it waits as long as the server asks
         )
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
@@ -85,24 +73,14 @@ class EmbeddingsServer:
         # an empty text is refused by some
         return self._vectors([replace_surrogates(text) or " " for text in texts])
 
-    def stop(self) -> None:
-        """Have calls of other threads make no further attempts."""
-        self._stopping.set()
-
     def _vectors(self, texts: Sequence[str]) -> Vectors:
-        attempts = Retrying(
-            stop=stop_after_attempt(_ATTEMPTS) | stop_when_event_set(self._stopping),
-            wait=_wait,
-            sleep=sleep_using_event(self._stopping),
-            retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
-            reraise=True,
-        )
         try:
-            return attempts(self._ask, texts)
+            return self._ask(texts)
         except Failure as failure:
             if failure.meaning == "pair" and _TOO_LONG.search(failure.why) and len(texts[0]) > _SHORTEST:
                 return self._shorter(texts)
-            raise self._error(failure) from None
+            message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
+            raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
 
     def _shorter(self, texts: Sequence[str]) -> Vectors:
         if len(texts) > 1:
@@ -138,17 +116,5 @@ class EmbeddingsServer:
         tokens = usage.get("prompt_tokens") or usage.get("total_tokens") if isinstance(usage, dict) else 0
         return Vectors([by_index[at] for at in range(len(texts))], tokens if isinstance(tokens, int) else 0)
 
-    def _error(self, failure: Failure) -> RunStopped:
-        message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
-        if failure.meaning == "retry":
-            message += f"; given up after {_ATTEMPTS} attempts. What was embedded is kept: give the same command again"
-        return (AccountError if failure.meaning == "run" else RunStopped)(message)
-
     def _plain(self, cause: object) -> str:
         return for_message(str(cause or "") or type(cause).__name__, self._secrets)
-
-
-def _wait(state: RetryCallState) -> float:
-    """Return the seconds that the server asks to wait, else longer each time."""
-    asked = getattr(state.outcome and state.outcome.exception(), "wait", None)
-    return _BACKOFF(state) if asked is None else float(asked)

@@ -39,14 +39,13 @@ class Embedded:
 class Embedder(Protocol):
     """Gives texts vectors whose inner product is the score: of unit length where a model is compared by cosine.
 
-    `name`, `about` and `settings` are the searcher's; with other settings all is embedded again. `notes` are what a
-    reader of figures must know. `at_once` batches are asked for at a time.
+    `name`, `about` and `settings` are the searcher's; with other settings all is embedded again. `at_once` batches are
+    asked for at a time.
     """
 
     name: str
     about: str
     settings: Mapping[str, Any]
-    notes: Sequence[str]
     at_once: int
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
@@ -55,9 +54,6 @@ class Embedder(Protocol):
         Raises:
             UsageError, RunStopped: no vectors can be had.
         """
-
-    def stop(self) -> None:
-        """Have calls under way in other threads end soon."""
 
 
 class DenseSearcher:
@@ -76,7 +72,7 @@ class DenseSearcher:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of figures must know, once texts are embedded."""
-        found = list(self._embedder.notes)
+        found = []
         for kind, (counts, texts) in self._counts.items():
             if cut := counts["cut"]:
                 found.append(f"{cut:,} of {texts:,} {_PLURAL[kind]} are longer than the model takes, and were cut")
@@ -155,9 +151,6 @@ class DenseSearcher:
         pool = ThreadPoolExecutor(self._embedder.at_once)
         try:
             yield from pool.map(self._embedder.embed, batches, repeat(kind))
-        except BaseException:
-            self._embedder.stop()
-            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

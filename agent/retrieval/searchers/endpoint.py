@@ -22,7 +22,6 @@ class EndpointEmbedder:
     """
 
     at_once = 4
-    notes: Sequence[str] = ()
 
     def __init__(self, model: str, options: ModelOptions) -> None:
         self._server = EmbeddingsServer(model, options.base_url)
@@ -55,7 +54,3 @@ class EndpointEmbedder:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         counts = {"tokens": given.tokens, "cut": given.cut}
         return Embedded(vectors / np.where(lengths > 0, lengths, 1), counts)
-
-    def stop(self) -> None:
-        """Make no further attempts."""
-        self._server.stop()

@@ -14,8 +14,6 @@ from typing import Literal
 Kind = Literal["query", "code"]
 Pooling = Literal["cls", "mean", "last", "own"]
 """The vector is that of the first token, the mean over all, that of the last, or what the model itself returns."""
-
-
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as sentence-transformers calls them
 
 
@@ -39,8 +37,8 @@ class ModelOptions:
 class Recipe:
     """One family: the names of its models (a pattern, in lower case, without owner), how to use them, and who says so.
 
-    All are compared by cosine. `max_tokens` counts special tokens. Where there is a `mode`, texts begin with the first
-    special token, the mode and the separator. `tasks` are what models with adapters call queries and codes.
+    All are compared by cosine. `max_tokens` counts special tokens. `mode` is a token of the prefixes that the
+    tokenizer must be told of. `tasks` are what models with adapters call queries and codes.
     """
 
     family: str
@@ -49,7 +47,7 @@ class Recipe:
     source: str
     query_prefix: str = ""
     code_prefix: str = ""
-    max_tokens: int = 512
+    max_tokens: int | None = 512
     own_code: bool = False
     mode: str | None = None
     tasks: tuple[str, str] = ("query", "document")
@@ -58,18 +56,19 @@ class Recipe:
 RECIPES: Sequence[Recipe] = (
     Recipe(
         "CodeBERT",
-        r"(graph)?codebert(-base)?(-.*)?",
+        r"codebert-base(-.*)?",
         "cls",
-        "Feng et al. 2020, arXiv:2002.08155, 4.1: the aggregate of a text is its first token's state; CoSQA (Huang et "
-        "al. 2021, 5.1) compares such vectors. The state itself, not the pooler's: the published weights have no "
-        "pooler that was trained for it",
+        "Feng et al. 2020, arXiv:2002.08155, 4.1: the first token's state stands for the text; Huang et al. 2021 "
+        "(CoSQA), 5.1, compare such vectors after training them and a layer over them",
     ),
     Recipe(
         "UniXcoder",
-        r"unixcoder(-base)?(-.*)?",
+        r"unixcoder-base(-.*)?",
         "mean",
         "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py (`tokenize` with <encoder-only>, `forward`) and the "
         "README beside it, which compares normalised vectors",
+        query_prefix="<encoder-only></s>",
+        code_prefix="<encoder-only></s>",
         mode="<encoder-only>",
     ),
     Recipe(

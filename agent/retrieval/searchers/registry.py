@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from agent.errors import ConfigError
 from agent.retrieval.searchers.base import Searcher
-from agent.retrieval.searchers.dense import DenseSearcher
+from agent.retrieval.searchers.dense import DenseSearcher, Embedder
 from agent.retrieval.searchers.recipes import ModelOptions
 
 
@@ -65,7 +65,8 @@ def make(name: str, options: ModelOptions | None = None) -> Searcher:
     for form, entry in MODELS.items():
         if name.startswith(form) and name != form:
             options = options or ModelOptions()
-            return DenseSearcher(entry.made(name.removeprefix(form), options), options.embeddings)
+            embedder: Embedder = entry.made(name.removeprefix(form), options)
+            return DenseSearcher(embedder, options.embeddings)
     near = get_close_matches(name.lower(), SEARCHERS, n=3, cutoff=0.5)
     meant = f": {' or '.join(near)} may be meant" if near else ""
     raise ConfigError(

@@ -23,7 +23,7 @@ CODES = [f"def f{n}(): " + "pass;" * (n % 7) for n in range(200)]
 class Hashes:
     """Gives each text a vector that depends on the text alone, and notes what it was asked for."""
 
-    about, notes, at_once = "", (), 1
+    about, at_once = "", 1
 
     def __init__(
         self, vectors: Mapping[str, Sequence[float]] | None = None, dimensions: int = 8, **settings: Any
@@ -41,9 +41,6 @@ class Hashes:
     def _hash(self, text: str) -> np.ndarray[Any, Any]:
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
         return np.random.default_rng(seed).normal(size=self._dimensions)
-
-    def stop(self) -> None:
-        return
 
 
 def silent(_what: str, _done: int, _all: int) -> None:

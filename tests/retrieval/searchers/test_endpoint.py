@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from agent.errors import AccountError, ConfigError, RunStopped
-from agent.llm import embeddings
 from agent.retrieval.searchers.base import Found
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import ModelOptions
@@ -41,8 +40,8 @@ def refuses(status: int, message: str = "no", **headers: str) -> Answer:
 
 @pytest.fixture
 def searcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DenseSearcher]:
-    """Makes a searcher that waits for no attempt, and keeps its vectors in the test's folder."""
-    monkeypatch.setattr(embeddings, "_wait", lambda _state: 0.0)
+    """Makes a searcher that hardly waits for the next attempt, and keeps its vectors in the test's folder."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
 
     def made(server: ChatServer, **options: Any) -> DenseSearcher:
         found = make("openai:m", ModelOptions(embeddings=tmp_path, base_url=server.url, **options))
@@ -74,7 +73,7 @@ def test_codes_are_ranked_by_the_cosine_of_the_vectors_that_the_server_gives(sea
 
 
 def test_failures_that_may_pass_are_asked_again(searcher: Any) -> None:
-    failures = [refuses(429), refuses(503), Answer(ending="hang_up"), Answer(b"<html>")]
+    failures = [refuses(429, **{"retry-after-ms": "1"}), refuses(503), Answer(ending="hang_up")]
     with ChatServer(lambda request: failures.pop() if failures else gives(request)) as server:
         assert len(search(searcher(server)).positions) == 5
     assert not failures

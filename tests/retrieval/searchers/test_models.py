@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from agent.errors import UsageError
-from agent.retrieval.searchers.models import HuggingFaceEmbedder, token_ids
+from agent.retrieval.searchers.models import HuggingFaceEmbedder
 from agent.retrieval.searchers.recipes import RECIPES, ModelOptions, recipe_of
 from agent.retrieval.searchers.registry import make
 from tests.retrieval.searchers import tiny_models
@@ -66,17 +66,20 @@ def test_unixcoder_gives_the_mean_over_its_encoder_mode(tmp_path: Path) -> None:
         assert vector == pytest.approx(unit(hidden_states(folder, ids).mean(0)), abs=1e-5)
 
 
-def test_the_ids_of_unixcoder_are_mode_and_text_between_separators_within_512() -> None:
-    long, short = "a" * 600, "ab"
-    ids, cut = token_ids(tiny_models.tokenizer(), [long, short], "<encoder-only>", 512)
-    a, b = ids_of(short)[1:-1]
-    assert ids == [[0, 5, 2, *[a] * 508, 2], [0, 5, 2, a, b, 2]]
-    assert cut == 1
+def test_the_ids_of_unixcoder_are_mode_and_text_between_separators_within_512(tmp_path: Path) -> None:
+    made = HuggingFaceEmbedder(str(roberta(tmp_path / "unixcoder-base")), ModelOptions())
+    texts = ["a" * 600, "a b\n"]
+    assert made.embed(texts, "code").counts == {"cut": 1}
+    ids = made._loaded.preprocess(texts, prompt=made.settings["code_prefix"])["input_ids"].tolist()
+    a, *rest = ids_of(texts[1])[1:-1]
+    assert ids == [[0, 5, 2, *[a] * 508, 2], [0, 5, 2, a, *rest, 2, *[1] * (508 - 1 - len(rest))]]
 
 
-def test_a_tokenizer_of_another_family_is_refused() -> None:
-    with pytest.raises(UsageError, match="does not know <of-another>"):
-        token_ids(tiny_models.tokenizer(), ["a"], "<of-another>", 512)
+def test_a_tokenizer_of_another_family_is_refused(tmp_path: Path) -> None:
+    folder = roberta(tmp_path / "unixcoder-base")
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("encoder-only", "other"))
+    with pytest.raises(UsageError, match="does not know <encoder-only>"):
+        embed(folder, TEXTS)
 
 
 @pytest.mark.parametrize("name", ["codebert-base", "unixcoder-base", "e5-base-v2"])
@@ -165,25 +168,6 @@ def test_a_model_with_classes_of_its_own_is_not_loaded_as_another(tmp_path: Path
         HuggingFaceEmbedder(str(folder), ModelOptions())
 
 
-def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = roberta(tmp_path / "codebert-base")
-    weights = load_file(folder / "model.safetensors")
-    kept = {name: weight for name, weight in weights.items() if "layer.1.output" not in name}
-    save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UsageError, match=r"lack weights.*: encoder\.layer\.1\.output"):
-        embed(folder, TEXTS)
-
-
-def test_weights_in_a_pickle_file_are_read_as_tensors_and_noted(tmp_path: Path) -> None:
-    made = HuggingFaceEmbedder(str(roberta(tmp_path / "pickled" / "codebert-base", safe=False)), ModelOptions())
-    expected = embed(roberta(tmp_path / "codebert-base"), TEXTS)
-    assert made.embed(TEXTS, "code").vectors.tolist() == expected.tolist()
-    [note] = made.notes
-    assert note.endswith("/pickled/codebert-base are a pickle file, of which torch reads nothing but tensors")
-
-
 def test_a_pickle_file_that_calls_a_function_is_refused(tmp_path: Path) -> None:
     import torch
 
@@ -209,6 +193,15 @@ def test_what_is_no_model_is_an_error_in_words(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             HuggingFaceEmbedder(model, ModelOptions())
+
+
+@pytest.mark.parametrize("content", ["1", '"text"', '{"prompts": [1]}', '{"similarity_fn_name": ["cosine"]}', "\\x00"])
+def test_files_of_another_form_are_an_error_in_words(tmp_path: Path, content: str) -> None:
+    folder = roberta(tmp_path / "codebert-base")
+    for name in ("config_sentence_transformers.json", "modules.json", "config.json"):
+        (folder / name).write_text(content)
+        with pytest.raises(UsageError, match=r"codebert-base: "):
+            embed(folder, TEXTS)
 
 
 def test_a_copy_of_a_model_has_its_version_and_a_changed_one_another(tmp_path: Path) -> None:

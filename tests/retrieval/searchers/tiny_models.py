@@ -32,7 +32,7 @@ class Model(PreTrainedModel):
         self.proj = torch.nn.Linear(config.d_model, config.embed_dim)
         self.post_init()
 
-    def forward(self, input_ids, attention_mask):
+    def forward(self, input_ids=None, attention_mask=None, return_dict=None):
         states = self.embeddings(input_ids) * attention_mask.unsqueeze(-1)
         return torch.nn.functional.normalize(self.proj(states.sum(1)), dim=-1)
 """
