@@ -14,7 +14,7 @@ from agent.cli.options import RunOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import scored
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
-from agent.errors import UsageError
+from agent.errors import RunFolderError, UsageError
 from agent.evaluation.statistics import Settings
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, held
 from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, read_judged, write_judgements
@@ -32,6 +32,7 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
 
     Raises:
         UsageError: wrong usage or input.
+        RunFolderError: a folder is damaged or in use, or its judgements were made with other settings.
         RunStopped: as `annotate.run`.
         typer.Exit: with the exit code of `agent annotate`; 3 when it stopped early, and the same command goes on.
     """
@@ -51,6 +52,9 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
             annotate.run([pool], variant, without, within, summary=not options.as_json)
         except typer.Exit as ended:
             code = ended.exit_code  # what was judged before it stopped counts as well
+        except RunFolderError as error:
+            # its own remedy is an option that is none here
+            raise RunFolderError(f"{error}\nHere that is: move {within.out} away, and all is judged anew.") from error
     with held(folder) as opened, Steps(console) as steps:
         own, judged = labels(opened, "benchmark"), Judged("nobody", {})
         if (folder / JUDGED / files.ANNOTATIONS).exists():

@@ -111,6 +111,30 @@ def test_errors_are_no_judgements_and_are_counted(agent: Commands, folder: Path)
     assert judged["q1", "c3"] == "single_llm/gpt-4o-mini"
 
 
+def test_rounds_that_contradict_each_other_are_no_judgement(agent: Commands, folder: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def wavers_at_c4(request: Request) -> Answer:
+        seen.append(of(request))
+        return reply(label(seen.count(of(request)) % 2)) if of(request)[1] == "c4" else judges(request)
+
+    with ChatServer(wavers_at_c4) as server:
+        judge = ("retrieval", "judge", folder, "--depth", "2", *MODEL, "--base-url", server.url, "--rounds", "2")
+        found = agent(*judge, "--json").json
+    assert (found["relevant"], found["irrelevant"], found["undecided"]) == (2, 1, 1)
+    assert len(list(RetrievalFolder(folder).judgements())) == 3 + 3
+
+
+def test_judgements_by_another_model_need_a_run_of_their_own(agent: Commands, folder: Path) -> None:
+    judge = ("retrieval", "judge", folder, "--depth", "2", "--model", "heuristic", "--variant")
+    assert agent(*judge, "ps_fa").code == 0
+    before = (folder / "judgements.tsv").read_text()
+    ended = agent(*judge, "single_llm")
+    assert ended.code == 2
+    assert f"move {folder / 'judged'} away" in ended.err
+    assert (folder / "judgements.tsv").read_text() == before
+
+
 def test_the_heuristic_judges_without_network(agent: Commands, folder: Path) -> None:
     ended = agent("retrieval", "judge", folder, "--depth", "2", "--model", "heuristic", "--variant", "ps_fa")
     assert ended.code == 0
