@@ -1,10 +1,11 @@
 """Metrics of a ranking, each as its expected value when codes of equal score stand in random order.
 
 A ranking is scores of the codes found. Of a query, `R` codes are relevant (grade 1 or more), `N` were judged and are
-not. Codes of equal score are a *group*: `a` codes stand above it, it has `n` codes, `r` of them relevant, and each of
-their n! orders has the same chance. Precision, recall, success, reciprocal rank, average precision and nDCG are the
-closed forms of McSherry and Najork, Computing information retrieval performance measures efficiently in the presence of
-tied scores (ECIR 2008); the others are derived in their docstrings. Without ties each is the usual value.
+not. Codes of equal score are a *group*: `a` codes stand above it, it has `n` codes, `r` of them relevant, `t` of its
+ranks are among the first k, and each of the n! orders has the same chance. Precision, recall, success, reciprocal rank,
+average precision and nDCG are the closed forms of McSherry and Najork, Computing information retrieval performance
+measures efficiently in the presence of tied scores (ECIR 2008); the others are derived in their docstrings. Without
+ties each is the usual value.
 
 A code that is not in the ranking is not found, at no rank. A query without relevant codes is 0 in every metric but
 Judged@k. `get` reads a metric's name; one that is not here and that ir-measures has is computed by it.
@@ -93,19 +94,14 @@ def ndcg(ranked: Ranked, k: int | None = None) -> float:
     return found / sum(grade / log2(i + 1) for i, grade in enumerate(best[:k], 1))
 
 
-def expected_hits(ranked: Ranked, k: int) -> float:
-    """Return how many relevant codes are expected among the first k: a group's, by the share of its ranks there."""
-    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranked.hits)
-
-
 def precision(ranked: Ranked, k: int) -> float:
-    """P@k: relevant codes among the first k, divided by k (also where fewer are found)."""
-    return expected_hits(ranked, k) / k
+    """P@k: relevant codes among the first k, divided by k, also where fewer are found. Expected: Σ r · t / n, by k."""
+    return sum(group.relevant * len(group.ranks(k)) / group.size for group in ranked.hits) / k
 
 
 def recall(ranked: Ranked, k: int) -> float:
     """R@k: relevant codes among the first k, divided by R."""
-    return expected_hits(ranked, k) / ranked.relevant
+    return precision(ranked, k) * k / ranked.relevant
 
 
 def success(ranked: Ranked, k: int) -> float:
