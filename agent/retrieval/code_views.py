@@ -29,8 +29,6 @@ VIEWS = (FULL, "no-docstring", "signature", "body")
 _TO_COLON = re.compile(rb"(?:#[^\n]*|[^:#])*:")
 _TO_NEWLINE = re.compile(rb"[ \t\f]*(?:\n|\Z)")
 
-_Span = tuple[int, int]
-
 
 def viewed(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the texts of a benchmark's codes in a view, and notes on those that have none.
@@ -81,17 +79,17 @@ class _Source:
         self.text, self.tree = text, tree
         self.lines = [0, *(newline.end() for newline in re.finditer(b"\n", text))]
 
-    def span(self, node: Any) -> _Span:
+    def span(self, node: Any) -> tuple[int, int]:
         """Return where a node begins and ends."""
         return self.lines[node.lineno - 1] + node.col_offset, self.lines[node.end_lineno - 1] + node.end_col_offset
 
-    def docstrings(self) -> Iterator[_Span]:
+    def docstrings(self) -> Iterator[tuple[int, int]]:
         """Yield where docstrings are."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False) is not None:
                 yield self.span(node.body[0])
 
-    def headers(self) -> Iterator[_Span]:
+    def headers(self) -> Iterator[tuple[int, int]]:
         """Yield where headers are, in order."""
         pending = self.tree.body[::-1]
         while pending:
@@ -101,7 +99,7 @@ class _Source:
             if isinstance(node, ast.ClassDef):
                 pending += node.body[::-1]
 
-    def _header(self, node: Definition) -> _Span:
+    def _header(self, node: Definition) -> tuple[int, int]:
         start, _ = self.span(node)
         parts = [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else [node.args, node.returns]
         nodes = [each for part in [*parts, *getattr(node, "type_params", ())] if part for each in ast.walk(part)]
@@ -116,7 +114,7 @@ class _Source:
         line = self.text.rfind(b"\n", 0, start) + 1
         return start if self.text[line:start].strip() else line
 
-    def without(self, spans: list[_Span]) -> bytes:
+    def without(self, spans: list[tuple[int, int]]) -> bytes:
         """Return the text without these; of a line that held nothing else nothing stays."""
         kept, at = [], 0
         for start, end in sorted(spans):

@@ -70,12 +70,11 @@ def numpy() -> Any:
 
 
 def told(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:
-    """Yield texts, telling every thousandth."""
-    for number, text in enumerate(texts):
-        if number % 1000 == 0:
-            progress(what, number, len(texts))
+    """Yield texts, telling every thousandth and the last."""
+    for number, text in enumerate(texts, 1):
         yield text
-    progress(what, len(texts), len(texts))
+        if number % 1000 == 0 or number == len(texts):
+            progress(what, number, len(texts))
 
 
 def best(scores: np.ndarray[Any, Any], depth: int, *, above: float = -float("inf")) -> Found:

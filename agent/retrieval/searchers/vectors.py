@@ -45,9 +45,8 @@ def _batches(queries: Sequence[str], codes: int, progress: Progress) -> Iterator
     """Yield queries in batches whose scores fit into memory."""
     size = max(1, CELLS // codes)
     for start in range(0, len(queries), size):
-        progress("searching", start, len(queries))
         yield queries[start : start + size]
-    progress("searching", len(queries), len(queries))
+        progress("searching", min(start + size, len(queries)), len(queries))
 
 
 def nearest(
@@ -79,9 +78,7 @@ class Words:
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
-        self.vectorizer = tfidf()
-        if self.settings["weights"] == "counts":
-            self.vectorizer.set_params(use_idf=False)
+        self.vectorizer = tfidf().set_params(use_idf=self.settings["weights"] == "tf-idf")
         try:
             vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
         except ValueError as error:

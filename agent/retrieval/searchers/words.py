@@ -78,12 +78,9 @@ class Ncs:
 
     def _vectors_of(self, queries: Sequence[str]) -> Any:
         np = numpy()
-        vectors = np.zeros((len(queries), self.words.vector_size), np.float32)
-        for row, query in enumerate(queries):
-            known = [self.words[word] for word in tokens(query) if word in self.words]
-            if known:
-                vectors[row] = np.mean(known, axis=0)
-        return vectors
+        none = [np.zeros(self.words.vector_size, np.float32)]
+        known = ([self.words[word] for word in tokens(query) if word in self.words] for query in queries)
+        return np.stack([np.mean(vectors or none, axis=0) for vectors in known])
 
 
 class NcsPostrank(Ncs):
