@@ -40,12 +40,12 @@ def run(
     """
     notes, path = Console(stderr=True), Path(source.path)
     out = out or default_folder(path)
-    check_writable(out, None)
     if len(set(names)) < len(names):
         raise UsageError(f"--searcher: {', '.join(names)}: each may be named once")
     with notes.status(f"reading {one_line(str(path))}"):
         benchmark = open_benchmark(path, source.codes, language=source.language, split=source.split)
     searchers = [make(name, replace(options, embeddings=out / EMBEDDINGS)) for name in names]
+    check_writable(out, None)
     sizes = f"{counted(len(benchmark.queries), 'query', 'queries')}, {counted(len(benchmark.codes), 'code')}"
     say(notes, f"{benchmark.name}: {sizes}")
     for note in benchmark.notes:

@@ -43,7 +43,7 @@ def headed(*headings: str) -> Table:
     """Return a table whose first column is set to the left and all others to the right."""
     made = Table(box=None, padding=(0, 1), pad_edge=False, header_style="")
     for number, heading in enumerate(headings):
-        made.add_column(Text(one_line(heading)), justify="right" if number else "left")
+        made.add_column(Text(one_line(heading)), justify="right" if number else "left", overflow="fold")
     return made
 
 
