@@ -17,7 +17,8 @@ import pytest
 
 from agent.graph import load_variant, mermaid
 from tests.datasets.benchmarks.published import write_all
-from tests.llm.server import ChatServer, says
+from tests.llm.server import Answer, ChatServer, Request, says
+from tests.retrieval.searchers.tiny_models import roberta
 from tests.sandbox.wheelhouse import make_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +52,8 @@ def marks(page: str, command: str = "python") -> list[pytest.MarkDecorator]:
     found = [pytest.mark.bwrap] if page == "README.md" else [pytest.mark.bwrap, pytest.mark.long]
     if "runs/demo" in command:
         found.append(pytest.mark.network)
+    if "hf:" in command:
+        found.append(pytest.mark.embed)
     if command == "agent doctor":
         found.append(pytest.mark.long)
     if command.split()[0] in INSTALLERS:
@@ -74,9 +77,16 @@ PYTHON = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    """A server whose model finds that everything matches."""
+    """A server whose model finds that everything matches, and embeds texts by their lengths."""
     reply = json.dumps({"reason": "adds", "verdict": "match"})
-    with ChatServer([says(reply, prompt_tokens=3000)]) as server:
+
+    def respond(request: Request) -> Answer:
+        if not request.path.endswith("/embeddings"):
+            return says(reply, prompt_tokens=3000)
+        data = [{"index": at, "embedding": [1.0, len(text)]} for at, text in enumerate(request.body["input"])]
+        return Answer(json.dumps({"data": data, "usage": {"prompt_tokens": 3}}).encode())
+
+    with ChatServer(respond) as server:
         yield server
 
 
@@ -180,6 +190,8 @@ def test_a_command_works(
     for name, how in RUNS.items():
         if name in command and command.split()[1] != "annotate" and not (folder / name).exists():
             run(filled_in(how), folder)
+    for name in re.findall(r"hf:(models/\S+)", command):
+        roberta(folder / name)
     if command.startswith("make "):
         assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif command.startswith("agent review "):
