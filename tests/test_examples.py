@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.store import RunView, load_run
 from agent.types import Cause, Status
 from tests.sandbox.conftest import BACKENDS
+from tests.views.reading import Read
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -20,6 +23,29 @@ EXAMPLES = ROOT / "examples"
 
 def run(*command: str, folder: Path) -> str:
     return subprocess.run([sys.executable, *command], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def measured(pairs: Path, folder: Path) -> tuple[dict[str, Any], Read]:
+    """Run the command line of measure-searchers.md on a file of pairs; return the scores, and the report as read."""
+    (line,) = re.findall(r"^\$ (agent annotate .*)$", (EXAMPLES / "measure-searchers.md").read_text(), re.MULTILINE)
+    (folder / "cosqa_dev.jsonl").symlink_to(pairs)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, "PATH": path}, check=True)
+    scores = json.loads((folder / "runs/cosqa/retrieval/scores.json").read_text())
+    return scores, Read(folder / "runs/cosqa/report.html")
+
+
+def assert_shown(scores: dict[str, Any], page: Read) -> None:
+    """Check that every mean and every interval of the scores is in the page."""
+    assert {"Labels", "Searchers"} <= set(page.titles)
+    assert [each["searcher"] for each in scores["searchers"]] == ["bow", "tfidf", "bm25", "lsa", "ncs"]
+    for metric in scores["metrics"]:
+        rows = page.block(metric)["tables"][0]["rows"]
+        for row, each in zip(rows, scores["searchers"], strict=True):
+            value = each["values"][metric]
+            bounds = value["interval"]
+            interval = "–" if bounds is None else f"{bounds['low']:.3f} to {bounds['high']:.3f}"
+            assert row == [each["searcher"], f"{value['mean']:.3f}", interval]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -50,6 +76,26 @@ def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
         "typo: label 0, error None",
     ]
     assert "failed three salaries expected [[20]], got [[30]]" in printed
+
+
+@pytest.mark.bwrap
+@pytest.mark.slow
+def test_one_command_line_leads_from_pairs_to_measured_searchers(tmp_path: Path) -> None:
+    scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path)
+    assert (scores["queries"], scores["codes"]) == (16, 16)
+    assert scores["scored"] == scores["relevant"] >= 1
+    assert_shown(scores, page)
+
+
+@pytest.mark.bwrap
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.real_data
+def test_it_leads_there_from_the_pairs_of_cosqa(real_data: Path, tmp_path: Path) -> None:
+    scores, page = measured(real_data / "cosqa_dev.jsonl", tmp_path)
+    assert (scores["queries"], scores["codes"]) == (277, 264)
+    assert scores["scored"] > 50
+    assert_shown(scores, page)
 
 
 def test_the_replies_say_that_no_model_gave_them() -> None:
