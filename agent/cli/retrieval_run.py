@@ -83,8 +83,8 @@ def _search(
                 say(notes, f"note: {note}")
             for each in waiting:
                 steps.prefix = f"{each.name}: "
-                ranked = search(folder, benchmark, texts, each, steps)
-                for note in ranked.notes:
+                ranked = search(folder, benchmark, texts, each, steps, oddities)
+                for note in ranked.notes[len(oddities) :]:
                     say(notes, f"note: {each.name}: {note}")
     except (KeyboardInterrupt, RunStopped) as error:
         done = [each.name for each in searchers if is_done(folder, each)]

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from agent.datasets.benchmark import Benchmark
@@ -17,11 +17,7 @@ from agent.retrieval.rankings import read_trec, trec_lines
 from agent.retrieval.searchers.base import Progress, Searcher
 from agent.store.manifest import as_json
 
-_LIBRARIES = {
-    "bm25s": "bm25s", "faiss": "faiss-cpu", "gensim": "gensim", "numpy": "numpy", "openai": "openai",
-    "scipy": "scipy", "sentence_transformers": "sentence-transformers", "sklearn": "scikit-learn", "torch": "torch",
-    "transformers": "transformers",
-}  # fmt: skip
+_LIBRARIES = ("bm25s", "faiss", "gensim", "numpy", "openai", "scipy", "sentence_transformers", "sklearn", "torch")
 
 
 def is_done(folder: RetrievalFolder, searcher: Searcher) -> bool:
@@ -31,9 +27,16 @@ def is_done(folder: RetrievalFolder, searcher: Searcher) -> bool:
 
 
 def search(
-    folder: RetrievalFolder, benchmark: Benchmark, texts: Sequence[str], searcher: Searcher, progress: Progress
+    folder: RetrievalFolder,
+    benchmark: Benchmark,
+    texts: Sequence[str],
+    searcher: Searcher,
+    progress: Progress,
+    notes: Sequence[str] = (),
 ) -> Ranked:
-    """Search all queries and keep the ranking, which is there once it is whole; `texts` are the codes as searched.
+    """Search all queries and keep the ranking, which is there once it is whole.
+
+    `texts` are the codes as searched, `notes` what a reader must know of them.
 
     Peak memory is the highest resident size of this process while it indexed and searched, the benchmark itself
     included; where the system cannot set the mark back (anywhere but on Linux), it is that since the process began.
@@ -58,7 +61,7 @@ def search(
     ranked = Ranked(
         kind="searched",
         about=searcher.about,
-        notes=list(getattr(searcher, "notes", ())),
+        notes=[*notes, *getattr(searcher, "notes", ())],
         settings=as_json(searcher.settings),
         seconds={"index": indexed - started, "search": time.perf_counter() - indexed},
         peak_memory_mb=_peak_memory_mb(),
@@ -104,15 +107,11 @@ def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -
 
 
 def _peak_memory_mb() -> float:
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size / 1e6 if sys.platform == "darwin" else size * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that are loaded."""
-    found = {}
-    for module, distribution in _LIBRARIES.items():
-        if module in sys.modules:
-            with suppress(PackageNotFoundError):
-                found[distribution] = version(distribution)
-    return found
+    """Return the versions of the libraries that are loaded, by distribution."""
+    known = packages_distributions()
+    return {name: version(name) for each in _LIBRARIES if each in sys.modules for name in known.get(each, ())[:1]}

@@ -11,6 +11,8 @@ from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, Sea
 from agent.views.charts import Block, Chart, Dot, block, intervals, label, table
 from agent.wording import counted
 
+_AT_ONCE = 8
+"""So many columns fit beside the searchers' names."""
 FOUND = ("queries with a hit", "median FRank")
 STABILITY = (
     "Over test sets of queries with 2, 3, 4 and 5 relevant codes, as in CoSQA+: Cronbach's alpha with searchers as "
@@ -50,16 +52,18 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Block]:
 
 
 def _means(found: RetrievalScores) -> Block:
-    rows = [
-        [each.searcher, *(number(each.values[name].mean) for name in found.metrics), f"{each.found:,}", rank(each)]
-        for each in found.searchers
+    columns = {name: [number(each.values[name].mean) for each in found.searchers] for name in found.metrics}
+    columns[FOUND[0]] = [f"{each.found:,}" for each in found.searchers]
+    columns[FOUND[1]] = [rank(each) for each in found.searchers]
+    names = [each.searcher for each in found.searchers]
+    parts = [list(columns)[start : start + _AT_ONCE] for start in range(0, len(columns), _AT_ONCE)]
+    tables = [
+        table(
+            {"searcher": False} | dict.fromkeys(part, True), zip(names, *(columns[each] for each in part), strict=True)
+        )
+        for part in parts
     ]
-    return block(
-        "Means",
-        " ".join(remarks(found)),
-        None,
-        [table({"searcher": False} | dict.fromkeys((*found.metrics, *FOUND), True), rows)],
-    )
+    return block("Means", " ".join(remarks(found)), None, tables)
 
 
 def _metric(found: RetrievalScores, name: str) -> Block:

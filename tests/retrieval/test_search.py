@@ -62,7 +62,7 @@ def ranked_by(searcher: Any, folder: Path, texts: Sequence[str] = tuple(CODES.va
     source = write_benchmark(folder.parent)
     benchmark = open_benchmark(source.path, source.codes)
     with begun(folder, benchmark, source, code_view="full", depth=10) as opened:
-        search(opened, benchmark, texts, searcher, lambda *_: None)
+        search(opened, benchmark, texts, searcher, lambda *_: None, ["1 code does not parse"])
 
 
 def test_a_ranking_has_every_query_with_codes_by_their_ids(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_other_settings_are_not_done(tmp_path: Path) -> None:
     assert is_done(folder, Given("given", k=1))
     assert not is_done(folder, Given("given", k=2))
     assert not is_done(folder, Given("other", k=1))
-    assert folder.rankings["given"].notes == ["lengths say little"]
+    assert folder.rankings["given"].notes == ["1 code does not parse", "lengths say little"]
 
 
 def test_after_a_kill_in_mid_search_the_same_goes_on(tmp_path: Path) -> None:
