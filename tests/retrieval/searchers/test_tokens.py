@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.retrieval.searchers.tokens import tokens
 
@@ -18,3 +20,12 @@ from agent.retrieval.searchers.tokens import tokens
 )
 def test_identifiers_are_split_and_kept_whole(text, words):
     assert tokens(text) == words
+
+
+@given(st.text())
+def test_any_text_gives_words_in_lower_case_of_its_letters_and_digits(text):
+    words = tokens(text)
+
+    assert all(words)
+    assert [word.lower() for word in words] == words
+    assert tokens(f"{text} -- {text}") == words * 2
