@@ -49,7 +49,7 @@ class Embedder(Protocol):
     at_once: int
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
-        """Embed one batch; called from other threads.
+        """Embed one batch; called from other threads where several are asked for at a time.
 
         Raises:
             UsageError, RunStopped: no vectors can be had.
@@ -148,6 +148,9 @@ class DenseSearcher:
 
     def _ask(self, batches: Sequence[Sequence[str]], kind: Kind) -> Iterator[Embedded]:
         """Yield what the embedder gives for each batch, in their order."""
+        if self._embedder.at_once == 1:  # here, where Ctrl-C reaches it
+            yield from map(self._embedder.embed, batches, repeat(kind))
+            return
         pool = ThreadPoolExecutor(self._embedder.at_once)
         try:
             yield from pool.map(self._embedder.embed, batches, repeat(kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,27 @@ def test_what_was_embedded_is_kept_and_nothing_of_it_is_asked_for_again(tmp_path
     again.index(CODES, silent)
     scores(again, ["a", "b"], 5)
     assert third.asked == []
+
+
+def test_nothing_more_is_asked_for_once_the_command_is_stopped(tmp_path: Path) -> None:
+    stopped = threading.Event()
+
+    class Slow(Hashes):
+        at_once = 4
+
+        def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
+            if len(self.asked) >= 6 * 64:
+                stopped.wait()
+            return super().embed(texts, kind)
+
+    embedder = Slow()
+    with pytest.raises(KeyboardInterrupt):
+        DenseSearcher(embedder, tmp_path).index([f"code {n}" for n in range(10_000)], ended_at(64))
+    stopped.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join()
+    assert len(embedder.asked) <= (6 + 4 + 4) * 64
 
 
 @pytest.mark.parametrize("torn", [b"\0" * 7, b"\0" * 4096])
