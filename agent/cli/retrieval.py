@@ -26,7 +26,9 @@ def run(
     searcher: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME", help="bow, tfidf, bm25, bm25-lucene, lsa, ncs, hf:MODEL, openai:MODEL. Repeatable."
+            metavar="NAME",
+            help="bow, tfidf, bm25, bm25-lucene, lsa, ncs, ncs-word2vec, ncs-postrank, hf:NAME, openai:MODEL. "
+            "Repeatable.",
         ),
     ],
     codes: Annotated[

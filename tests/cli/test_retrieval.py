@@ -17,8 +17,10 @@ import pytest
 
 from agent.cli import DONE, STOPPED, WRONG_USAGE
 from agent.retrieval.folder import RetrievalFolder, held
+from agent.retrieval.searchers.registry import SEARCHERS
 from tests.cli.commands import Commands, environment
 from tests.cli.processes import until
+from tests.disks import remount, tiny_disk
 from tests.retrieval.pooled import CODES, QUERIES, add_rankings, make_folder, write_benchmark
 from tests.views.runs import HOSTILE
 
@@ -164,6 +166,23 @@ class TestRun:
         assert ended.returncode == WRONG_USAGE
         assert "pip install 'test-driven-annotator[retrieval]'" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+    def test_every_searcher_is_named_by_the_help_and_the_docs(self, agent: Commands) -> None:
+        told = "".join(agent("retrieval", "run", "--help").out.split())
+        page = (Path(__file__).parents[2] / "docs/measuring-searchers.md").read_text()
+        assert [name for name in SEARCHERS if f"{name}," not in told or f"`{name}`" not in page] == []
+
+    def test_a_full_disk_stops_it_and_more_room_lets_it_go_on(self, agent: Commands) -> None:
+        write_benchmark(agent.folder)
+        rows = [{"query-idx": n, "query": "add return a b", "code-idx": "c1", "label": 1} for n in range(5000)]
+        agent.write("queries.jsonl", rows)
+        with tiny_disk(agent.folder / "tiny") as disk:
+            command = ("retrieval", "run", *BENCHMARK[:-1], "tiny/r", "--searcher", "bm25")
+            stopped = agent(*command)
+            assert (stopped.code, "the disk is full" in stopped.err) == (STOPPED, True), stopped.err
+            assert list(disk.glob("r/rankings/*")) == []
+            remount(disk, "size=64m")
+            assert agent(*command).code == DONE
 
 
 class TestScore:
