@@ -172,7 +172,7 @@ def _commit(path: str) -> str:
 
 
 def _libraries() -> tuple[Any, Any, Any]:
-    """Return torch, transformers and sentence_transformers, which then keep quiet.
+    """Return torch, transformers and sentence_transformers; what these say of missing weights goes to standard error.
 
     Raises:
         ExtraMissing: one is not installed.
@@ -183,7 +183,6 @@ def _libraries() -> tuple[Any, Any, Any]:
         import transformers
     except ImportError as error:
         raise ExtraMissing("embed", error) from error
-    quiet: Any = transformers.utils.logging
-    quiet.set_verbosity_error()
-    quiet.disable_progress_bar()
+    logging: Any = transformers.utils.logging
+    logging.disable_progress_bar()
     return torch, transformers, sentence_transformers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -193,6 +194,23 @@ def test_what_is_no_model_is_an_error_in_words(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             HuggingFaceEmbedder(model, ModelOptions())
+
+
+def test_weights_that_are_missing_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = roberta(tmp_path / "codebert-base")
+    weights = load_file(folder / "model.safetensors")
+    del weights["embeddings.token_type_embeddings.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    loud = logging.getLogger("transformers")
+    loud.addHandler(caplog.handler)
+    try:
+        embed(folder, TEXTS)
+    finally:
+        loud.removeHandler(caplog.handler)
+    assert "embeddings.token_type_embeddings.weight" in caplog.text
+    assert "MISSING" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["1", '"text"', '{"prompts": [1]}', '{"similarity_fn_name": ["cosine"]}', "\\x00"])
