@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, UsageError
+from agent.evaluation.statistics import numpy
 from agent.retrieval.benchmark import open_benchmark
 from agent.retrieval.folder import RetrievalFolder, begun, held
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.search import is_done, search, take
-from agent.retrieval.searchers.base import Found, Progress, numpy
+from agent.retrieval.searchers.base import Found, Progress
 from agent.retrieval.searchers.registry import make
 from tests.cli.processes import until
 from tests.retrieval.pooled import CODES, make_folder, write_benchmark

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.errors import ExtraMissing
+from agent.evaluation.statistics import numpy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,19 +54,6 @@ class Searcher(Protocol):
         Raises:
             StorageError, RunStopped: as `index`.
         """
-
-
-def numpy() -> Any:
-    """Return NumPy.
-
-    Raises:
-        ExtraMissing: it is not installed.
-    """
-    try:
-        import numpy
-    except ImportError as error:
-        raise ExtraMissing("retrieval", error) from error
-    return numpy
 
 
 def told(texts: Sequence[str], what: str, progress: Progress) -> Iterator[str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.errors import ExtraMissing, RunStopped, UsageError
-from agent.retrieval.searchers.base import Found, Progress, best, numpy
+from agent.evaluation.statistics import numpy
+from agent.retrieval.searchers.base import Found, Progress, best
 from agent.retrieval.searchers.embeddings import Kept
 from agent.retrieval.searchers.recipes import Kind
 from agent.wording import counted

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from agent.datasets.encoding import dumps, loads
-from agent.retrieval.searchers.base import numpy
+from agent.evaluation.statistics import numpy
 from agent.store.files import append_line, open_own, writing
 
 if TYPE_CHECKING:

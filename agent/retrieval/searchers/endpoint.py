@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.errors import RunStopped
+from agent.evaluation.statistics import numpy
 from agent.llm.embeddings import EmbeddingsServer
-from agent.retrieval.searchers.base import numpy
 from agent.retrieval.searchers.dense import Embedded
 from agent.retrieval.searchers.recipes import Kind, ModelOptions, prefixes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
-from agent.retrieval.searchers.base import numpy
+from agent.evaluation.statistics import numpy
 from agent.retrieval.searchers.dense import Embedded
 from agent.retrieval.searchers.recipes import RECIPES, Kind, ModelOptions, Recipe, prefixes, recipe_of
 from agent.wording import plain

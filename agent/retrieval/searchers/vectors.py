@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.errors import ExtraMissing, UsageError
-from agent.retrieval.searchers.base import Found, Progress, best, numpy, told
+from agent.evaluation.statistics import numpy
+from agent.retrieval.searchers.base import Found, Progress, best, told
 from agent.retrieval.searchers.tokens import tokens
 
 CELLS = 20_000_000

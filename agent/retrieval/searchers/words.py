@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.errors import ExtraMissing
-from agent.retrieval.searchers.base import Found, Progress, best, numpy, told
+from agent.evaluation.statistics import numpy
+from agent.retrieval.searchers.base import Found, Progress, best, told
 from agent.retrieval.searchers.tokens import tokens
 from agent.retrieval.searchers.vectors import DENSE_DECIMALS, nearest, tfidf, too_few_words, unit
 
