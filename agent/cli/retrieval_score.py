@@ -15,7 +15,7 @@ from agent.cli.progress import Steps
 from agent.cli.running import explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.encoding import dumps
-from agent.errors import RunFolderError, RunStopped, UsageError
+from agent.errors import RunStopped, UsageError
 from agent.evaluation.statistics import Settings
 from agent.retrieval import scores
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
@@ -117,9 +117,6 @@ def scored(
     """
     if not folder.rankings:
         raise UsageError(f"{folder.path}: holds no ranking that is whole; go on with: agent retrieval run")
-    for name in folder.rankings:
-        if not folder.ranking(name).is_file():
-            raise RunFolderError(f"{folder.ranking(name)}: is gone; make it again by: agent retrieval run")
     found = scores.score(
         folder.about["name"],
         labels.queries,

@@ -43,7 +43,7 @@ IN_RUN = "retrieval"
 OF_SCORES = (SCORES, SCORES_CSV, SCORES_JSONL, COMPARISON)
 """What is computed from rankings, and goes when one of them changes."""
 _QRELS_HEAD = "query-id\tcorpus-id\tscore\n"  # as BEIR has it
-_REMEDY = "Choose another folder (-o)"
+_REMEDY = "Choose another folder"
 _LONGEST = 100
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class RetrievalFolder:
     """What a retrieval folder holds. Takes no lock; to write, use `begun` or `held`.
 
     `about` is the benchmark's name, language and notes. `identity` is what decides rankings besides the searcher: the
-    benchmark by counts and hash, `code_view`, `depth`. `rankings` are those that are whole, by searcher, as they came.
+    benchmark by counts and hash, `code_view`, `depth`.
 
     Raises:
         RunFolderError: there is none, or its manifest is damaged.
@@ -123,15 +123,18 @@ class RetrievalFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.is_dir():
-            raise RunFolderError(f"{path}: no such folder; make it by: agent retrieval run BENCHMARK -o {path}")
-        found = self.document(files.MANIFEST, _Manifest)
+        found = self.document(files.MANIFEST, _Manifest) if is_retrieval(path) else None
         if found is None:
-            raise RunFolderError(f"{path}: is no retrieval folder (no {files.MANIFEST}); make one: agent retrieval run")
+            remedy = f"give {path / IN_RUN}" if is_retrieval(path / IN_RUN) else "make one by: agent retrieval run"
+            raise RunFolderError(f"{path}: is no retrieval folder; {remedy}")
         self._manifest = found
         self.about: Mapping[str, Any] = found.benchmark
         self.identity: Mapping[str, Any] = found.identity
-        self.rankings: Mapping[str, Ranked] = found.rankings
+
+    @property
+    def rankings(self) -> Mapping[str, Ranked]:
+        """The rankings that are whole, by searcher, as they came; whose file was removed is left out."""
+        return {name: each for name, each in self._manifest.rankings.items() if self.ranking(name).is_file()}
 
     def ranking(self, name: str) -> Path:
         """Return the file of a searcher's ranking (TREC)."""

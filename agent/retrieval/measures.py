@@ -235,23 +235,25 @@ _OURS: Mapping[str, Callable[..., float]] = {
 }
 _ONLY_AT_K = {"AP_min", "R", "P", "Success", "Judged"}
 _NEVER_AT_K = {"MMRR", "MMRR_unadjusted", "Bpref"}
-_ALIASES = {"MRR": "RR", "MAP": "AP", "NDCG": "nDCG", "Recall": "R", "Precision": "P", "Answered": "Success"}
+_ALIASES = {"mrr": "RR", "map": "AP", "recall": "R", "precision": "P", "answered": "Success"}
+_BY_NAME = {**{name.lower(): name for name in _OURS}, **_ALIASES}
 _NAME = re.compile(r"(\w+)(?:@([1-9][0-9]{0,6}))?")
 _MOST = 10**7 - 1
 
 
 def get(name: str) -> Metric:
-    """Return a metric by its name, such as `nDCG@10`, or by what else it is called, such as `MRR`.
+    """Return a metric by its name, such as `nDCG@10`, in any case, or by what else it is called, such as `MRR`.
 
     Raises:
         ConfigError: there is none of that name, or it cannot be computed here.
         ExtraMissing: it is none of ours, and ir-measures is not installed.
     """
     match = _NAME.fullmatch(name)
-    base = _ALIASES.get(match[1], match[1]) if match else name
+    base = _BY_NAME.get(match[1].lower(), "") if match else ""
     k = int(match[2] or 0) if match else 0
-
-    if base not in _OURS or base in (_NEVER_AT_K if k else _ONLY_AT_K):
+    if base in _ONLY_AT_K and not k:
+        raise ConfigError(f"metric {name}: {base} needs a cut-off, as in {base}@10")
+    if not base or (k and base in _NEVER_AT_K):
         return _of_ir_measures(name)
 
     def of(ranked: Ranked) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
+from agent.datasets.sources import opened
 from agent.errors import InputError
 
 _FIELDS = 6
@@ -23,18 +24,15 @@ def read_trec(path: Path, check: Check = lambda *_: None) -> Iterator[tuple[str,
     """Yield each query of a run file with the scores of its codes, holding one query in memory.
 
     A line is `query Q0 code rank score tag`; the rank says nothing here, since equal scores tie. `%XX` in ids is the
-    byte of that number (`trec_lines`). Empty lines are passed over.
+    byte of that number (`trec_lines`). Empty lines are passed over, and `.gz` is unpacked.
 
     Raises:
         InputError: the file cannot be read, `check` refuses a line, or one is malformed: other than six fields, a score
             that is no finite number, an id that is not UTF-8, a code twice for a query, a query that lines of another
             one interrupt.
     """
-    try:
-        with path.open("rb") as file:
-            yield from _queries(path, file, check)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path=path) from error
+    with opened(path, regular=True) as file:
+        yield from _queries(path, file, check)
 
 
 def _queries(path: Path, lines: Iterable[bytes], check: Check) -> Iterator[tuple[str, dict[str, float]]]:

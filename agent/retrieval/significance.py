@@ -29,7 +29,9 @@ def intervals(queries: Sequence[str], values: np.ndarray[Any, Any], settings: Se
     """
     bootstrap = ClusterBootstrap(queries, settings)
     sums = bootstrap.sums(list(values), values.shape[1])
-    return [bootstrap.percentiles(column / len(queries)) for column in sums.T]
+    vary = numpy().ptp(values, axis=0) > ROUNDING
+    columns = zip(vary, sums.T / len(queries), strict=True)
+    return [bootstrap.percentiles(means) if varies else None for varies, means in columns]
 
 
 @dataclass(frozen=True)

@@ -139,10 +139,24 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(RunFolderError, match=r"is no retrieval folder \(it holds 'thesis.tex'\)"), begin(tmp_path):
         pass
-    with pytest.raises(RunFolderError, match="no such folder"):
-        RetrievalFolder(tmp_path / "none")
-    with pytest.raises(RunFolderError, match=r"no manifest\.json"):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(RunFolderError, match="is no retrieval folder; make one by: agent retrieval run"):
+            RetrievalFolder(path)
+
+
+def test_a_run_is_told_where_its_rankings_are(tmp_path: Path) -> None:
+    fill(tmp_path / "retrieval")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=f"is no retrieval folder; give {tmp_path / 'retrieval'}"):
         RetrievalFolder(tmp_path)
+
+
+def test_a_ranking_whose_file_was_removed_is_left_out_until_it_is_made_again(tmp_path: Path) -> None:
+    fill(tmp_path / "r")
+    RetrievalFolder(tmp_path / "r").ranking("bm25").unlink()
+    assert RetrievalFolder(tmp_path / "r").rankings == {}
+    fill(tmp_path / "r")
+    assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
 
 
 def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path) -> None:

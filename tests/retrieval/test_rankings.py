@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,5 +76,17 @@ def test_queries_come_before_the_rest_of_the_file_is_read(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.trec: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"none\.trec: no such file"):
         list(read_trec(tmp_path / "none.trec"))
+
+
+def test_a_compressed_file_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.trec.gz"
+    path.write_bytes(gzip.compress(b"q Q0 a 1 2 x\n"))
+    assert dict(read_trec(path)) == {"q": {"a": 2.0}}
+
+
+def test_a_pipe_is_refused_since_rankings_are_read_twice(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.trec")
+    with pytest.raises(InputError, match="it is a pipe"):
+        list(read_trec(tmp_path / "pipe.trec"))

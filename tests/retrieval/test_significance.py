@@ -70,7 +70,7 @@ def test_p_is_never_0() -> None:
 
 def test_an_interval_is_that_of_scipys_bootstrap_and_none_where_all_queries_agree() -> None:
     values = np.random.default_rng(2).random((80, 2))
-    values[:, 1] = 0.5
+    values[:, 1] = 0.00199  # its sums differ by rounding
     varying, constant = intervals(ids(80), values, MANY)
     oracle = stats.bootstrap((values[:, 0],), np.mean, method="percentile", n_resamples=20_000).confidence_interval
     assert varying is not None

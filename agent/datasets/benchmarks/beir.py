@@ -40,20 +40,22 @@ class _File:
 
 
 def is_beir(folder: Path) -> bool:
-    """Say whether a folder has a corpus and queries."""
-    return {"corpus", "queries"} <= {file.part for file in _files(folder)}
+    """Say whether a folder has a corpus or queries."""
+    return bool({"corpus", "queries"} & {file.part for file in _files(folder)})
 
 
 def beir(folder: Path, wanted: Wanted) -> Benchmark:
     """Read a folder: a score of 1 or more is relevant, graded as it is; 0 and below was judged.
 
     Raises:
-        UsageError: codes are given, or there are no judgements of the split.
+        UsageError: codes are given, or corpus, queries or the judgements of the split are missing.
         InputError: a file is malformed.
         ExtraMissing: Parquet without the extra `io`.
     """
     wanted.check_codes(folder)
     building, split = Building(), wanted.split or "test"
+    if missing := {"corpus", "queries"} - {file.part for file in _files(folder)}:
+        raise UsageError(f"{folder}: has no {missing.pop()} (as corpus.jsonl and queries.jsonl, or folders of Parquet)")
     files = _of_config(folder, wanted)
     splits = sorted({file.split for file in files if file.part == "qrels"})
     if split not in splits:
@@ -112,7 +114,9 @@ def _rows(files: list[_File], part: str, split: str) -> Iterator[Row]:
 
 
 def _text(row: Row) -> str:
-    title, text = row.fields.get("title") or "", row.fields.get("text") or ""
+    if "text" not in row.fields:
+        raise row.error(f"no field 'text' (fields here: {', '.join(map(repr, list(row.fields)[:12]))})")
+    title, text = row.fields.get("title") or "", row.fields["text"] or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise row.error("'title' and 'text' must be text")
     return f"{title} {text}" if title else text

@@ -105,6 +105,7 @@ class Lsa:
     def __init__(self, name: str, about: str, *, dimensions: int = 300, seed: int = 0) -> None:
         self.name, self.about = name, about
         self.settings: Mapping[str, Any] = {"dimensions": dimensions, "seed": seed}
+        self.notes: tuple[str, ...] = ()
 
     def index(self, codes: Sequence[str], progress: Progress) -> None:
         """See `Searcher`."""
@@ -114,6 +115,8 @@ class Lsa:
         try:
             vectors = self.vectorizer.fit_transform(told(codes, "counting words", progress))
             dimensions = min(self.settings["dimensions"], *vectors.shape)
+            if dimensions < self.settings["dimensions"]:
+                self.notes = (f"{dimensions} dimensions are all that these codes have: the scores are those of tf-idf",)
             self.svd = TruncatedSVD(dimensions, random_state=self.settings["seed"])
             self.codes = unit(self.svd.fit_transform(vectors))
         except ValueError as error:

@@ -89,6 +89,20 @@ def test_a_corpus_that_names_an_id_twice_is_refused(tmp_path: Path) -> None:
         open_benchmark(tmp_path)
 
 
+def test_a_code_without_text_is_refused_and_an_empty_one_with_a_title_is_not(tmp_path: Path) -> None:
+    beir(tmp_path)
+    lines(tmp_path / "corpus.jsonl", [*CORPUS, {"_id": "d4", "title": "d", "text": ""}, {"_id": "d5", "code": "pass"}])
+    with pytest.raises(InputError, match=r"corpus.jsonl:5: no field 'text' \(fields here: '_id', 'code'\)"):
+        open_benchmark(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["corpus", "queries"])
+def test_a_folder_without_a_part_is_told_which(tmp_path: Path, part: str) -> None:
+    (beir(tmp_path) / f"{part}.jsonl").unlink()
+    with pytest.raises(UsageError, match=f"has no {part} "):
+        open_benchmark(tmp_path)
+
+
 def test_a_folder_without_judgements_is_refused(tmp_path: Path) -> None:
     lines(tmp_path / "corpus.jsonl", CORPUS)
     lines(tmp_path / "queries.jsonl", QUERIES)

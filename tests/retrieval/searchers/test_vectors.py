@@ -87,6 +87,9 @@ def test_lsa_finds_codes_by_words_that_stand_with_those_of_the_query():
 
 def test_lsa_of_all_dimensions_compares_codes_as_tf_idf_does():
     codes = ["a b c", "a a d", "b d e e", "c"]
+    searcher = make("lsa")
+    searcher.index(codes, lambda *_: None)
+    assert searcher.notes == ("4 dimensions are all that these codes have: the scores are those of tf-idf",)
 
     for by_lsa, by_tfidf in zip(found("lsa", codes, *codes), found("tfidf", codes, *codes), strict=True):
         assert by_lsa == pytest.approx({at: by_tfidf.get(at, 0) for at in range(4)}, abs=2e-6)
