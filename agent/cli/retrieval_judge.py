@@ -54,7 +54,7 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
             code = ended.exit_code  # what was judged before it stopped counts as well
         except RunFolderError as error:
             # its own remedy is an option that is none here
-            raise RunFolderError(f"{error}\nHere that is: move {within.out} away, and all is judged anew.") from error
+            raise RunFolderError(f"{error}\nTo judge by other settings, move {within.out} away first.") from error
     with held(folder) as opened, Steps(console) as steps:
         own, judged = labels(opened, "benchmark"), Judged("nobody", {})
         if (folder / JUDGED / files.ANNOTATIONS).exists():

@@ -20,7 +20,7 @@ from agent.evaluation.statistics import Settings
 from agent.retrieval import scores
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
 from agent.retrieval.judging import Labels, labels
-from agent.retrieval.measures import DEFAULT
+from agent.retrieval.measures import DEFAULT, get
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.scores import Comparisons, Judge, RetrievalScores, Scored, Which
 from agent.retrieval.search import take
@@ -54,6 +54,8 @@ def score(
         StorageError: scores cannot be written.
     """
     taken = [_named(each) for each in rankings]
+    for metric in metrics:
+        get(metric)  # known to be one before earlier scores are dropped
     settings = Settings(seed=seed, resamples=resamples)
 
     def work(folder: RetrievalFolder, steps: Steps) -> RetrievalScores:
@@ -128,7 +130,10 @@ def scored(
         settings=settings,
         progress=lambda name, done, total: steps(f"scoring {name}", done, total),
     )
-    about = {"judge": labels.judge, "notes": labels.notes}
+    depth = folder.identity["depth"]
+    beyond = [metric for metric in found.scores.metrics if "@" in metric and float(metric.rpartition("@")[2]) > depth]
+    cut = (f"{', '.join(beyond)}: only the best {depth:,} codes of each query were kept (--depth)",) if beyond else ()
+    about = {"judge": labels.judge, "notes": (*labels.notes, *cut)}
     return replace(found, scores=found.scores.model_copy(update=about))
 
 

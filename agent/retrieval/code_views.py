@@ -51,7 +51,7 @@ def viewed(benchmark: Benchmark, name: str, progress: Progress) -> tuple[Sequenc
     of = f"of {len(codes):,} codes"
     notes = (
         (unread, f"{unread:,} {of} do not parse as Python 3 and stay full under --code-view {name}"),
-        (empty, f"{empty:,} {of} have nothing under --code-view {name} and cannot be found"),
+        (empty, f"{empty:,} {of} have nothing under --code-view {name}"),
     )
     texts = [code if text is None else text for code, text in zip(codes, views, strict=True)]
     return texts, tuple(note for count, note in notes if count)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.datasets.benchmark import Benchmark, Grades
+from agent.datasets.benchmark import Benchmark
 from agent.datasets.encoding import dumps, loads
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
@@ -148,7 +148,7 @@ class RetrievalFolder:
             UsageError: what `open_benchmark` raises.
         """
         source = self._manifest.source
-        path, *codes = (Path(os.path.normpath(self.path / each)) for each in (source.path, *source.codes))
+        path, *codes = (Path(os.path.normpath(self.path.resolve() / each)) for each in (source.path, *source.codes))
         found = open_benchmark(path, codes, language=source.language, split=source.split)
         self._check(_identity(found, self.identity["code_view"], self.identity["depth"]))
         return found
@@ -166,7 +166,7 @@ class RetrievalFolder:
 
         return dict(self._read(QUERIES, parse, "an object with _id and text"))
 
-    def grades(self) -> dict[str, Grades]:
+    def grades(self) -> dict[str, dict[str, int]]:
         """Return the benchmark's grades by query and code.
 
         Raises:
@@ -175,7 +175,7 @@ class RetrievalFolder:
         found: dict[str, dict[str, int]] = {}
         for query, code, grade in self._table(QRELS, "query, code and grade"):
             found.setdefault(query, {})[code] = int(grade)
-        return dict(found)
+        return found
 
     def judgements(self) -> Iterator[tuple[str, str, int, str]]:
         """Yield query, code, grade and who judged, of the benchmark and of others; nothing where no others did.

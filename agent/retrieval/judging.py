@@ -48,7 +48,7 @@ def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tupl
 
     Returns how many pairs are in the pool, and how many of them are new. They stand query by query as in the
     benchmark, those of the best ranks first. `meta` has the ids, and by searcher the rank at which a pair was found; a
-    pair that is there stays as it is, also where another searcher finds it now.
+    pair that is there stays as it is, also where another searcher finds it now. Codes without text are left out.
 
     Raises:
         InputError: a ranking or the pool is malformed, or a ranking has a query or code that the benchmark has not.
@@ -66,7 +66,8 @@ def fill_pool(folder: RetrievalFolder, benchmark: Benchmark, depth: int) -> tupl
     for searcher in folder.rankings:
         for query, found in read_trec(folder.ranking(searcher), check):
             for code, rank in top(found, depth).items():
-                if code not in benchmark.grades.get(query, {}) and (query, code) not in kept:
+                known = code in benchmark.grades.get(query, {}) or (query, code) in kept
+                if not known and benchmark.codes[code].strip():
                     pooled[query].setdefault(code, {})[searcher] = rank
     lines = [
         {
@@ -132,8 +133,9 @@ def read_judged(folder: RetrievalFolder) -> Judged:
 
 
 def merged(grades: Mapping[str, Grades], added: Mapping[str, Grades]) -> dict[str, Grades]:
-    """Return grades with others added; where both have one, the first stays."""
-    return {query: {**added.get(query, {}), **grades.get(query, {})} for query in {**grades, **added}}
+    """Return grades with others added behind them; where both have one, the first stays."""
+    own = {query: grades.get(query, {}) for query in {**grades, **added}}
+    return {query: {**each, **added.get(query, {}), **each} for query, each in own.items()}
 
 
 def write_judgements(folder: RetrievalFolder, judged: Judged) -> None:
@@ -189,11 +191,9 @@ def labels(folder: RetrievalFolder, judge: Judge = "labels", progress: Progress 
                 pooled.setdefault(query, {}).update(found)
         similar, remarks = aroma.Judge(folder.benchmark()).judge(pooled, progress)
         return Labels(judge, similar, list(similar), remarks)
-    own, added, judges = folder.grades(), dict[str, dict[str, int]](), Counter[str]()
+    grades, judges = folder.grades(), Counter[str]()
     for query, code, grade, who in () if judge == "benchmark" else folder.judgements():
-        if code not in own.get(query, {}):
-            added.setdefault(query, {})[code] = grade
-            judges[who] += 1
-    whose = ", ".join(f"{number:,} of {who}" for who, number in judges.items())
-    notes = (f"labels: {sum(map(len, own.values())):,} of the benchmark, {whose}",) if whose else ()
-    return Labels(judge, merged(own, added), list(folder.queries()), notes)
+        grades.setdefault(query, {})[code] = grade
+        judges["the benchmark" if who == BENCHMARK else who] += 1
+    notes = ("labels: " + ", ".join(f"{number:,} of {who}" for who, number in judges.items()),) if judges else ()
+    return Labels(judge, grades, list(folder.queries()), notes)

@@ -87,9 +87,8 @@ class Comparison(Frozen):
     """Two searchers by one metric, on the same queries: `difference` is that of the means, first less second.
 
     `interval` is of that difference, by bootstrap over queries. `better`, `worse` and `equal` count queries on which
-    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. `exact`: the
-    randomisation test went through all ways to exchange the two searchers' values. Interval and bootstrap are None
-    where resampling says nothing: the difference is the same for all queries.
+    the first is so. p-values are two-sided, adjusted by Holm over the comparisons of the metric. Interval and
+    bootstrap are None where resampling says nothing: the difference is the same for all queries.
     """
 
     metric: str
@@ -104,7 +103,6 @@ class Comparison(Frozen):
     bootstrap_adjusted: Share | None
     randomisation_p: Share
     randomisation_adjusted: Share
-    exact: bool
 
 
 class Comparisons(Frozen):
@@ -264,7 +262,6 @@ def _tests(scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settin
             bootstrap_adjusted=None if test.bootstrap_p is None else next(bootstrap),
             randomisation_p=test.randomisation_p,
             randomisation_adjusted=randomisation[i],
-            exact=test.exact,
         )
         for i, ((first, second), test) in enumerate(zip(pairs, tests, strict=True))
     ]

@@ -227,7 +227,7 @@ class TestScore:
         ("ranking", "said"),
         [
             ("mine=mine.trec", "mine.trec:2: the code 'c9' is not among the 5 of r"),
-            ("mine=none.trec", "none.trec: cannot be read: No such file"),
+            ("mine=none.trec", "none.trec: no such file"),
             ("mine.trec", "--ranking mine.trec: NAME=FILE expected"),
             ("bm25=mine.trec", "bm25 is a searcher that was run here"),
         ],
@@ -257,12 +257,29 @@ class TestScore:
         ended = ranked("retrieval", "score", "r")
         assert (ended.code, said in ended.err, "Traceback" in ended.err) == (WRONG_USAGE, True, False), ended.err
 
+    def test_a_cut_off_beyond_the_depth_is_remarked_on(self, agent: Commands) -> None:
+        write_benchmark(agent.folder)
+        agent("retrieval", "run", *BENCHMARK, "--searcher", "bm25", "--depth", "2")
+        ended = agent("retrieval", "score", "r", "--metric", "R@2", "--metric", "R@3")
+        assert "R@3: only the best 2 codes of each query were kept (--depth)" in ended.out
+
+    def test_a_wrong_metric_leaves_rankings_and_scores_as_they_are(self, ranked: Commands) -> None:
+        ranked("retrieval", "score", "r", "--metric", "RR")
+        before = kept(ranked, "scores")
+        (ranked.folder / "mine.trec").write_text("q1 Q0 c1 1 1 x\n")
+        ended = ranked("retrieval", "score", "r", "--ranking", "mine=mine.trec", "--metric", "nonsense")
+        assert (ended.code, "no metric nonsense" in ended.err) == (WRONG_USAGE, True)
+        assert kept(ranked, "scores") == before
+        assert "mine" not in RetrievalFolder(ranked.folder / "r").rankings
+
     def test_a_folder_without_rankings_says_what_to_do(self, agent: Commands) -> None:
         folder = make_folder(agent.folder, {})
         assert "holds no ranking that is whole; go on with: agent retrieval run" in agent(
             "retrieval", "score", folder
         ).err  # fmt: skip
-        assert "no such folder; make it by: agent retrieval run" in agent("retrieval", "score", "none").err
+        assert (
+            "none: is no retrieval folder; make one by: agent retrieval run" in agent("retrieval", "score", "none").err
+        )
 
     def test_no_cell_is_cut_on_a_narrow_terminal(self, ranked: Commands) -> None:
         name = "hf:" + "long-name-" * 9

@@ -99,7 +99,7 @@ def test_codes_without_the_view_stay_full_or_empty_and_are_counted():
     assert texts == ["def f():", "print 'x'", ""]
     assert notes == (
         "1 of 3 codes do not parse as Python 3 and stay full under --code-view signature",
-        "1 of 3 codes have nothing under --code-view signature and cannot be found",
+        "1 of 3 codes have nothing under --code-view signature",
     )
 
 

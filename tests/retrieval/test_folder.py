@@ -170,6 +170,8 @@ def test_the_benchmark_is_opened_again_also_where_both_were_moved(tmp_path: Path
         pass
     small.rename(tmp_path / "b")
     assert RetrievalFolder(tmp_path / "b" / "r").benchmark() == benchmark
+    (tmp_path / "link").symlink_to(tmp_path / "b" / "r")
+    assert RetrievalFolder(tmp_path / "link").benchmark() == benchmark
     (tmp_path / "b" / "codes.jsonl").write_text('{"code-idx": 7, "code": "sort(x)"}\n')
     with pytest.raises(RunFolderError, match=r"benchmark\.sha256"):
         RetrievalFolder(tmp_path / "b" / "r").benchmark()

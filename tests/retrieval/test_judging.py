@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,10 @@ def test_a_damaged_file_of_judgements_is_named(tmp_path: Path) -> None:
     (path / "judgements.tsv").write_text("query-id\tcorpus-id\tscore\tjudge\nq1\tc1\tone\tbenchmark\n")
     with pytest.raises(RunFolderError, match=r"judgements\.tsv:2: is not query, code, grade and judge"):
         labels(RetrievalFolder(path))
+
+
+def test_codes_without_text_are_not_pooled(tmp_path: Path) -> None:
+    with held(make_folder(tmp_path)) as folder:
+        benchmark = folder.benchmark()
+        blank = replace(benchmark, codes={**benchmark.codes, "c3": " \n"})
+        assert fill_pool(folder, blank, 2) == (1, 1)

@@ -22,14 +22,13 @@ def column(values: list[float]) -> np.ndarray:
 
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 1.0]), min_size=2, max_size=9))
 @settings(deadline=None, max_examples=40)
-def test_of_few_queries_the_randomisation_test_is_exact_as_scipys(values: list[float]) -> None:
-    [found] = paired(ids(len(values)), column(values), Settings(resamples=600))
+def test_the_randomisation_test_comes_near_scipys_over_all_patterns_of_signs(values: list[float]) -> None:
+    [found] = paired(ids(len(values)), column(values), MANY)
     oracle = stats.permutation_test(
         (np.array(values),), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
     )
-    assert found.exact
     # SciPy doubles the smaller tail, which may come to more than 1
-    assert found.randomisation_p == pytest.approx(min(oracle.pvalue, 1))
+    assert found.randomisation_p == pytest.approx(min(oracle.pvalue, 1), abs=0.02)
 
 
 def test_of_many_queries_both_tests_come_near_the_t_test() -> None:
@@ -40,7 +39,6 @@ def test_of_many_queries_both_tests_come_near_the_t_test() -> None:
         p = stats.ttest_1samp(values, 0).pvalue
         assert found.bootstrap_p == pytest.approx(p, abs=0.02)
         assert found.randomisation_p == pytest.approx(p, abs=0.02)
-        assert not found.exact
 
 
 def test_the_bootstrap_test_is_sakais_studentised_one() -> None:
@@ -55,10 +53,11 @@ def test_the_bootstrap_test_is_sakais_studentised_one() -> None:
 
 def test_where_differences_do_not_vary_the_bootstrap_says_nothing() -> None:
     differences = np.array([[0.0, 0.5]] * 4)
-    none, same = paired(ids(4), differences, Settings(resamples=100))
+    none, same = paired(ids(4), differences, MANY)
     assert (none.interval, none.bootstrap_p, none.randomisation_p) == (None, None, 1)
     # all of one sign, or all of the other: 2 of 16 patterns
-    assert (same.interval, same.bootstrap_p, same.randomisation_p) == (None, None, 2 / 16)
+    assert (same.interval, same.bootstrap_p) == (None, None)
+    assert same.randomisation_p == pytest.approx(2 / 16, abs=0.02)
 
 
 def test_p_is_never_0() -> None:
