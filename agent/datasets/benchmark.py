@@ -32,10 +32,6 @@ class Benchmark:
     notes: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def relevant(self, query: str) -> int:
-        """Return how many codes are relevant to a query."""
-        return sum(grade > 0 for grade in self.grades.get(query, {}).values())
-
     @cached_property
     def sha256(self) -> str:
         """The hash (hex) of queries and codes in their order, and of grades and answers in any order."""

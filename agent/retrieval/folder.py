@@ -234,18 +234,17 @@ class RetrievalFolder:
     def adding(self, name: str) -> Iterator[Path]:
         """Give the file to write a ranking to; it is there once it is whole, and `added` enters it.
 
-        An earlier one of that name goes, and with it all scores. The caller has the lock.
+        Then an earlier one of that name goes, and with it all scores. The caller has the lock.
 
         Raises:
             StorageError: it cannot be written.
         """
-        with writing(self.path):
-            for each in OF_SCORES:
-                (self.path / each).unlink(missing_ok=True)
-        if self._manifest.rankings.pop(name, None) is not None:
-            _save(self.path, self._manifest)
         with replacing(self.ranking(name)) as draft:
             yield draft
+            for each in OF_SCORES:
+                (self.path / each).unlink(missing_ok=True)
+            if self._manifest.rankings.pop(name, None) is not None:
+                _save(self.path, self._manifest)
 
     def added(self, name: str, ranked: Ranked) -> None:
         """Enter a ranking that is whole.

@@ -89,9 +89,6 @@ def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -
         if code not in benchmark.codes and code not in benchmark.same:
             raise ValueError(f"the code {code[:80]!r} is not among the {len(benchmark.codes):,} of {folder.path}")
 
-    # known to be right before an earlier one is dropped
-    if not sum(len(found) for _, found in read_trec(path, check)):
-        raise InputError("holds no ranking", path=path)
     lines = 0
     with folder.adding(name) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
         for query, found in read_trec(path, check):
@@ -101,6 +98,8 @@ def take(folder: RetrievalFolder, benchmark: Benchmark, name: str, path: Path) -
                 scores[item] = max(score, scores.get(item, score))
             file.writelines(trec_lines(query, scores, name))
             lines += len(scores)
+        if not lines:
+            raise InputError("holds no ranking", path=path)
     ranked = Ranked(kind="taken", about=f"taken from the file {path.name}", found=lines)
     folder.added(name, ranked)
     return ranked

@@ -17,9 +17,8 @@ class Stability(Frozen):
 
     `queries` counts those of a test set, by its number of relevant codes; `means` are in its order. `alpha` is
     Cronbach's. The variances are those of a searcher's means over the test sets, averaged over the searchers, as v1
-    describes it: with divisor n − 1 (sample) and with n (population). Of v1's Table 8 they are .00078 and .00059. v1
-    prints .0004, which is neither; the sum of its three population variances, divided by 4 (the number of test sets),
-    would be .00044.
+    describes it: with divisor n − 1 (sample) and with n (population). Of v1's Table 8 they are .00078 and .00059; v1
+    prints .0004, which is neither.
     """
 
     metric: str

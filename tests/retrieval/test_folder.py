@@ -76,10 +76,13 @@ def test_a_ranking_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert RetrievalFolder(tmp_path / "r").rankings == {}
 
 
-def test_another_ranking_of_the_same_name_takes_the_scores_with_it(tmp_path: Path) -> None:
+def test_another_ranking_of_the_same_name_takes_the_scores_with_it_once_it_is_whole(tmp_path: Path) -> None:
     fill(tmp_path / "r")
     (tmp_path / "r" / "scores.json").write_text("{}")
-    with held(tmp_path / "r") as folder, folder.adding("bm25"):
+    with held(tmp_path / "r") as folder:
+        with folder.adding("bm25"):
+            assert RetrievalFolder(tmp_path / "r").rankings == {"bm25": DONE}
+            assert (tmp_path / "r" / "scores.json").exists()
         assert RetrievalFolder(tmp_path / "r").rankings == {}
         assert not (tmp_path / "r" / "scores.json").exists()
 
