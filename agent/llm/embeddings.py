@@ -21,7 +21,8 @@ from agent.wording import counted
 _RETRIES = 6
 _DEADLINE = 120.0
 _TOO_LONG = re.compile(
-    r"context[ _]length|maximum.{0,40}tokens|too (long|large|many tokens)|exceeds? .{0,40}length", re.I
+    r"context[ _]length|maximum.{0,40}tokens|too (long|large|many tokens)|exceeds? .{0,40}length|must have less than",
+    re.I,
 )
 _SHORTEST = 200
 """Of a text that a server finds too long, in characters; what is shorter was refused for something else."""
@@ -64,7 +65,8 @@ class EmbeddingsServer:
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """Ask for the vectors of texts, again after failures that may pass.
 
-        A text that the server finds too long is cut by a quarter until it is taken.
+        Texts that are refused together are asked for by halves, down to one, since servers limit the texts and the
+        tokens of a request; a single text that the server finds too long is cut by a quarter until it is taken.
 
         Raises:
             AccountError: no call can succeed: key, credit, model name, a long wait.
@@ -77,7 +79,8 @@ class EmbeddingsServer:
         try:
             return self._ask(texts)
         except Failure as failure:
-            if failure.meaning == "pair" and _TOO_LONG.search(failure.why) and len(texts[0]) > _SHORTEST:
+            too_long = len(texts[0]) > _SHORTEST and _TOO_LONG.search(failure.why)
+            if failure.meaning == "pair" and (len(texts) > 1 or too_long):
                 return self._shorter(texts)
             message = f"the model server at {self.url} {failure.why} (model {self.model!r})"
             raise (AccountError if failure.meaning == "run" else RunStopped)(message) from None
@@ -109,7 +112,8 @@ class EmbeddingsServer:
         data = body.get("data") if isinstance(body, dict) else None
         if not isinstance(data, list):
             raise Failure(f"answered without embeddings ({self._plain(error_object(body).get('message'))})", "run")
-        by_index = {each.get("index"): each.get("embedding") for each in data if isinstance(each, dict)}
+        numbered = [each for each in data if isinstance(each, dict) and isinstance(each.get("index"), int)]
+        by_index = {each["index"]: each.get("embedding") for each in numbered}
         if len(data) != len(texts) or by_index.keys() != set(range(len(texts))):
             raise Failure(f"gave {counted(len(data), 'vector')} for {counted(len(texts), 'text')}", "run")
         usage = body.get("usage")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -152,11 +153,9 @@ class DenseSearcher:
         if self._embedder.at_once == 1:  # here, where Ctrl-C reaches it
             yield from map(self._embedder.embed, batches, repeat(kind))
             return
-        pool = ThreadPoolExecutor(self._embedder.at_once)
-        try:
-            yield from pool.map(self._embedder.embed, batches, repeat(kind))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        # the threads of concurrent.futures would be joined at exit, after Ctrl-C too
+        with ThreadPool(self._embedder.at_once) as pool:
+            yield from pool.imap(partial(self._embedder.embed, kind=kind), batches)
 
     def _check(self, vectors: np.ndarray[Any, Any], texts: int, dimensions: int) -> None:
         rows, found = vectors.shape

@@ -6,11 +6,13 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from agent.datasets.encoding import dumps, loads
+from pydantic import BaseModel, PositiveInt, ValidationError
+
+from agent.datasets.encoding import dumps
 from agent.evaluation.statistics import numpy
 from agent.store.files import append_line, open_own, writing
 
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _WIDTH = 4  # bytes of a float32
+
+
+class _Batch(BaseModel):
+    """A line of the record: how many rows are whole with this batch, and what it counts."""
+
+    rows: PositiveInt
+    dimensions: PositiveInt
+    counts: dict[str, int]
 
 
 class Kept:
@@ -34,10 +44,12 @@ class Kept:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], texts: Sequence[str]) -> None:
-        key = hashlib.sha256(dumps([_FORMAT, sorted(settings.items()), _digest(texts)])).hexdigest()
+        key = hashlib.sha256(dumps([_FORMAT, sorted(settings.items())]))
+        for text in texts:
+            key.update(dumps(text))
         self.rows, self.dimensions = 0, 0
         self.counts: Counter[str] = Counter()
-        self._path = folder / f"{key}.f32"
+        self._path = folder / f"{key.hexdigest()}.f32"
         with writing(folder), ExitStack() as opened:
             folder.mkdir(parents=True, exist_ok=True)
             self._data, self._record = map(open_own, (self._path, self._path.with_suffix(".jsonl")))
@@ -77,31 +89,13 @@ class Kept:
     def _recall(self) -> None:
         """Take in the whole batches, and cut both files after the last of them."""
         size, end = os.fstat(self._data).st_size, 0
-        for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
-            batch = _batch(line)
-            if batch is None or batch["rows"] * batch["dimensions"] * _WIDTH > size:
-                break
-            self.rows, self.dimensions = batch["rows"], batch["dimensions"]
-            self.counts.update(batch["counts"])
-            end += len(line)
+        with suppress(ValidationError):
+            for line in os.pread(self._record, os.fstat(self._record).st_size, 0).splitlines(keepends=True):
+                batch = _Batch.model_validate_json(line)
+                if not line.endswith(b"\n") or batch.rows * batch.dimensions * _WIDTH > size:
+                    break
+                self.rows, self.dimensions = batch.rows, batch.dimensions
+                self.counts.update(batch.counts)
+                end += len(line)
         os.ftruncate(self._data, self.rows * self.dimensions * _WIDTH)
         os.ftruncate(self._record, end)
-
-
-def _batch(line: bytes) -> dict[str, Any] | None:
-    """Read the line of a batch; None when it is not whole."""
-    try:
-        batch: dict[str, Any] = loads(line)
-        whole = line.endswith(b"\n") and {"rows", "dimensions", "counts"} <= set(batch)
-    except (ValueError, TypeError):
-        return None
-    return batch if whole else None
-
-
-def _digest(texts: Sequence[str]) -> str:
-    found = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        found.update(len(data).to_bytes(8, "big"))
-        found.update(data)
-    return found.hexdigest()

@@ -33,8 +33,7 @@ class EndpointEmbedder:
             "model": model,
             "server": self._server.url,
             "similarity": "cosine",
-            "query_prefix": self._prefixes["query"],
-            "code_prefix": self._prefixes["code"],
+            "prefixes": self._prefixes,
         }
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Embedded:
@@ -47,10 +46,9 @@ class EndpointEmbedder:
         given = self._server.vectors([self._prefixes[kind] + text for text in texts])
         try:
             vectors = np.array(given.values, dtype=np.float32).reshape(len(texts), -1)
-        except (TypeError, ValueError):
-            raise RunStopped(
-                f"{self.name}: {self._server.url} gave something else than a vector of each text"
-            ) from None
+        except (TypeError, ValueError, OverflowError):
+            what = "gave something else than a vector of each text"
+            raise RunStopped(f"{self.name}: {self._server.url} {what}") from None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         counts = {"tokens": given.tokens, "cut": given.cut}
         return Embedded(vectors / np.where(lengths > 0, lengths, 1), counts)

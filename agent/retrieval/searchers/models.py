@@ -51,7 +51,12 @@ class HuggingFaceEmbedder:
             config, modules, texts, version = self._read()
             self._prefixes = prefixes(model, options, texts.get("prompts"))
             similarity = texts.get("similarity_fn_name") or "cosine"
-            recipe = recipe_of(model) or (options.pooling and Recipe("as asked for", "", options.pooling, "--pooling"))
+            recipe = recipe_of(model)
+            if options.pooling and (recipe or modules is not None):
+                whose = f"the recipe of {recipe.family}" if recipe and modules is None else "its modules.json"
+                raise UsageError(f"{whose} says how it makes one vector of a text: leave --pooling out")
+            if options.pooling:
+                recipe = Recipe("as asked for", "", options.pooling, "--pooling")
             if not self._trusted and _runs_own_code(config, modules, recipe):
                 raise UsageError(_OWN_CODE)
             if modules is None and recipe is None:
@@ -66,11 +71,10 @@ class HuggingFaceEmbedder:
         self.settings: Mapping[str, Any] = {
             "model": model,
             "version": version,
-            "family": self._recipe.family,
+            **{name: getattr(self._recipe, name) for name in ("family", "max_tokens", "mode", "tasks")},
             "pooling": pooling,
             "similarity": similarity,
-            "query_prefix": self._prefixes["query"],
-            "code_prefix": self._prefixes["code"],
+            "prefixes": self._prefixes,
             "device": self._device,
         }
 

@@ -54,19 +54,12 @@ class Recipe:
 
 
 RECIPES: Sequence[Recipe] = (
-    Recipe(
-        "CodeBERT",
-        r"codebert-base(-.*)?",
-        "cls",
-        "Feng et al. 2020, arXiv:2002.08155, 4.1: the first token's state stands for the text; Huang et al. 2021 "
-        "(CoSQA), 5.1, compare such vectors after training them and a layer over them",
-    ),
+    Recipe("CodeBERT", r"codebert-base(-.*)?", "cls", "Feng et al. 2020, arXiv:2002.08155, 4.1; CoSQA's paper, 5.1"),
     Recipe(
         "UniXcoder",
         r"unixcoder-base(-.*)?",
         "mean",
-        "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py (`tokenize` with <encoder-only>, `forward`) and the "
-        "README beside it, which compares normalised vectors",
+        "github.com/microsoft/CodeBERT, UniXcoder/unixcoder.py and the README beside it",
         query_prefix="<encoder-only></s>",
         code_prefix="<encoder-only></s>",
         mode="<encoder-only>",
@@ -75,8 +68,7 @@ RECIPES: Sequence[Recipe] = (
         "CodeT5+ embedding",
         r"codet5p-110m-embedding(-.*)?",
         "own",
-        "github.com/salesforce/CodeT5, CodeT5+/code_retrieval/eval_contrast_retrieval.py: the output of the model, "
-        "which its code projects and normalises; its config.json for 512 tokens",
+        "github.com/salesforce/CodeT5, code_retrieval",
         own_code=True,
     ),
     Recipe(
@@ -88,12 +80,7 @@ RECIPES: Sequence[Recipe] = (
         code_prefix="passage: ",
     ),
     Recipe(
-        "Jina v2",
-        r"jina-embeddings-v2-(base|small)-.*",
-        "mean",
-        "the model card of jinaai/jina-embeddings-v2-base-code",
-        max_tokens=8192,
-        own_code=True,
+        "Jina v2", r"jina-embeddings-v2-(base|small)-.*", "mean", "their model cards", max_tokens=8192, own_code=True
     ),
     Recipe(
         "Jina v3",

@@ -135,7 +135,7 @@ def test_nothing_more_is_asked_for_once_the_command_is_stopped(tmp_path: Path) -
         DenseSearcher(embedder, tmp_path).index([f"code {n}" for n in range(10_000)], ended_at(64))
     stopped.set()
     for thread in threading.enumerate():
-        if thread.name.startswith("ThreadPoolExecutor"):
+        if thread.name.endswith("(worker)"):
             thread.join()
     assert len(embedder.asked) <= (6 + 4 + 4) * 64
 
@@ -158,6 +158,28 @@ def test_vectors_without_their_line_and_lines_without_their_vectors_are_made_aga
     embedder = Hashes()
     DenseSearcher(embedder, tmp_path).index(CODES, silent)
     assert len(embedder.asked) == 136  # from the first batch that is not whole
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b'{"rows":"128","dimensions":[8],"counts":{}}',
+        b'{"rows":-1,"dimensions":8,"counts":{}}',
+        b'{"rows":128,"dimensions":8,"counts":{"cut":"many"}}',
+        b'{"rows":128,"dimensions":8,"counts":1}',
+        b"[1]",
+        b"\xff",
+    ],
+)
+def test_from_a_damaged_line_on_vectors_are_made_again(tmp_path: Path, damaged: bytes) -> None:
+    DenseSearcher(Hashes(), tmp_path).index(CODES, silent)
+    [record] = tmp_path.glob("*.jsonl")
+    lines = record.read_bytes().splitlines()
+    record.write_bytes(b"\n".join([lines[0], damaged, *lines[2:], b""]))
+    embedder = Hashes()
+    DenseSearcher(embedder, tmp_path).index(CODES, silent)
+    assert len(embedder.asked) == 136
+    assert record.read_bytes().splitlines() == lines
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.cli import STOPPED
 from agent.errors import AccountError, ConfigError, RunStopped
 from agent.retrieval.searchers.base import Found
 from agent.retrieval.searchers.dense import DenseSearcher
 from agent.retrieval.searchers.recipes import ModelOptions
 from agent.retrieval.searchers.registry import make
+from tests.cli.commands import environment
+from tests.cli.processes import until
 from tests.llm.server import Answer, ChatServer, Request
+from tests.retrieval.pooled import write_benchmark
 
 CODES = [f"def add_{n}(x):\n    return x + {n}\n" + "    # long\n" * n for n in range(150)]
 
@@ -107,6 +115,8 @@ def test_a_server_elsewhere_needs_a_key(tmp_path: Path, monkeypatch: pytest.Monk
             lambda data: [{**each, "embedding": [1.0] * each["index"]} for each in data],
             "something else than a vector of each",
         ),
+        (lambda data: [{**each, "embedding": [10**401]} for each in data], "something else than a vector of each"),
+        (lambda data: [{**each, "index": []} for each in data], r"gave (\d\d) vectors for \1 texts"),
         (lambda data: "".join(map(str, data)), r"without embeddings \(out of memory\)"),
     ],
 )
@@ -153,6 +163,67 @@ def test_texts_that_the_server_finds_too_long_are_cut_until_it_takes_them_and_co
         "the server counted 150 tokens of codes",
         "the server counted 1 token of queries",
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (422, "batch size 64 > maximum allowed batch size 32"),
+        (413, "Payload Too Large"),
+        (400, "Requested 400000 tokens, max 300000 tokens per request"),
+    ],
+)
+def test_texts_that_are_refused_together_are_asked_for_by_halves(searcher: Any, status: int, message: str) -> None:
+    def respond(request: Request) -> Answer:
+        return gives(request) if len(request.body["input"]) <= 3 else refuses(status, message)
+
+    with ChatServer(respond) as server:
+        made = searcher(server)
+        found = search(made)
+    with ChatServer(gives) as other:
+        whole = search(searcher(other))
+    assert (found.positions.tolist(), found.scores.tolist()) == (whole.positions.tolist(), whole.scores.tolist())
+    assert made.notes[0] == "the server counted 150 tokens of codes"
+
+
+def test_a_text_with_more_tokens_than_the_server_takes_is_cut_among_others(searcher: Any) -> None:
+    def respond(request: Request) -> Answer:
+        longest = max(map(len, request.body["input"]))
+        fits = longest < 1_000
+        return gives(request) if fits else refuses(413, "`inputs` must have less than 512 tokens. Given: 1000")
+
+    with ChatServer(respond) as server:
+        made = searcher(server)
+        search(made)
+    assert "are longer than the model takes, and were cut" in made.notes[0]
+
+
+def test_a_refusal_of_every_text_ends_the_run_with_the_servers_words(searcher: Any) -> None:
+    with (
+        ChatServer(refuses(400, "encoding_format is not supported")) as server,
+        pytest.raises(RunStopped, match="HTTP 400: encoding_format is not supported"),
+    ):
+        search(searcher(server))
+    assert len(server.requests) < 40
+
+
+def test_ctrl_c_ends_the_process_though_the_server_does_not_answer(tmp_path: Path) -> None:
+    write_benchmark(tmp_path)
+    command = ["retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher", "openai:m"]
+    with (
+        ChatServer(Answer(wait=300)) as server,
+        subprocess.Popen(
+            [sys.executable, "-m", "agent", *command, "--base-url", server.url],
+            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process,
+    ):  # fmt: skip
+        until(lambda: bool(server.requests), "a request")
+        os.kill(process.pid, signal.SIGINT)
+        try:
+            _, said = process.communicate(timeout=30)  # a request may take 120 s
+        finally:
+            process.kill()
+    assert (process.returncode, "Interrupted." in said, "Traceback" in said) == (STOPPED, True, False)
 
 
 @pytest.mark.parametrize(

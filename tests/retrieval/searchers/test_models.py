@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_the_ids_of_unixcoder_are_mode_and_text_between_separators_within_512(tm
     made = HuggingFaceEmbedder(str(roberta(tmp_path / "unixcoder-base")), ModelOptions())
     texts = ["a" * 600, "a b\n"]
     assert made.embed(texts, "code").counts == {"cut": 1}
-    ids = made._loaded.preprocess(texts, prompt=made.settings["code_prefix"])["input_ids"].tolist()
+    ids = made._loaded.preprocess(texts, prompt=made.settings["prefixes"]["code"])["input_ids"].tolist()
     a, *rest = ids_of(texts[1])[1:-1]
     assert ids == [[0, 5, 2, *[a] * 508, 2], [0, 5, 2, a, *rest, 2, *[1] * (508 - 1 - len(rest))]]
 
@@ -113,6 +114,33 @@ def test_a_model_without_recipe_is_refused_and_the_ways_are_named(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("made", "name", "whose"),
+    [
+        (roberta, "codebert-base", "the recipe of CodeBERT"),
+        (sentence_transformer, "mine", r"its modules\.json"),
+        (sentence_transformer, "e5-base-v2", r"its modules\.json"),
+    ],
+)
+def test_pooling_is_refused_where_a_recipe_says_it_but_prefixes_are_not(
+    tmp_path: Path, made: Any, name: str, whose: str
+) -> None:
+    folder = str(made(tmp_path / name))
+    with pytest.raises(UsageError, match=rf"{name}: {whose} says how .*leave --pooling out"):
+        HuggingFaceEmbedder(folder, ModelOptions(pooling="mean"))
+    given = HuggingFaceEmbedder(folder, ModelOptions(query_prefix="Q: ", code_prefix="C: "))
+    assert given.settings["prefixes"] == {"query": "Q: ", "code": "C: "}
+
+
+@pytest.mark.parametrize("changes", [{"max_tokens": 256}, {"mode": "<mask>"}, {"tasks": ("a", "b")}])
+def test_a_changed_recipe_is_another_searcher(tmp_path: Path, monkeypatch: Any, changes: Any) -> None:
+    folder = str(roberta(tmp_path / "codebert-base"))
+    before = HuggingFaceEmbedder(folder, ModelOptions()).settings
+    changed = replace(RECIPES[0], **changes)
+    monkeypatch.setattr("agent.retrieval.searchers.recipes.RECIPES", (changed,))
+    assert HuggingFaceEmbedder(folder, ModelOptions()).settings != before
+
+
+@pytest.mark.parametrize(
     ("options", "prompts"),
     [({"prompts": {"query": "Q: ", "document": "D: "}}, ("Q: ", "D: ")), ({}, ("", ""))],
 )
@@ -129,7 +157,7 @@ def test_a_modules_json_is_its_own_recipe_with_its_prompts(tmp_path: Path, optio
 def test_a_modules_json_without_prompts_gets_the_prefixes_of_its_family(tmp_path: Path) -> None:
     made = HuggingFaceEmbedder(str(sentence_transformer(tmp_path / "e5-base-v2")), ModelOptions())
     assert made.settings["pooling"] == "modules.json"
-    assert (made.settings["query_prefix"], made.settings["code_prefix"]) == ("query: ", "passage: ")
+    assert made.settings["prefixes"] == {"query": "query: ", "code": "passage: "}
 
 
 def test_a_model_that_compares_by_dot_product_keeps_the_lengths_of_its_vectors(tmp_path: Path) -> None:
