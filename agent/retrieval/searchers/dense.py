@@ -107,11 +107,10 @@ class DenseSearcher:
         Raises:
             RunFolderError, StorageError, RunStopped: as `index`.
         """
-        np = numpy()
         if not queries:
             return
         embedded, order = self._embed(queries, "query", progress)
-        vectors = embedded[np.argsort(order)]
+        vectors = embedded[numpy().argsort(order)]
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             yield from self._nearest(vectors[start : start + _QUERIES_AT_ONCE], depth)
 

@@ -19,10 +19,7 @@ from agent.wording import plain
 _FILES = ("config.json", "modules.json", "config_sentence_transformers.json")
 _OF_A_MODEL = frozenset({".bin", ".json", ".model", ".pt", ".py", ".safetensors", ".txt"})
 _OWN_OUTPUT = {"modality_config": {"text": {"method": "forward", "method_output_name": None}}}
-_OWN_CODE = (
-    "the model comes with Python code of its own, which would run here as you: read it, and give --trust-remote-code "
-    "if you trust it"
-)
+_OWN_CODE = "it has Python code of its own, which would run as you: read it; --trust-remote-code says that you trust it"
 _NO_RECIPE = (
     "it is not known how this model makes one vector of a text, and another way gives wrong vectors without any error. "
     f"There are recipes for {', '.join(recipe.family for recipe in RECIPES)}, and for every model with a modules.json "

@@ -64,13 +64,7 @@ RECIPES: Sequence[Recipe] = (
         code_prefix="<encoder-only></s>",
         mode="<encoder-only>",
     ),
-    Recipe(
-        "CodeT5+ embedding",
-        r"codet5p-110m-embedding(-.*)?",
-        "own",
-        "github.com/salesforce/CodeT5, code_retrieval",
-        own_code=True,
-    ),
+    Recipe("CodeT5+ embedding", r"codet5p-110m-embedding(-.*)?", "own", "github.com/salesforce/CodeT5", own_code=True),
     Recipe(
         "E5",
         r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
