@@ -39,12 +39,14 @@ def test_the_wheels_own_copy_is_used(installed: Path) -> None:
     assert run(installed, "-c", "import agent; print(agent.__file__)").strip() == str(installed / "agent/__init__.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["prompts", "graphs", "sandbox_images"])
 def test_its_data_travel_with_it(installed: Path, folder: str) -> None:
     code = f"from agent.config import data_folder; print(data_folder({folder!r}))"
     assert run(installed, "-c", code).strip() == str(installed / "agent/_data" / folder)
 
 
+@pytest.mark.slow
 def test_it_draws_its_graphs_and_renders_its_prompts(installed: Path) -> None:
     assert run(installed, "-m", "agent", "graph", "full").startswith("flowchart LR")
     code = "from agent.prompts import Prompts; print(*Prompts().hashes())"

@@ -136,6 +136,7 @@ async def test_questions_that_pairs_share_are_counted_once_for_a_query() -> None
     assert found.roles["screen"].calls == 60
 
 
+@pytest.mark.slow
 async def test_of_many_pairs_a_sample_is_rendered() -> None:
     turns = [*made(400), *(Turn(turn.pair, 1) for turn in made(400))]
     found, whole = (forecast(plan_of(turns, "single_llm"), sample=size) for size in (100, 800))

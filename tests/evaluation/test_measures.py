@@ -150,6 +150,7 @@ def test_labels_other_than_0_and_1_are_refused() -> None:
 ITEMS = st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 3), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(ITEMS)
 def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items: list[tuple[Any, ...]]) -> None:

@@ -77,6 +77,7 @@ def test_ir_measures_scores_a_ranking_by_it(tmp_path: Path) -> None:
 hostile = st.text(st.characters(), min_size=1, max_size=4).filter(lambda text: bool(text.strip()))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     judged=st.lists(

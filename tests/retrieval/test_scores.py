@@ -68,6 +68,7 @@ def test_metrics_are_named_once_and_by_convention_and_those_of_ir_measures_are_t
         scored(metrics=["RR", "what"])
 
 
+@pytest.mark.slow
 def test_searchers_are_compared_per_metric_with_holm_over_its_comparisons() -> None:
     random = np.random.default_rng(0)
     queries = [f"q{number}" for number in range(30)]

@@ -87,6 +87,7 @@ def test_what_it_took_is_recorded(tmp_path: Path) -> None:
     assert {"bm25s", "numpy"} <= set(ranked.libraries)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_that_of_the_search_where_the_system_can_tell(tmp_path: Path) -> None:
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("the mark cannot be set back here")
@@ -108,6 +109,7 @@ def test_other_settings_are_not_done(tmp_path: Path) -> None:
     assert folder.rankings["given"].notes == ["1 code does not parse", "lengths say little"]
 
 
+@pytest.mark.slow
 def test_after_a_kill_in_mid_search_the_same_goes_on(tmp_path: Path) -> None:
     script = [sys.executable, "-c", SLOW, str(tmp_path / "r")]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:

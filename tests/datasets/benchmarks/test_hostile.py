@@ -46,6 +46,7 @@ def check(benchmark: Benchmark) -> None:
     assert all(grades.keys() <= benchmark.codes.keys() for grades in benchmark.grades.values())
 
 
+@pytest.mark.slow
 @given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: rows(*form)), rows(*CODES))
 @settings(max_examples=300)
 def test_any_rows_are_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:

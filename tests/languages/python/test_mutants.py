@@ -207,6 +207,7 @@ class TestStandIns:
         assert RETURNS_NOTHING not in made("def f():\n    return\n")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(snippets())
 def test_mutants_take_the_snippets_place(code: str) -> None:

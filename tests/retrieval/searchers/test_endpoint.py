@@ -207,6 +207,7 @@ def test_a_refusal_of_every_text_ends_the_run_with_the_servers_words(searcher: A
     assert len(server.requests) < 40
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_process_though_the_server_does_not_answer(tmp_path: Path) -> None:
     write_benchmark(tmp_path)
     command = ["retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher", "openai:m"]

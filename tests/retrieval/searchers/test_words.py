@@ -50,6 +50,7 @@ def cosine(searcher, query, code):
     return of_code @ of_query / np.linalg.norm(of_code) / np.linalg.norm(of_query)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["fasttext", "word2vec"])
 def test_the_score_is_the_cosine_of_the_mean_of_the_query_and_the_weighted_mean_of_the_code(model):
     searcher = indexed(model=model)
@@ -97,6 +98,7 @@ def test_words_that_occur_once_are_too_few_to_train_on():
         indexed(codes=["read", "write"], min_count=2)
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same_and_says_nothing():
     program = (
         "from agent.retrieval.searchers.registry import make\n"
