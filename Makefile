@@ -17,7 +17,7 @@ test: .venv/.ready-dev
 	.venv/bin/mypy
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
-# What needs no sandbox, network, browser or process of its own: under a minute.
+# What needs no sandbox, network, browser or command line
 unit: .venv/.ready-dev
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/cli \
 	  -m "not (docker or bwrap or network or chromium or real_data or slow or long)" $(PYTEST_ARGS)
