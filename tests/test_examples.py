@@ -79,7 +79,7 @@ def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.bwrap
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_command_line_leads_from_pairs_to_measured_searchers(tmp_path: Path) -> None:
     scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path)
     assert (scores["queries"], scores["codes"]) == (16, 16)

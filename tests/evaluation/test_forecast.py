@@ -76,7 +76,7 @@ def covers(expected: Expected, actual: int) -> bool:
 
 
 @pytest.mark.real_data
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("to_come", [False, True], ids=["of the whole run", "of the pairs that are not in the sample"])
 async def test_of_20_samples_of_a_run_17_or_more_cover_its_tokens(recorded: Recorded, to_come: bool) -> None:
     held = {"in": 0, "out": 0}

@@ -10,12 +10,10 @@ from agent.sandbox.selfcheck import CHECKS, Verdict, inspect
 from tests.sandbox.conftest import LIMITS, start
 from tests.sandbox.leftovers import comes_to, containers, held, orphans_kept, volumes_and_networks
 
-LONG = pytest.mark.long
 
-
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "name", [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=[pytest.mark.docker, LONG])]
+    "name", [pytest.param("bwrap", marks=pytest.mark.bwrap), pytest.param("docker", marks=pytest.mark.docker)]
 )
 async def test_every_check_holds_and_nothing_is_left_of_it(name: str) -> None:
     await (await start(name)).close()  # what is made once and kept, as the store and the image, is there
