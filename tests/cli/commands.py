@@ -77,7 +77,7 @@ class Running:
     """A command at work; its process id is that of its session too."""
 
     pid: int
-    codes: IO[str]
+    codes: IO[bytes]
     out: Path
     err: Path
     code: int | None = None
@@ -102,16 +102,17 @@ def environment(**changes: str) -> dict[str, str]:
 class Commands:
     """Runs commands in `folder`, one after the other."""
 
-    def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, server: subprocess.Popen[bytes], folder: Path) -> None:
         self._server = server
         self.folder = folder
         self._running: Running | None = None
 
     @staticmethod
-    def serve() -> subprocess.Popen[str]:
+    def serve() -> subprocess.Popen[bytes]:
         """Start the process that is copied for each command."""
+        # without a buffer, in which the exit code of a quick command would hide from `select`
         return subprocess.Popen(
-            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=ROOT
         )
 
     def __call__(self, *arguments: str | Path, **changes: str) -> Ended:
@@ -132,8 +133,7 @@ class Commands:
         }
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(job) + "\n")
-        self._server.stdin.flush()
+        self._server.stdin.write(json.dumps(job).encode() + b"\n")
         self._running = Running(int(self._server.stdout.readline()), self._server.stdout, out, err)
         return self._running
 

@@ -12,7 +12,7 @@ from tests.cli.commands import Commands
 
 
 @pytest.fixture(scope="session")
-def _command_server() -> Iterator[subprocess.Popen[str]]:
+def _command_server() -> Iterator[subprocess.Popen[bytes]]:
     with Commands.serve() as server:
         yield server
         assert server.stdin is not None
@@ -20,7 +20,7 @@ def _command_server() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def agent(_command_server: subprocess.Popen[str], tmp_path: Path) -> Iterator[Commands]:
+def agent(_command_server: subprocess.Popen[bytes], tmp_path: Path) -> Iterator[Commands]:
     """The command, run in the test's own folder."""
     commands = Commands(_command_server, tmp_path)
     yield commands
