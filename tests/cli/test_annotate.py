@@ -400,7 +400,7 @@ def test_help_and_version_are_answered(agent: Commands) -> None:
 
 def test_pairs_are_printed_in_the_order_of_the_input_and_their_rounds_in_theirs(agent: Commands) -> None:
     def answer(request: Request) -> Answer:
-        return slow(0.5, reply(label(1))) if request.number == 0 else reply(label(1))
+        return slow(3, reply(label(1))) if request.number == 0 else reply(label(1))
 
     with ChatServer(answer) as server:
         options = ("--model", "m", "--base-url", server.url, "--variant", "single_llm", "--rounds", "2", "-o", "run")

@@ -7,7 +7,7 @@ from textwrap import dedent
 from types import CodeType
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.nodes.execute import Execute
@@ -299,6 +299,8 @@ def docstrings(tree: ast.AST) -> list[str | None]:
 
 
 @given(snippets())
+@example('def f(self, a, b):\n    """\n"""; b = 1')
+@example('def f():\n    """d"""\n    return 1')
 def test_the_sentinel_changes_no_signature_docstring_or_line(code: str) -> None:
     try:
         plain, tree = compile(code, "program.py", "exec", dont_inherit=True), ast.parse(code)

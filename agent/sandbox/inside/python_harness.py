@@ -122,7 +122,8 @@ def plant(tree: Any, snippet: range) -> None:
         if kind in ("FunctionDef", "AsyncFunctionDef"):
             first = node.body[0]
             has_docstring = type(first).__name__ == "Expr" and isinstance(getattr(first.value, "value", None), str)
-            node.body.insert(has_docstring, parsed(SENTINEL + "()", first.lineno))
+            follows = (node.body[has_docstring:] or node.body)[0]
+            node.body.insert(has_docstring, parsed(SENTINEL + "()", follows.lineno))
         elif kind == "Lambda":
             either = parsed(SENTINEL + "() or None", node.lineno).value
             either.values[1] = node.body
