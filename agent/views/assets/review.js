@@ -256,7 +256,8 @@ function onKey(event) {
 // unless it had to wait.
 function handle({ key: name, shiftKey, defaultPrevented }, target) {
   // For a moment a dialog that was closed still has the focus.
-  const text = target.closest("dialog:not([open])") ? null : TEXTS[target.id];
+  const closed = target.closest("dialog:not([open])");
+  const text = closed ? null : TEXTS[target.id];
   if (text) {
     if (name === "Escape") text.leave();
     else if (name === "Enter" && !shiftKey) text.take();
@@ -266,7 +267,7 @@ function handle({ key: name, shiftKey, defaultPrevented }, target) {
     } else return false;
     return true;
   }
-  if (name === "Enter" && target.closest("button, summary")) return false; // it does what it says
+  if (name === "Enter" && !closed && target.closest("button, summary")) return false; // it does what it says
   if (name.startsWith("Arrow") && target.closest("pre")) return false; // it scrolls
   KEYS[name]?.();
   return name in KEYS;
