@@ -14,7 +14,7 @@ from agent.datasets.sources import BadLine, Record
 from agent.errors import ExtraMissing, InputError
 
 _BATCH = 1000
-_OF_ITS_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
+_BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
 
@@ -44,7 +44,7 @@ def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
             found = (datasets.load_from_disk if saved else read)(str(folder))
             rows = _only_split(folder, found, saved) if isinstance(found, dict) else found
             yield from table_records(rows.with_format("arrow").iter(_BATCH))
-    except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_OF_ITS_VALUES) as error:
+    except (datasets.exceptions.DatasetsError, yaml.YAMLError, OSError, *_BAD_VALUES) as error:
         cause = str(error).partition("\n")[0]
         raise InputError(f"cannot be read as a Hugging Face dataset ({cause}); give its files", path=folder) from error
 
