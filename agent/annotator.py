@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import platform
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, aclosing, nullcontext
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,18 +14,18 @@ from pydantic import ValidationError
 
 from agent.arguments import check_all
 from agent.config import Config, SandboxConfig, configured, explained
-from agent.datasets import Pairs, group_by_query, pairs_of
+from agent.datasets import Pairs, pairs_of
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
-from agent.history import Recorder
+from agent.job import Job
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
-from agent.llm.gateway import Budget, CircuitBreaker, Gateway, ReplyCache
+from agent.llm.gateway import Budget, Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
-from agent.runner import PairRunner
+from agent.runner import PairRunner, Runner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
 from agent.sandbox.dependencies.requirements import read_requirements
@@ -36,27 +34,13 @@ from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
-from agent.streams import Production, Stream, completed, each
+from agent.streams import Production, Stream
 from agent.types import Annotation, Pair, language_name
 from agent.wording import check
 
-_Pairs = Iterable[Pair] | AsyncIterable[Pair]
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
 _SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
 _WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A pair in one round."""
-
-    pair: Pair
-    round: int = 0
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What its annotation is identified by."""
-        return self.pair.id, self.round
 
 
 class Annotator:
@@ -214,77 +198,41 @@ class Annotator:
         return Stream(production)
 
     async def _annotations(
-        self, pairs: _Pairs, ordered: bool, limit: int | None, earlier: Set[Production[Annotation]]
+        self,
+        pairs: Iterable[Pair] | AsyncIterable[Pair],
+        ordered: bool,
+        limit: int | None,
+        earlier: Set[Production[Annotation]],
     ) -> AsyncGenerator[Annotation, None]:
         for production in earlier:
             if production.left:  # it may still have the run's folder
                 await production.end()
         folder: RunFolder | None = None
-        turns: list[Turn] | None = None
         if isinstance(pairs, Sequence) or self._run_dir is not None:
             pairs = [pair async for pair in pairs] if isinstance(pairs, AsyncIterable) else list(pairs)
             for pair in pairs:
                 self._check(pair)
             if self._run_dir is not None:
                 folder = self._open_folder(self._run_dir, pairs)
-            wanted = pairs[:limit] if ordered else group_by_query(pairs[:limit])
-            turns = [turn for pair in wanted for turn in self._turns(pair)]
         with folder or nullcontext():
-            done = set() if folder is None else folder.done(retry_errors=self._retry_errors)
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
-            before = set() if turns is None else {turn.key for turn in turns} & done
-            self._emit(self._started(None if turns is None else len(turns), len(before), done))
-            if folder is not None and turns is not None and not ordered:
-                for annotation in folder.annotations():
-                    if (annotation.id, annotation.round) in before:
-                        yield annotation
-                turns = [turn for turn in turns if turn.key not in before]
-            work, at_once = self._work(folder, done), self._config.runner.concurrency
-            of = self._each_turn(pairs, limit) if turns is None else turns
-            async with aclosing(completed(of, work, concurrency=at_once, ordered=ordered)) as annotations:
+            job = Job(
+                pairs,
+                self._runner(folder),
+                folder,
+                self._config.runner,
+                check=self._check,
+                ordered=ordered,
+                limit=limit,
+                retry_errors=self._retry_errors,
+            )
+            self._emit(self._started(job))
+            async with aclosing(job.annotations()) as annotations:
                 async for annotation in annotations:
                     yield annotation
 
-    def _turns(self, pair: Pair) -> list[Turn]:
-        """Return a pair in each round, one after another.
-
-        So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
-        stops early are pairs with all of their rounds, rather than one round of all pairs.
-        """
-        return [Turn(pair, number) for number in range(self._config.runner.rounds)]
-
-    async def _each_turn(self, pairs: _Pairs, limit: int | None) -> AsyncGenerator[Turn, None]:
-        """Yield the turns of pairs that come one by one; no more than `limit` of them are asked for."""
-        left = math.inf if limit is None else limit
-        async with aclosing(each(pairs)) as coming:
-            while left > 0 and (pair := await anext(coming, None)) is not None:
-                left -= 1
-                for turn in self._turns(pair):
-                    yield turn
-
-    def _work(self, folder: RunFolder | None, done: Set[tuple[str, int]]) -> Callable[[Turn], Awaitable[Annotation]]:
-        runner, breaker = self._runner(folder), CircuitBreaker()
-
-        async def work(turn: Turn) -> Annotation:
-            if folder is not None and turn.key in done and (found := folder.annotation(*turn.key)) is not None:
-                return found
-            self._check(turn.pair)
-            recorder = Recorder(turn.pair)
-            try:
-                annotation = await runner.annotate(turn.pair, turn.round, recorder)
-            except BaseException:
-                if folder is not None:
-                    folder.abandoned(recorder.history.exchanges)
-                raise
-            if folder is not None:
-                folder.commit(annotation, recorder.history)
-            breaker.finished(annotation, recorder.history)
-            return annotation
-
-        return work
-
-    def _runner(self, folder: RunFolder | None) -> PairRunner:
+    def _runner(self, folder: RunFolder | None) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
@@ -346,14 +294,14 @@ class Annotator:
             **({"servers": servers} if servers else {}),
         }
 
-    def _started(self, total: int | None, finished: int, done: Set[tuple[str, int]]) -> RunStarted:
+    def _started(self, job: Job) -> RunStarted:
         rounds = self._config.runner.rounds
         if rounds > 1 and (doubt := independence(self._models.all())) is not None:
             self._note(doubt)
-        if (there := 1 + max((number for _, number in done), default=0)) > rounds:
+        if (there := 1 + max((number for _, number in job.done), default=0)) > rounds:
             self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
         sandbox = None if self._backend is None else self._backend.name
-        return RunStarted(total, finished, self._pipeline.variant.name, sandbox, rounds)
+        return RunStarted(job.total, job.finished, self._pipeline.variant.name, sandbox, rounds)
 
     def _check(self, pair: Pair) -> None:
         if self._unsupported == "fail" and pair.language not in self._languages:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from agent.config import Config
 from agent.errors import PairError, PairTimeout
@@ -27,9 +28,21 @@ from agent.types import Annotation, ErrorInfo, Pair, Usage
 _log = logging.getLogger(__name__)
 
 
+class Runner(Protocol):
+    """Annotates one pair at a time; `annotate` may be called concurrently."""
+
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        """Annotate a pair, and record what happens; what goes wrong with it becomes `annotation.error`.
+
+        Raises:
+            RunStopped: nothing can go on.
+        """
+        ...
+
+
 @dataclass
 class PairRunner:
-    """Takes one pair at a time through a pipeline; safe to call concurrently.
+    """A `Runner` in this process. Takes pairs through a pipeline.
 
     Pairs of other languages than these go through `fallback`, or are skipped where there is none.
     """
@@ -52,11 +65,6 @@ class PairRunner:
         )
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        """Annotate a pair, and record what happens; what goes wrong with it becomes `annotation.error`.
-
-        Raises:
-            RunStopped: nothing can go on.
-        """
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
         reasks = self.config.pipeline.reasks

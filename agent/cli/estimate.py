@@ -13,7 +13,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from agent.annotator import Turn
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import Config
@@ -22,6 +21,7 @@ from agent.errors import UsageError
 from agent.evaluation.costs import CACHED_FROM, FEWEST, Earlier, Plan, earlier
 from agent.evaluation.forecast import Expected, Forecast, forecast
 from agent.graph import Variant, known_roles
+from agent.job import Turn
 from agent.llm.models import Models
 from agent.prompts import Prompts
 from agent.store import files

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from agent.annotator import Turn
 from agent.config import Config
 from agent.graph import Variant, roles
 from agent.history import Exchange, History
+from agent.job import Turn
 from agent.languages import Language, built_in_languages
 from agent.llm.asking import sample_of
 from agent.llm.base import Call, Reply

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
-from agent.annotator import Annotator, Turn
+from agent.annotator import Annotator
 from agent.config import Config, RunnerConfig
 from agent.datasets import group_by_query, read_pairs
 from agent.evaluation.costs import Plan, earlier
 from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, Expected, forecast
 from agent.graph import known_roles, load_variant
+from agent.job import Turn
 from agent.llm.models import Models
 from agent.prompts import Prompts
 from agent.store.run_view import RunView, load_run
