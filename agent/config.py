@@ -77,6 +77,7 @@ class RunnerConfig(BaseModel):
         default=4, ge=1, description="sandboxes in use; those that wait ready (sandbox.pool) come on top"
     )
     rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
+    batch: bool = Field(default=False, description="ask by the batches of OpenAI's Batch API, at half the price")
     budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")
 
 

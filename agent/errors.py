@@ -35,6 +35,7 @@
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
+`Deferred` (an `AgentError`) leaves a turn without ending it: the turn comes again once its batch is answered.
 `DependencyUnavailable` (an `AgentError`) never leaves the repair step: a dependency that cannot be had is a finding
 about the program, reported with cause `dependency`.
 """
@@ -137,6 +138,10 @@ class BudgetExceeded(RunStopped):
 
 class StorageError(RunStopped):
     """Annotations, evidence or cache could not be written."""
+
+
+class Deferred(AgentError):
+    """A question was written down for a batch: no error of the pair or the run, the pair is taken again later."""
 
 
 class PairError(AgentError):

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Protocol
 
 from agent.config import Config
-from agent.errors import PairError, PairTimeout
+from agent.errors import Deferred, PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
 from agent.graph import Pipeline
 from agent.history import Recorder, Visit
@@ -36,6 +36,7 @@ class Runner(Protocol):
 
         Raises:
             RunStopped: nothing can go on.
+            Deferred: a question waits for its batch; what the turn paid for is given back.
         """
         ...
 
@@ -81,6 +82,9 @@ class PairRunner:
                     _record(recorder, node, update, round(now - since, 4))
                     since = now
                     self.listener(StepDone(pair.id, node, update["outcome"], round_number))
+        except Deferred:
+            self.gateway.give_back(recorder.history.exchanges)
+            raise
         except PairError as problem:
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
         except TimeoutError:

@@ -49,6 +49,7 @@ class Reply:
     `usage` includes every attempt that was billed for this call, retries too. `raw` is JSON-serialisable. `seconds` is
     how long the model took, None where nobody measured it. Of a reply that was not paid for (`cached`), `saved` is what
     it cost when it was, and `seconds` how long it took then. `address` is the server's, empty for embedded models.
+    `prepaid`: it came by a batch, and no turn has counted its usage yet.
     """
 
     text: str
@@ -62,6 +63,7 @@ class Reply:
     saved: Usage = Usage()
     seconds: float | None = None
     address: str = ""
+    prepaid: bool = False
 
 
 @runtime_checkable

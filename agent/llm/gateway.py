@@ -12,13 +12,13 @@ import json
 import logging
 import time
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.errors import AgentError, BudgetExceeded, ModelError, Outage, PairError, PairTimeout, SandboxError
-from agent.history import History
+from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, by_pair
 from agent.llm.models import Models
 from agent.types import Annotation, Usage
@@ -53,6 +53,9 @@ class ReplyCache(Protocol):
     def forget(self, key: str) -> None:
         """Drop the reply stored under a key, if there is one: the call is to be made again."""
 
+    def mark(self, key: str, *, prepaid: bool) -> bool:
+        """Set whether a stored reply is prepaid, and say whether that changed anything."""
+
 
 class MemoryReplyCache:
     """Keeps the latest replies, `limit` of them, for as long as it lives; raw bodies are left out."""
@@ -76,6 +79,14 @@ class MemoryReplyCache:
     def forget(self, key: str) -> None:
         """Drop the reply stored under a key."""
         self._replies.pop(key, None)
+
+    def mark(self, key: str, *, prepaid: bool) -> bool:
+        """Set whether a stored reply is prepaid, and say whether that changed anything."""
+        reply = self._replies.get(key)
+        if reply is None or reply.prepaid == prepaid:
+            return False
+        self._replies[key] = replace(reply, prepaid=prepaid)
+        return True
 
 
 class Budget:
@@ -203,7 +214,7 @@ class Gateway:
 
     def key(self, call: Call) -> str:
         """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
-        return _key(self._models.for_role(call.role), call)
+        return key_of(self._models.for_role(call.role), call)
 
     async def ask(self, call: Call, key: str | None = None) -> Reply:
         """Answer one call; `key` is its cache key where that is known.
@@ -213,7 +224,7 @@ class Gateway:
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
         """
         model = self._models.for_role(call.role)
-        key = key or _key(model, call)
+        key = key or key_of(model, call)
         cache = self._shared if call.shared else self._cache
         reply = None
         while reply is None:
@@ -223,7 +234,7 @@ class Gateway:
                 reply = cache.get(key)
             if reply is not None:
                 _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
-                reply = _unpaid(reply)
+                reply = self._taken(key, reply, cache)
             elif key in self._flights:
                 reply = await self._followed(key)
             else:
@@ -231,6 +242,19 @@ class Gateway:
         if self._on_reply is not None:
             self._on_reply(call, reply)
         return reply
+
+    def give_back(self, exchanges: Iterable[Exchange]) -> None:
+        """Undo that a turn which comes again paid for prepaid replies: the turn that ends pays for them."""
+        for each in exchanges:
+            if self._cache is not None and not each.cached and self._cache.mark(each.key, prepaid=True):
+                self._budget.add(each.usage.times(-1))
+
+    def _taken(self, key: str, reply: Reply, cache: ReplyCache | None) -> Reply:
+        """Return a kept reply: paid for by the first to take it where it is prepaid, else by nobody."""
+        if reply.prepaid and cache is not None and cache.mark(key, prepaid=False):
+            self._budget.add(reply.usage)
+            return replace(reply, prepaid=False)
+        return _unpaid(reply)
 
     async def _followed(self, key: str) -> Reply | None:
         """Return what an equal call in flight is answered; None when it was given up."""
@@ -283,7 +307,8 @@ class Gateway:
         return reply
 
 
-def _key(model: LLM, call: Call) -> str:
+def key_of(model: LLM, call: Call) -> str:
+    """Return the cache key (hex) of a call to a model."""
     decisive = {
         "identity": dict(model.identity()),
         "messages": [[message.role, message.content] for message in call.messages],
@@ -298,7 +323,7 @@ def _key(model: LLM, call: Call) -> str:
 
 
 def _unpaid(reply: Reply) -> Reply:
-    return replace(reply, cached=True, usage=Usage(), saved=reply.usage)
+    return replace(reply, cached=True, prepaid=False, usage=Usage(), saved=reply.usage)
 
 
 def _unpaid_error(error: AgentError) -> AgentError:

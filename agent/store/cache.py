@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from agent.datasets.encoding import dumps, loads
 from agent.errors import RunFolderError
@@ -12,7 +12,7 @@ from agent.store.database import Database, unpacked
 from agent.types import Usage
 
 # Whether a reply was paid for, and what it saved, is another matter each time it is read.
-_STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved")]
+_STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved", "prepaid")]
 
 
 class SqliteReplyCache(Database):
@@ -24,24 +24,32 @@ class SqliteReplyCache(Database):
     """
 
     application_id = 0x74646163  # "tdac"
-    tables = "CREATE TABLE replies (key TEXT PRIMARY KEY, reply BLOB NOT NULL)"
+    tables = """
+        CREATE TABLE replies (key TEXT PRIMARY KEY, reply BLOB NOT NULL, prepaid INTEGER NOT NULL);
+        CREATE INDEX prepaid ON replies (key) WHERE prepaid
+    """
     remedy = "Delete it (its replies are then asked and paid for again) or give another one with --cache."
 
     def get(self, key: str) -> Reply | None:
         """Return the reply as it was put, with the usage it cost then; None when there is none."""
-        rows = self.execute("SELECT reply FROM replies WHERE key = ?", (key,))
+        rows = self.execute("SELECT reply, prepaid FROM replies WHERE key = ?", (key,))
         try:
-            return unpack_reply(rows[0][0]) if rows else None
+            return replace(unpack_reply(rows[0][0]), prepaid=bool(rows[0][1])) if rows else None
         except ValueError as error:
             raise RunFolderError(f"{self.path}: holds an unreadable reply ({error}). {self.remedy}") from error
 
     def put(self, key: str, reply: Reply) -> None:
         """Keep a reply. The first one of a key stays, so that runs at the same time go on with the same answer."""
-        self.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, pack_reply(reply)))
+        self.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, pack_reply(reply), reply.prepaid))
 
     def forget(self, key: str) -> None:
         """Drop the reply of a key, if there is one."""
         self.execute("DELETE FROM replies WHERE key = ?", (key,))
+
+    def mark(self, key: str, *, prepaid: bool) -> bool:
+        """Set whether a reply is prepaid, and say whether that changed anything; of several processes, to one."""
+        values = (prepaid, key, prepaid)
+        return bool(self.execute("UPDATE replies SET prepaid = ? WHERE key = ? AND prepaid != ? RETURNING 1", values))
 
 
 def pack_reply(reply: Reply) -> bytes:
