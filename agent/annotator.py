@@ -15,13 +15,15 @@ from pydantic import ValidationError
 from agent.arguments import check_all
 from agent.config import Config, SandboxConfig, configured, explained
 from agent.datasets import Pairs, pairs_of
+from agent.deadline import Deadline
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
 from agent.job import Job
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
-from agent.llm.gateway import Budget, Gateway, ReplyCache
+from agent.llm.budget import Budget
+from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
@@ -67,7 +69,7 @@ class Annotator:
             `Config`. No file and no variable of the environment is read for them (`agent.read_settings` does).
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
         budget: what the run may cost, in dollars, all its starts in `run_dir` together; or a `Budget` that several
-            `Annotator`s share.
+            `Annotator`s share, with its limits in place of those of `config`.
         on_event: called with each event of `agent.events`.
 
     Raises:
@@ -132,14 +134,18 @@ class Annotator:
         Raises:
             UsageError: it is open already.
             SandboxUnavailable: no sandbox can be had and the variant needs one.
+            DeadlineReached: the time of the run is over.
         """
         if self._loop is not None:
             raise UsageError("this Annotator is open already; use one per event loop")
         self._open_cache = SqliteReplyCache(Path(self._cache)) if isinstance(self._cache, str | Path) else self._cache
         self._loop = asyncio.get_running_loop()
+        deadline = self._config.runner.deadline
+        self._deadline = None if deadline is None else Deadline.of(deadline)
         try:
             if self._pipeline.uses_sandbox and self._backend is None:
-                self._backend = await self._chosen()
+                async with (self._budget or Budget(deadline=self._deadline)).in_time():
+                    self._backend = await self._chosen()
         except BaseException:
             await self.__aexit__()
             raise
@@ -183,7 +189,7 @@ class Annotator:
                 pairs are nothing of the above.
             InputError: a mapping holds no pair, two pairs have the same id (with `run_dir`), or a language is
                 unsupported.
-            RunStopped: the run cannot go on (account, outage, budget, disk); what is finished is kept.
+            RunStopped: the run cannot go on (account, outage, budget, deadline, disk); what is finished is kept.
         """
         if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
@@ -217,11 +223,13 @@ class Annotator:
         with folder or nullcontext():
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
+            budget = self._budget or self._limits(folder)
             job = Job(
                 pairs,
-                self._runner(folder),
+                self._runner(folder, budget),
                 folder,
                 self._config.runner,
+                budget=budget,
                 check=self._check,
                 ordered=ordered,
                 limit=limit,
@@ -232,19 +240,28 @@ class Annotator:
                 async for annotation in annotations:
                     yield annotation
 
-    def _runner(self, folder: RunFolder | None) -> Runner:
+    def _limits(self, folder: RunFolder | None) -> Budget:
+        runner = self._config.runner
+        return Budget(
+            runner.budget_usd,
+            max_tokens=runner.max_tokens_total,
+            deadline=self._deadline,
+            before_usd=0.0 if folder is None else folder.spent_usd(self._models.price),
+            before_tokens=0 if folder is None else folder.spent_tokens(),
+        )
+
+    def _runner(self, folder: RunFolder | None, budget: Budget) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
             self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
-        before = 0.0 if folder is None else folder.spent_usd(self._models.price)
         gateway = Gateway(
             self._models,
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limit=self._config.runner.llm_calls,
-            budget=self._budget or Budget(self._config.runner.budget_usd, before_usd=before),
+            budget=budget,
             on_reply=on_reply,
             on_wait=lambda what, seconds: self._emit(Waiting(what, seconds)),
         )

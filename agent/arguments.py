@@ -11,7 +11,8 @@ from agent.config import Config, ModelConfig
 from agent.errors import UsageError
 from agent.graph import Variant
 from agent.languages.base import Language
-from agent.llm.gateway import Budget, ReplyCache
+from agent.llm.budget import Budget
+from agent.llm.gateway import ReplyCache
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SharedExecutions
 from agent.state import Node

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
+from agent.deadline import Deadline
 from agent.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 _DAY = 86_400.0
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The settings of `SandboxConfig` that limit one sandbox."""
+
+
+def _deadline(value: Any) -> Any:
+    """Refuse what is no deadline; what one means is decided when a run starts."""
+    try:
+        if value is not None:
+            Deadline.of(str(value))
+    except ValueError as error:
+        raise PydanticCustomError("deadline", "{why}", {"why": str(error)}) from error
+    return value
 
 
 class ModelConfig(BaseModel):
@@ -30,7 +42,7 @@ class ModelConfig(BaseModel):
     thinking: Literal["on", "off"] | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict)
     headers: dict[str, str] = Field(default_factory=dict)
-    deadline: float = Field(default=120.0, gt=0, le=_DAY, description="seconds for one call, retries not included")
+    call_timeout: float = Field(default=120.0, gt=0, le=_DAY, description="seconds for one try of a call")
     attempts: int = Field(default=6, ge=1, description="tries of one call on failures worth retrying")
 
 
@@ -79,6 +91,12 @@ class RunnerConfig(BaseModel):
     rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
     batch: bool = Field(default=False, description="ask by the batches of OpenAI's Batch API, at half the price")
     budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")
+    max_tokens_total: int | None = Field(
+        default=None, ge=1, description="tokens, in and out, that a run may use, all its starts together"
+    )
+    deadline: Annotated[str | None, BeforeValidator(_deadline)] = Field(
+        default=None, description="when a run stops: after a while, as 8h or 2h30m, or at a time, as 07:30"
+    )
 
 
 class SandboxConfig(BaseModel):

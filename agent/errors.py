@@ -16,12 +16,13 @@
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
     │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
     │   ├── Outage                 nearly every pair ends in the same error of a model or a sandbox
-    │   ├── BudgetExceeded         the cost limit was reached
+    │   ├── BudgetExceeded         the limit of cost or of tokens was reached
+    │   ├── DeadlineReached        the time until which the run may go on is over
     │   └── StorageError           evidence or annotations could not be written (disk full)
     └── PairError                  ends one pair; becomes `annotation.error`         exit 1
         ├── ModelError             the model gave no usable reply
         │   ├── ModelUnavailable   the server failed, refused for now or was not reached, however often it was asked
-        │   ├── ModelTimeout       no full reply within the deadline
+        │   ├── ModelTimeout       no full reply within the call timeout
         │   ├── ReplyError         the reply could not be parsed, after asking again
         │   └── PromptTruncated    the server cut the prompt without saying so
         ├── SandboxError           the sandbox broke, on a fresh one too; says nothing of the tested code
@@ -113,7 +114,9 @@ class InterpreterUnavailable(SandboxUnavailable):
 
 
 class RunStopped(AgentError):
-    """The run ended early; what was finished is kept and the same command goes on."""
+    """The run ended early; what was finished is kept and `with_what` the same command goes on."""
+
+    with_what = ""
 
 
 class AccountError(RunStopped):
@@ -129,9 +132,17 @@ class Outage(RunStopped):
 
 
 class BudgetExceeded(RunStopped):
-    """The cost limit given for the run was reached, or cannot be held; `with_what` the same command goes on."""
+    """The limit of cost or of tokens given for the run was reached, or cannot be held."""
 
     def __init__(self, message: str, with_what: str = "with a larger budget (--budget)") -> None:
+        self.with_what = with_what
+        super().__init__(message)
+
+
+class DeadlineReached(RunStopped):
+    """The time until which the run was to go on is over."""
+
+    def __init__(self, message: str, with_what: str = "") -> None:
         self.with_what = with_what
         super().__init__(message)
 
@@ -161,7 +172,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelTimeout(ModelError):
-    """No complete reply arrived within the deadline of a call."""
+    """No complete reply arrived within the call timeout."""
 
 
 class ReplyError(ModelError):

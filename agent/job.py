@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from agent.config import RunnerConfig
 from agent.datasets import group_by_query
 from agent.history import Recorder
+from agent.llm.budget import Budget
 from agent.llm.gateway import CircuitBreaker
 from agent.runner import Runner
 from agent.store.run_folder import RunFolder
@@ -44,6 +45,7 @@ class Job:
         folder: RunFolder | None,
         config: RunnerConfig,
         *,
+        budget: Budget,
         check: Callable[[Pair], None],
         ordered: bool,
         limit: int | None,
@@ -53,6 +55,7 @@ class Job:
         self._runner = runner
         self._folder = folder
         self._config = config
+        self._budget = budget
         self._check = check
         self._ordered = ordered
         self._limit = limit
@@ -103,7 +106,8 @@ class Job:
         self._check(turn.pair)
         recorder = Recorder(turn.pair)
         try:
-            annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
+            async with self._budget.in_time():
+                annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
         except BaseException:
             if folder is not None:
                 folder.abandoned(recorder.history.exchanges)

@@ -15,7 +15,8 @@ from agent.errors import ConfigError
 FILE, PROJECT = "agent.toml", "pyproject.toml"
 PREFIX, NESTED = "AGENT_", "__"
 OF_MODELS = (
-    "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "deadline", "attempts", "prices"
+    "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "call_timeout", "attempts",
+    "prices",
 )  # fmt: skip
 """The settings that are options of `agent.llm.models.parse_model`."""
 BESIDE = ("model", *OF_MODELS, "prompts", "cache")
@@ -35,7 +36,7 @@ class Settings(Config):
     temperature: float | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     extra_body: dict[str, Any] | None = None
-    deadline: float | None = Field(default=None, gt=0)
+    call_timeout: float | None = Field(default=None, gt=0)
     attempts: int | None = Field(default=None, ge=1)
     prices: Path | None = None
     prompts: Path | None = None

@@ -138,7 +138,7 @@ def test_every_option_for_reaching_a_model_can_be_set_once() -> None:
 
     given: dict[str, Any] = dict.fromkeys(RunOptions.__dataclass_fields__)
     assert set(Settings.model_fields) & set(given) == {
-        "model", "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "deadline",
+        "model", "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "call_timeout",
         "attempts", "prices", "prompts", "cache", "sandbox",
     }  # fmt: skip
 

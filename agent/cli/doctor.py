@@ -47,7 +47,7 @@ _SET_AN_INDEX = (
     "set pip's index (pip config set global.index-url URL) or HTTPS_PROXY; environments built before go on working"
 )
 _CHECK_ACCOUNT = "check --model, --base-url and the key"
-_ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --deadline"
+_ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-tokens, --extra-body, --call-timeout"
 
 
 @dataclass(frozen=True)

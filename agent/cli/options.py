@@ -101,7 +101,7 @@ class ModelOptions:
     temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
     extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None
-    deadline: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
+    call_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
 
     def model_options(self) -> dict[str, Any]:
         """Return how models are reached, as `Models.from_options` takes it."""
@@ -155,6 +155,14 @@ class RunOptions(ModelOptions):
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
     budget: Annotated[
         float | None, typer.Option(min=1e-6, metavar="USD", help="What the run may cost, all its starts together.")
+    ] = None
+    max_tokens_total: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens, in and out, that the run may use, all its starts together."),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Stop after a while, as 8h or 2h30m, or at a time, as 07:30."),
     ] = None
     field_map: Annotated[
         str | None,
@@ -290,6 +298,8 @@ _SETTINGS = {
     "runner.concurrency": "concurrency",
     "runner.rounds": "rounds",
     "runner.budget_usd": "budget",
+    "runner.max_tokens_total": "max_tokens_total",
+    "runner.deadline": "deadline",
     "pipeline.test_timeout": "timeout",
     "pipeline.pair_timeout": "pair_timeout",
     "pipeline.criterion": "criterion",

@@ -21,7 +21,7 @@ from agent.cli import STOPPED
 from agent.cli.text import Console, say
 from agent.datasets import Dataset
 from agent.datasets.formats import stem
-from agent.errors import BudgetExceeded, RunFolderError, RunStopped, UsageError
+from agent.errors import RunFolderError, RunStopped, UsageError
 from agent.store.run_view import load_run
 from agent.wording import counted
 
@@ -88,7 +88,7 @@ def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: 
     _log.debug("the run stopped", exc_info=error)
     if kept:
         say(console, kept)
-    change = f" {error.with_what}" if isinstance(error, BudgetExceeded) else ""
+    change = f" {error.with_what}" if isinstance(error, RunStopped) and error.with_what else ""
     say(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
     raise typer.Exit(STOPPED) from error
 

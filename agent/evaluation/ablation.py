@@ -11,10 +11,11 @@ from typing import Literal
 
 from agent.annotator import Annotator
 from agent.config import Config
+from agent.deadline import Deadline
 from agent.errors import ConfigError
 from agent.events import Event, Note
 from agent.graph import Pipeline, Variant, build, load_variant, variant_names
-from agent.llm.gateway import Budget
+from agent.llm.budget import Budget
 from agent.llm.models import Models
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.select import choose
@@ -138,8 +139,10 @@ class AblationRuns:
         """
         async with AsyncExitStack() as stack:
             cache = stack.enter_context(SqliteReplyCache(self.cache))
-            backend = await self._backend(stack)
-            executions, budget = SharedExecutions(), self._budget()
+            budget = self._budget()
+            async with budget.in_time():
+                backend = await self._backend(stack)
+            executions = SharedExecutions()
             for run in self.runs:
                 annotator = Annotator(
                     model=self.models,
@@ -160,16 +163,21 @@ class AblationRuns:
                         pass
 
     def _budget(self) -> Budget:
-        """Return what is left to all variants of the limit: what their folders cost before counts."""
-        limit = self.config.runner.budget_usd
-        if limit is None:
-            return Budget()
-        spent: list[float | None] = []
+        """Return the limits of all variants together: what their folders spent before counts."""
+        runner = self.config.runner
+        cost, tokens = list[float | None](), list[int | None]()
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():
                 with load_run(run.folder) as view:
-                    spent.append(view.spent_usd(self.models.price))
-        return Budget(limit, before_usd=added(spent))
+                    cost.append(view.spent_usd(self.models.price))
+                    tokens.append(view.spent_tokens())
+        return Budget(
+            runner.budget_usd,
+            max_tokens=runner.max_tokens_total,
+            deadline=None if runner.deadline is None else Deadline.of(runner.deadline),
+            before_usd=added(cost),
+            before_tokens=None if None in tokens else sum(filter(None, tokens)),
+        )
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

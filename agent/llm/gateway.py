@@ -12,19 +12,18 @@ import json
 import logging
 import time
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from agent.errors import AgentError, BudgetExceeded, ModelError, Outage, PairError, PairTimeout, SandboxError
+from agent.errors import AgentError, ModelError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, by_pair
+from agent.llm.budget import Budget
 from agent.llm.models import Models
 from agent.types import Annotation, Usage
 
 _log = logging.getLogger(__name__)
-_WITHOUT = "without a budget"
 _SANDBOX = "sandbox"
 
 
@@ -87,60 +86,6 @@ class MemoryReplyCache:
             return False
         self._replies[key] = replace(reply, prepaid=prepaid)
         return True
-
-
-class Budget:
-    """Counts what all models of a run cost; `limit_usd` None counts only.
-
-    `before_usd` is what earlier starts of the run cost, None where that is not known: the limit is for all of them.
-    """
-
-    def __init__(self, limit_usd: float | None = None, *, before_usd: float | None = 0.0) -> None:
-        self.limit_usd = limit_usd
-        self.before_usd = before_usd
-        self.spent = Usage()
-        self._first_call = asyncio.Lock()
-        self._untried = limit_usd is not None
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Let a call be made. Until one was answered, there is one at a time: without a price the first is the last.
-
-        Raises:
-            BudgetExceeded: the limit is reached, or what the replies so far cost is unknown.
-        """
-        if self._untried:
-            async with self._first_call:
-                if self._untried:
-                    self._check()
-                    yield
-                    self._untried = False
-                    return
-        self._check()
-        yield
-
-    def _check(self) -> None:
-        if self.limit_usd is None:
-            return
-        cost, before = self.spent.cost_usd, self.before_usd
-        if cost is None:
-            raise BudgetExceeded(
-                "the budget cannot be held: no price is known for the model; give one with --prices", _WITHOUT
-            )
-        if before is None:
-            raise BudgetExceeded(
-                "the budget cannot be held: what the run cost before is not known, as no price was; give one with "
-                "--prices, or begin a new folder, in which replies from the cache cost nothing",
-                _WITHOUT,
-            )
-        if cost + before >= self.limit_usd:
-            earlier = f", ${before:.4f} of it before this start" if before else ""
-            raise BudgetExceeded(f"the budget of ${self.limit_usd:g} is used up (${cost + before:.4f} spent{earlier})")
-
-    def add(self, usage: Usage | None) -> None:
-        """Count what a call cost."""
-        if usage is not None:
-            self.spent = self.spent + usage
 
 
 class CircuitBreaker:

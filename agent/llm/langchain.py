@@ -42,13 +42,13 @@ class LangChainModel:
 
     Args:
         model: the chat model.
-        deadline: seconds for one call, its retries included.
+        call_timeout: seconds for one call, its retries included.
         prices: what tokens cost, by the model's name.
     """
 
-    def __init__(self, model: BaseChatModel, *, deadline: float = 600.0, prices: Prices | None = None) -> None:
+    def __init__(self, model: BaseChatModel, *, call_timeout: float = 600.0, prices: Prices | None = None) -> None:
         self._model = model
-        self._deadline = deadline
+        self._call_timeout = call_timeout
         self._prices = prices or Prices.of()
         fields = vars(model).values()
         self._secrets = {value.get_secret_value() for value in fields if isinstance(value, SecretStr)}
@@ -83,16 +83,16 @@ class LangChainModel:
         Raises:
             ModelError: the model raised; its error is the cause.
             ModelUnavailable: its server failed or was not reached.
-            ModelTimeout: no reply within the deadline, or the model's own.
+            ModelTimeout: no reply within the call timeout, or the model's own.
             AccountError: the model's error carries a status that no call can mend (401, 402, 403, 404, no quota).
         """
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
-            async with asyncio.timeout(self._deadline) as deadline:
+            async with asyncio.timeout(self._call_timeout) as deadline:
                 message = await self._model.ainvoke(messages)
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
-                raise ModelTimeout(f"{self!r} gave no reply within {self._deadline:g} s", usage=Usage()) from error
+                raise ModelTimeout(f"{self!r} gave no reply within {self._call_timeout:g} s", usage=Usage()) from error
             raise self._error(error) from error
         return replace(reply_from(message, self._name, self._prices, self._secrets), address=self.address)
 

@@ -210,8 +210,8 @@ def _given(spec: Any, prices: Prices, settings: Mapping[str, Any]) -> LLM:
     from agent.llm.langchain import LangChainModel, is_chat_model
 
     if is_chat_model(spec):
-        deadline = {"deadline": settings["deadline"]} if "deadline" in settings else {}
-        return LangChainModel(spec, prices=prices, **deadline)
+        timeout = {"call_timeout": settings["call_timeout"]} if "call_timeout" in settings else {}
+        return LangChainModel(spec, prices=prices, **timeout)
     what = f"the class {spec.__name__} (make an object of it)" if isinstance(spec, type) else type(spec).__name__
     raise ConfigError(f"a model is a name, a LangChain BaseChatModel, or has `identity` and `reply`; this is {what}")
 

@@ -202,7 +202,7 @@ class OpenAIModel:
     """A model behind an OpenAI-compatible server.
 
     Args:
-        config: name, server, parameters, deadline and attempts.
+        config: name, server, parameters, call timeout and attempts.
         api_key: the key, or a function (it may be async) that is asked for it at every attempt.
         http_client: an `httpx2.AsyncClient` (or `httpx.AsyncClient`) to use. You close it yourself, and use it in one
             event loop.
@@ -265,7 +265,7 @@ class OpenAIModel:
         Raises:
             ModelUnavailable: the server failed or was not reached at the last attempt; `usage` is what they cost.
             ModelError: a reply that cannot come, whatever else is tried.
-            ModelTimeout: the last attempt reached the deadline.
+            ModelTimeout: the last attempt took longer than the call timeout.
             PromptTruncated: the server cut the prompt.
             AccountError: no call can succeed: key, credit, model name, a server that was never reached or that asks to
                 wait for more than ten minutes.
@@ -355,12 +355,12 @@ class OpenAIModel:
         """Ask once, or raise a `Failure`."""
         messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
-            async with asyncio.timeout(self._config.deadline) as deadline:
+            async with asyncio.timeout(self._config.call_timeout) as deadline:
                 return await self._chat().ainvoke(messages, **self._parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            why = f"gave no complete reply within {self._config.deadline:g} s"
+            why = f"gave no complete reply within {self._config.call_timeout:g} s"
             raise Failure(why, usage=Usage(calls=1), timeout=True) from error
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, self._now())
@@ -434,7 +434,7 @@ class OpenAIModel:
             base_url=self._server.url,
             api_key=self._key,
             default_headers=self._headers,
-            timeout=openai.Timeout(self._config.deadline, connect=min(_CONNECT_TIMEOUT, self._config.deadline)),
+            timeout=openai.Timeout(self._config.call_timeout, connect=min(_CONNECT_TIMEOUT, self._config.call_timeout)),
             # langchain-openai's own client is shared by all event loops of a process
             http_async_client=self._http_client or _Pools(),
             max_retries=0,

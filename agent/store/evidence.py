@@ -119,18 +119,27 @@ class EvidenceStore(Database):
 
         `price` gives the cost of tokens for which no price was known when they were paid.
         """
+        return added(
+            usage.cost_usd if priced else None if price is None else price(role, model, usage)
+            for role, model, priced, usage in self._payments()
+        )
+
+    def spent_tokens(self) -> int | None:
+        """Return the tokens, in and out, that were paid for the run so far; None when that is not known."""
+        payments = list(self._payments())
+        if any(role == "" for role, *_ in payments):
+            return None
+        return sum(usage.input_tokens + usage.output_tokens for *_, usage in payments)
+
+    def _payments(self) -> Iterator[tuple[str, str, bool, Usage]]:
+        """Yield by role, model and whether a price was known what was paid; of no role: that something is not known."""
         query = "SELECT role, model, priced, input_tokens, cached_input_tokens, output_tokens, cost_usd FROM paid"
-        costs: list[float | None] = []
         for role, model, priced, fresh, cached, output, cost in self.execute(query):
             try:
                 usage = Usage(input_tokens=fresh, cached_input_tokens=cached, output_tokens=output, cost_usd=cost)
             except ValueError as error:
                 raise RunFolderError(f"{self.path}: is damaged ({what_is_wrong(error)}). {self.remedy}") from error
-            if not priced:
-                costs.append(None if price is None else price(role, model, usage))
-            else:
-                costs.append(usage.cost_usd)
-        return added(costs)
+            yield role, model, bool(priced), usage
 
     @property
     def kept(self) -> bool:

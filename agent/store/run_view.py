@@ -102,6 +102,14 @@ class RunView:
         """
         return self._store.spent_usd(price) if self.has_evidence else None
 
+    def spent_tokens(self) -> int | None:
+        """Return the tokens, in and out, that were paid for the run so far; None when that is not known.
+
+        Raises:
+            RunFolderError: the file of evidence is damaged.
+        """
+        return self._store.spent_tokens() if self.has_evidence else None
+
     @property
     def replies_elsewhere(self) -> dict[str, int]:
         """How many replies came from servers that the last start did not ask, by their address."""

@@ -82,7 +82,7 @@ def test_a_server_that_refuses_a_way_to_ask_is_asked_in_another(agent: Commands)
         assert "--reply-format text" in found(refused, "model")["detail"]
         assert "the key" not in found(refused, "model")["remedy"]
         more = ("--thinking", "off", "--temperature", "0.5", "--max-tokens", "64", "--extra-body", '{"top_k": 3}')
-        taken = ask(agent, server.url, "--json", "--reply-format", "text", "--deadline", "30", *more)
+        taken = ask(agent, server.url, "--json", "--reply-format", "text", "--call-timeout", "30", *more)
     assert found(taken, "model")["works"]
     body = server.requests[-1].body
     assert {name: body.get(name) for name in ("temperature", "top_k", "response_format")} == {

@@ -67,7 +67,7 @@ def test_two_hundred_pairs_end_with_a_label_or_a_typed_error(agent: Commands) ->
     faulty = Faulty()
     with ChatServer(faulty) as server:
         options = ("--variant", "single_llm", "--model", "m", "--base-url", server.url, "-o", "run", "--json")
-        limits = ("--deadline", "5", "--attempts", "3", "--concurrency", "64", "-c", "runner.llm_calls=64")
+        limits = ("--call-timeout", "5", "--attempts", "3", "--concurrency", "64", "-c", "runner.llm_calls=64")
         done = agent("annotate", agent.write("p.jsonl", pairs(PAIRS)), *options, *limits)
     found = annotations(agent.folder / "run")
     assert sorted(a["id"] for a in found) == sorted(f"p{number}" for number in range(PAIRS))

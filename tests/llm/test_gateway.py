@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from agent.errors import BudgetExceeded, ModelError, Outage
+from agent.errors import ModelError, Outage
 from agent.history import Event, Exchange, Execution, History
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
-from agent.llm.gateway import Budget, CircuitBreaker, Gateway, MemoryReplyCache
+from agent.llm.gateway import CircuitBreaker, Gateway, MemoryReplyCache
 from agent.llm.models import Models
 from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
 
@@ -149,69 +148,6 @@ async def test_what_pairs_share_has_one_answer_whatever_the_model() -> None:
     gateway = Gateway(Models.of(ByPair()), cache=MemoryReplyCache())
     calls = [replace(CALL, shared=True, pair_id=each) for each in "123"]
     assert [(await gateway.ask(call)).text for call in calls] == ["1 judge 0"] * 3
-
-
-def cost(dollars: float | None) -> Reply:
-    return Reply("x", usage=Usage(calls=1, cost_usd=dollars))
-
-
-def budgeted(replies: Any, budget: Budget) -> Gateway:
-    return Gateway(Models.of(ScriptedLLM(replies)), budget=budget)
-
-
-class TestBudget:
-    """Counts what calls cost, failed ones too, and refuses the next one when it is used up."""
-
-    async def test_calls_are_answered_until_the_limit_is_reached(self) -> None:
-        gateway = budgeted([cost(0.6)] * 3, Budget(1.0))
-        await gateway.ask(CALL)
-        await gateway.ask(CALL)
-        with pytest.raises(BudgetExceeded, match=r"\$1 is used up \(\$1\.2000 spent\)"):
-            await gateway.ask(CALL)
-
-    async def test_what_earlier_starts_of_the_run_cost_is_part_of_it(self) -> None:
-        gateway = budgeted([cost(0.3)], Budget(1.0, before_usd=0.9))
-        await gateway.ask(CALL)
-        with pytest.raises(BudgetExceeded, match=r"is used up \(\$1\.2000 spent, \$0\.9000 of it before this start\)"):
-            await gateway.ask(CALL)
-
-    async def test_it_is_refused_where_nobody_knows_what_earlier_starts_cost(self) -> None:
-        with pytest.raises(BudgetExceeded, match="what the run cost before is not known") as refused:
-            await budgeted([cost(0.3)], Budget(1.0, before_usd=None)).ask(CALL)
-        assert refused.value.with_what == "without a budget"
-        assert (await budgeted([cost(0.3)], Budget(before_usd=None)).ask(CALL)).text == "x"
-
-    async def test_failed_calls_count(self) -> None:
-        budget = Budget()
-        with pytest.raises(ModelError):
-            await budgeted([ModelError("half a body", usage=Usage(calls=3, cost_usd=0.25))], budget).ask(CALL)
-        assert (budget.spent.calls, budget.spent.cost_usd) == (3, 0.25)
-
-    async def test_without_a_known_price_it_is_refused(self) -> None:
-        gateway = budgeted([cost(None)] * 2, Budget(1.0))
-        await gateway.ask(CALL)
-        with pytest.raises(BudgetExceeded, match="no price is known"):
-            await gateway.ask(CALL)
-
-    async def test_until_a_price_is_known_one_call_is_made_at_a_time(self) -> None:
-        at_work = most = 0
-
-        async def slow(_: Call) -> Reply:
-            nonlocal at_work, most
-            at_work += 1
-            most = max(most, at_work)
-            await asyncio.sleep(0)
-            at_work -= 1
-            if len(script.calls) == 1:
-                raise ModelError("HTTP 503", usage=Usage())
-            return cost(None)
-
-        script = ScriptedLLM(slow)
-        gateway = Gateway(Models.of(script), budget=Budget(1.0))
-        calls = (gateway.ask(replace(CALL, sample=sample)) for sample in range(8))
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(end) for end in ends] == [ModelError, Reply] + [BudgetExceeded] * 6
-        assert (len(script.calls), most) == (2, 1)
 
 
 def ended(error: str | None, *roles: str, executed: bool = False) -> tuple[Annotation, History]:

@@ -166,6 +166,6 @@ class TestOverHttp:
             with pytest.raises(ModelError, match="Rate limit"):
                 await model.reply(CALL)
 
-    async def test_the_deadline_holds(self) -> None:
+    async def test_the_call_timeout_holds(self) -> None:
         with ChatServer(slow(30)) as server, pytest.raises(ModelTimeout, match=r"within 0\.2 s"):
-            await LangChainModel(self.chat(server), deadline=0.2).reply(CALL)
+            await LangChainModel(self.chat(server), call_timeout=0.2).reply(CALL)

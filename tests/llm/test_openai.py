@@ -71,7 +71,7 @@ class Stage:
         return self.model(server.url, api_key, **settings)
 
     def model(self, url: str, api_key: Any = KEY, *, http_client: Any = None, **settings: Any) -> OpenAIModel:
-        config = ModelConfig(**{"name": "test-model", "base_url": url, "deadline": 30.0, **settings})
+        config = ModelConfig(**{"name": "test-model", "base_url": url, "call_timeout": 30.0, **settings})
         return OpenAIModel(
             config, api_key=api_key, http_client=http_client, prices=PRICES, sleep=self.sleep, now=lambda: NOW
         )
@@ -412,17 +412,19 @@ class TestUsageOfFailures:
         assert caught.value.usage.cost_usd == pytest.approx(calls * (50 * 1.0 + 5 * 10.0) / 1_000_000)
 
 
-class TestDeadlines:
+class TestCallTimeouts:
     @pytest.mark.parametrize(("answer", "calls"), [(keep_alives(), 2), (slow(30), 2)])
-    async def test_an_answer_without_end_runs_into_the_deadline(self, stage: Stage, answer: Answer, calls: int) -> None:
+    async def test_an_answer_without_end_runs_into_the_call_timeout(
+        self, stage: Stage, answer: Answer, calls: int
+    ) -> None:
         with pytest.raises(ModelTimeout, match=r"within 0\.2 s; given up after 2 attempts") as caught:
-            await stage(answer, deadline=0.2, attempts=2).reply(call())
+            await stage(answer, call_timeout=0.2, attempts=2).reply(call())
         assert len(stage.requests) == 2
         assert caught.value.usage is not None
         assert caught.value.usage.calls == calls
 
-    async def test_each_attempt_has_the_whole_deadline(self, stage: Stage) -> None:
-        reply = await stage([keep_alives(), keep_alives(), says("x")], deadline=0.3).reply(call())
+    async def test_each_attempt_has_the_whole_call_timeout(self, stage: Stage) -> None:
+        reply = await stage([keep_alives(), keep_alives(), says("x")], call_timeout=0.3).reply(call())
         assert (reply.text, reply.usage.calls) == ("x", 3)
 
 
@@ -541,7 +543,7 @@ class TestIdentity:
 
     def test_how_long_and_how_often_is_not(self, stage: Stage) -> None:
         url = "http://127.0.0.1:9/v1"
-        patient = stage.model(url, attempts=9, deadline=99, headers={"X-Trace": "1"}, api_key="another")
+        patient = stage.model(url, attempts=9, call_timeout=99, headers={"X-Trace": "1"}, api_key="another")
         assert patient.identity() == stage.model(url).identity()
 
     def test_where_the_server_is_is_not_even_where_servers_are_sent_a_setting_differently(self, stage: Stage) -> None:

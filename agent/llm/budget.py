@@ -1,0 +1,111 @@
+"""What a run may spend: dollars, tokens and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+
+from agent.deadline import Deadline
+from agent.errors import BudgetExceeded
+from agent.types import Usage
+
+_WITHOUT = "without a budget"
+_WITHOUT_TOKENS = "without --max-tokens-total"
+_MORE_TOKENS = "with more tokens (--max-tokens-total)"
+
+
+class Budget:
+    """Counts what all models of a run spend, and holds its limits; without one it counts only.
+
+    Args:
+        limit_usd: US dollars.
+        max_tokens: tokens in and out of all calls; of a server that does not report any, none are counted.
+        deadline: when the run ends.
+        before_usd: what earlier starts of the run cost, None where that is not known: the limit is for all of them.
+        before_tokens: the tokens of earlier starts, likewise.
+    """
+
+    def __init__(
+        self,
+        limit_usd: float | None = None,
+        *,
+        max_tokens: int | None = None,
+        deadline: Deadline | None = None,
+        before_usd: float | None = 0.0,
+        before_tokens: int | None = 0,
+    ) -> None:
+        self.limit_usd = limit_usd
+        self.max_tokens = max_tokens
+        self.deadline = deadline
+        self.before_usd = before_usd
+        self.before_tokens = before_tokens
+        self.spent = Usage()
+        self._first_call = asyncio.Lock()
+        self._untried = limit_usd is not None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Let a call be made. Until one was answered, there is one at a time: without a price the first is the last.
+
+        Raises:
+            BudgetExceeded: a limit is reached, or what the replies so far cost is unknown.
+            DeadlineReached: the time is over.
+        """
+        if self._untried:
+            async with self._first_call:
+                if self._untried:
+                    self._check()
+                    yield
+                    self._untried = False
+                    return
+        self._check()
+        yield
+
+    def in_time(self) -> AbstractAsyncContextManager[None]:
+        """Return a context that ends what is done in it at the deadline, and is not entered after it.
+
+        Raises:
+            DeadlineReached: the time is over.
+        """
+        return nullcontext() if self.deadline is None else self.deadline.held()
+
+    def _check(self) -> None:
+        if self.deadline is not None:
+            self.deadline.check()
+        if self.max_tokens is not None:
+            self._check_tokens(self.max_tokens)
+        if self.limit_usd is not None:
+            self._check_cost(self.limit_usd)
+
+    def _check_tokens(self, limit: int) -> None:
+        before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
+        if before is None:
+            raise BudgetExceeded(
+                "--max-tokens-total cannot be held: the tokens of the run's earlier starts are not known",
+                _WITHOUT_TOKENS,
+            )
+        if tokens + before >= limit:
+            earlier = f", {before:,} of them before this start" if before else ""
+            raise BudgetExceeded(f"the {limit:,} tokens are used up ({tokens + before:,} spent{earlier})", _MORE_TOKENS)
+
+    def _check_cost(self, limit: float) -> None:
+        cost, before = self.spent.cost_usd, self.before_usd
+        if cost is None:
+            raise BudgetExceeded(
+                "the budget cannot be held: no price is known for the model; give one with --prices", _WITHOUT
+            )
+        if before is None:
+            raise BudgetExceeded(
+                "the budget cannot be held: what the run cost before is not known, as no price was; give one with "
+                "--prices, or begin a new folder, in which replies from the cache cost nothing",
+                _WITHOUT,
+            )
+        if cost + before >= limit:
+            earlier = f", ${before:.4f} of it before this start" if before else ""
+            raise BudgetExceeded(f"the budget of ${limit:g} is used up (${cost + before:.4f} spent{earlier})")
+
+    def add(self, usage: Usage | None) -> None:
+        """Count what a call cost."""
+        if usage is not None:
+            self.spent = self.spent + usage

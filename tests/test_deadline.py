@@ -1,0 +1,108 @@
+"""A deadline is a duration from now, or a time; what is done under it ends when it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import configured
+from agent.deadline import Deadline
+from agent.errors import ConfigError, DeadlineReached
+
+NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York"]
+
+
+@pytest.fixture(params=ZONES)
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("8h", 28_800), ("90m", 5_400), ("2h30m", 9_000), ("45s", 45), ("1h1m1s", 3_661), ("100h", 360_000)],
+)
+def test_a_duration_counts_from_now(text: str, seconds: int) -> None:
+    assert Deadline.of(text, NOW) == Deadline(NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.usefixtures("zone")
+def test_a_time_is_the_next_such_on_the_local_clock() -> None:
+    now = NOW.astimezone()
+    for minutes in (1, 60, 1439, 1440):
+        coming = now + timedelta(minutes=minutes)
+        assert Deadline.of(f"{coming:%H:%M}", now) == Deadline(coming)
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize("zone", ["Europe/Berlin"], indirect=True)
+def test_a_time_is_the_same_on_the_clock_after_it_was_put_forward() -> None:
+    found = Deadline.of("07:30", datetime(2026, 3, 28, 22, tzinfo=UTC).astimezone())
+    assert found.at == datetime(2026, 3, 29, 5, 30, tzinfo=UTC)
+
+
+@pytest.mark.usefixtures("zone")
+def test_a_time_with_a_date_is_that_one() -> None:
+    assert Deadline.of("2026-11-23T07:00", NOW) == Deadline(datetime(2026, 11, 23, 7).astimezone(), dated=True)
+    assert Deadline.of("2026-11-23 07:00:30+02:00", NOW).at == datetime(2026, 11, 23, 5, 0, 30, tzinfo=UTC)
+    assert Deadline.of("2026-11-23T07:00Z", NOW).at == datetime(2026, 11, 23, 7, tzinfo=UTC)
+    assert Deadline.of("13:00Z", NOW) == Deadline(datetime(2026, 11, 22, 13, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("text", ["3600", "8", "0730", "1.5", "20261123"])
+def test_a_bare_number_is_refused_for_its_unit(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"setting runner.deadline: .* a unit, as in 8h.*--call-timeout.*{text}"):
+        configured({"runner.deadline": text})
+
+
+def test_a_number_is_no_setting_either() -> None:
+    with pytest.raises(ConfigError, match="a unit"):
+        configured({"runner.deadline": 3600})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "h", "8x", "-8h", "8 h", "0s", "25:00", "tomorrow", "2026-11-23", "\u0668h", "8h30", "2026-11-31T07:00"],
+)
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="give a duration, as 8h"):
+        Deadline.of(text, NOW)
+
+
+@given(st.text(max_size=30) | st.from_regex(r"[0-9]{0,4}[-:hms+.TZ0-9]{0,20}", fullmatch=True))
+def test_whatever_is_written_is_a_moment_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        assert Deadline.of(text).at.tzinfo is not None
+
+
+class TestHeld:
+    async def test_what_is_at_work_ends_when_it_comes(self) -> None:
+        said = r"the deadline has come \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)"
+        with pytest.raises(DeadlineReached, match=said) as stop:
+            async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).held():
+                await asyncio.sleep(60)
+        assert stop.value.with_what == ""
+
+    async def test_nothing_is_begun_after_it(self) -> None:
+        with pytest.raises(DeadlineReached) as stop:
+            async with Deadline(datetime.now(UTC), dated=True).held():
+                pytest.fail("begun")
+        assert stop.value.with_what == "with a later deadline (--deadline)"
+
+    async def test_another_timeout_is_none_of_it(self) -> None:
+        with pytest.raises(TimeoutError, match="mine"):
+            async with Deadline.of("1h").held():
+                raise TimeoutError("mine")
