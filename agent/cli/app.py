@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli import retrieval
+from agent.cli import retrieval, runs
 from agent.cli.options import (
     AsJson,
     ExcludeNewer,
@@ -204,17 +204,6 @@ def show(
 
 
 @app.command()
-def runs(
-    folder: Annotated[Path, typer.Argument(help="Where runs lie, or one of them.")] = Path("runs"),
-    as_json: AsJson = False,
-) -> None:
-    """List the runs in a folder: how far they are, their labels and errors, and what they cost."""
-    from agent.cli.runs import run
-
-    run(folder, as_json=as_json)
-
-
-@app.command()
 @takes_options
 def replay(
     run_folder: RunFolder,
@@ -331,6 +320,7 @@ def schema(
 
 
 app.add_typer(retrieval.app, name="retrieval")
+app.add_typer(runs.app, name="runs")
 environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
 app.add_typer(environments, name="env")
 

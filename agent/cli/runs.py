@@ -1,109 +1,47 @@
-"""`agent runs`: what lies in a folder of runs."""
+"""Declares `agent runs` and its options; what the commands do is imported when they are called."""
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
+import typer
+from typer.core import TyperGroup
 
-from agent.cli.summary import money
-from agent.cli.text import Console, one_line, print_json, say
-from agent.errors import AgentError, UsageError
-from agent.retrieval.folder import is_retrieval
-from agent.store import files
-from agent.store.annotations import Votes
-from agent.store.run_view import RunView, load_run, made_by
+from agent.cli.options import AsJson
 
-_PIPED_WIDTH = 160
-_OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
-_COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs' folders.")]
 
 
-def run(folder: Path, *, as_json: bool) -> None:
-    """Print a row for each run in a folder, or in a folder in it, as an ablation's are.
+class _Listing(TyperGroup):
+    """Takes what is no command for the arguments of `list`: `agent runs FOLDER`."""
 
-    Raises:
-        UsageError: there is no such folder.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command `list` before arguments without a command."""
+        known = {*self.commands, *ctx.help_option_names}
+        return super().parse_args(ctx, args if args and args[0] in known else ["list", *args])
+
+
+app = typer.Typer(cls=_Listing, help="List the runs in a folder (default runs/); check them; join them.")
+
+
+@app.command("list")
+def listed(
+    folder: Annotated[Path, typer.Argument(help="Where runs lie, or one of them.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs in a folder: how far they are, their labels and errors, and what they cost. Also without `list`."""
+    from agent.cli.runs_list import run
+
+    run(folder, as_json=as_json)
+
+
+@app.command()
+def verify(runs: Runs, as_json: AsJson = False) -> None:
+    """Check that runs are whole: ids, counts, hashes, labels and evidence. An unfinished run may be fine.
+
+    Exit code 0: they are fine; 1: there are problems, each with its remedy.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give the one that holds your runs")
-    rows = [_row(path) for path in _runs(folder)]
-    if as_json:
-        print_json({"folder": str(folder), "runs": rows})
-        return
-    if not rows:
-        say(Console(), f"{folder} holds no runs")
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in ("1", "0", "undecided", "errors", "cost") else "left")
-    for row in rows:
-        table.add_row(*map(Text, _cells(row)))
-    (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
-    for row in rows:
-        if row["state"] == "damaged":
-            say(Console(), f"\n{row['problem']}")
+    from agent.cli.runs_verify import run
 
-
-def _runs(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs: those with a manifest, and those that lost it."""
-    for name in _OF_A_RUN:
-        if (folder / name).exists():
-            yield folder
-            return
-    found = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
-    yield from sorted(path for path in found if not is_retrieval(path))
-
-
-def _row(path: Path) -> dict[str, Any]:
-    """Return what is known of a run; of a damaged one why it cannot be read."""
-    row: dict[str, Any] = {"run": str(path), "last_change": _changed(path)}
-    try:
-        with load_run(path) as view:
-            return {**row, **_read(view)}
-    except (AgentError, OSError) as error:
-        return {**row, "state": "damaged", "problem": str(error)}
-
-
-def _read(view: RunView) -> dict[str, Any]:
-    votes = Votes()
-    for found in view.index.labels():
-        votes.add(found)
-    ended = Counter(label.ended for label in votes.labels())
-    done, rounds = len(view.index.done()), max(votes.rounds, 1)
-    total = rounds * sum(1 for _ in view.pairs())
-    variant, model = made_by(view.manifest)
-    return {
-        "state": "finished" if done >= total else "unfinished",
-        "annotated": done,
-        "annotations": total,
-        "rounds": rounds,
-        "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
-        "undecided": ended["undecided"],
-        "errors": ended["error"],
-        "cost_usd": view.spent_usd(),
-        "variant": variant,
-        "model": model,
-    }
-
-
-def _changed(path: Path) -> str:
-    """Return when the run last wrote, by the local clock."""
-    times = [file.stat().st_mtime for name in _OF_A_RUN if (file := path / name).exists()]
-    return datetime.fromtimestamp(max(times)).astimezone().isoformat(timespec="seconds")
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    changed = row["last_change"][:16].replace("T", " ")
-    if row["state"] == "damaged":
-        return (one_line(row["run"], 60), "damaged", *[""] * 7, changed)
-    state = "finished" if row["state"] == "finished" else f"unfinished, {row['annotated']:,} of {row['annotations']:,}"
-    counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["errors"])
-    made = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
-    return (one_line(row["run"], 60), state, *(f"{n:,}" for n in counts), money(row["cost_usd"]), *made, changed)
+    run(runs, as_json=as_json)

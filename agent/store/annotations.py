@@ -96,7 +96,9 @@ class RoundLabel(Frozen):
     error: dict[str, Any] | None
 
 
-class _Vote(NamedTuple):
+class Vote(NamedTuple):
+    """What one round says of a pair."""
+
     label: Label
     confidence: float | None
     failed: bool
@@ -106,19 +108,19 @@ class Votes:
     """Collects the rounds of all pairs; a later annotation of the same round takes the place of the earlier one."""
 
     def __init__(self) -> None:
-        self._votes: dict[str, dict[int, _Vote]] = {}
+        self._votes: dict[str, dict[int, Vote]] = {}
         self.rounds = 0
 
     def add(self, found: Annotation | RoundLabel) -> None:
         """Take in the annotation of a pair and round."""
-        vote = _Vote(found.label, found.confidence, found.error is not None)
+        vote = Vote(found.label, found.confidence, found.error is not None)
         self._votes.setdefault(found.id, {})[found.round] = vote
         self.rounds = max(self.rounds, found.round + 1)
 
     def labels(self, order: Iterable[str] = ()) -> list[PairLabel]:
         """Return a label for each pair: those named in `order` first and so, the others as they came."""
         ids = dict.fromkeys((*(each for each in order if each in self._votes), *self._votes))
-        return [_pair_label(each, self._votes[each]) for each in ids]
+        return [pair_label(each, self._votes[each]) for each in ids]
 
 
 def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
@@ -131,7 +133,8 @@ def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
         file.writelines(dumps(asdict(label)) + b"\n" for label in labels)
 
 
-def _pair_label(identifier: str, rounds: Mapping[int, _Vote]) -> PairLabel:
+def pair_label(identifier: str, rounds: Mapping[int, Vote]) -> PairLabel:
+    """Return the label of a pair by its rounds."""
     votes = [rounds[number] for number in sorted(rounds)]
     label = majority(vote.label for vote in votes)
     known = [
@@ -153,7 +156,7 @@ def _pair_label(identifier: str, rounds: Mapping[int, _Vote]) -> PairLabel:
 Key = tuple[str, int]
 
 _WHAT = "an annotation"
-_REMEDY = "Delete that line: its pair is annotated again"
+REMEDY = "Delete that line: its pair is annotated again"
 
 
 class AnnotationIndex:
@@ -300,8 +303,8 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
     Raises:
         RunFolderError: the line is not an annotation.
     """
-    return decode_record(line, Annotation, place, what=_WHAT, remedy=_REMEDY)
+    return decode_record(line, Annotation, place, what=_WHAT, remedy=REMEDY)
 
 
 def _label(line: bytes, place: str) -> RoundLabel:
-    return decode_record(line, RoundLabel, place, what=_WHAT, remedy=_REMEDY)
+    return decode_record(line, RoundLabel, place, what=_WHAT, remedy=REMEDY)

@@ -1,4 +1,4 @@
-"""`agent runs` lists what lies in a folder of runs, damaged ones too."""
+"""`agent runs` lists what lies in a folder of runs, damaged ones too, and checks them."""
 
 from __future__ import annotations
 
@@ -55,3 +55,36 @@ def test_a_folder_without_runs_says_so(agent: Commands) -> None:
     ended = agent("runs")
     assert (ended.code, ended.out) == (2, "")
     assert "runs: no such folder" in ended.err
+
+
+def test_runs_are_checked_and_problems_are_an_exit_code(agent: Commands) -> None:
+    agent.write("p.jsonl", pairs(3))
+    for name, limit in (("whole", "3"), ("part", "2")):
+        command = ("annotate", "p.jsonl", "--model", "heuristic", "--variant", "single_llm", "--limit", limit)
+        agent(*command, "-o", f"runs/{name}")
+    ended = agent("runs", "verify", "runs/whole", "runs/part")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("runs/whole: fine\n  3 pairs, 3 annotations: ")
+    assert "runs/part: fine\n  3 pairs, 2 annotations, 1 still to do: " in ended.out
+
+    with (agent.folder / "runs/whole/annotations.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "\x1b[31m"}) + "\n")
+    ended = agent("runs", "verify", "runs/whole")
+    assert ended.code == 1
+    assert ended.out.startswith("runs/whole: 1 problem\n  annotations.jsonl:4: is not an annotation")
+    (found,) = agent("runs", "verify", "runs/whole", "--json").json["runs"]
+    (problem,) = found["problems"]
+    assert (found["fine"], found["state"], found["kinds"], problem["line"]) == (
+        False,
+        "finished",
+        {"annotations": 1},
+        4,
+    )
+    assert problem["remedy"] == "Delete that line: its pair is annotated again"
+    assert agent("runs", "verify", "nowhere").code == 2
+
+
+def test_the_help_names_what_can_be_done_with_runs(agent: Commands) -> None:
+    shown = agent("runs", "--help").out
+    assert all(f"\n  {name} " in shown for name in ("list", "verify"))
+    assert "\x1b" not in shown

@@ -27,7 +27,7 @@ def make_pair(pair_id: str = "a", **fields: Any) -> Pair:
 
 
 def make_annotation(pair_id: str = "a", **fields: Any) -> Annotation:
-    return Annotation(id=pair_id, input_sha256="0" * 64, **fields)
+    return Annotation(**{"id": pair_id, "input_sha256": "0" * 64, **fields})
 
 
 def make_error(pair_id: str = "a", **fields: Any) -> Annotation:

@@ -1,0 +1,198 @@
+"""A run's folder is checked: what is missing, damaged or does not fit is named with its place and a remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.errors import RunFolderError
+from agent.history import Visit
+from agent.store.verify import Findings, verify
+from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
+
+
+def verdict(label: int | None) -> Visit:
+    return Visit(node="screen", outcome="", seconds=0, label=label)  # type: ignore[arg-type]
+
+
+def write(path: Path, *, pairs: str = "abc", labels: str = "10-", rounds: int = 1) -> Path:
+    """Make a finished run of these pairs with these labels; `-` is an error."""
+    with open_folder(path, pairs=pairs) as folder:
+        for number in range(rounds):
+            for pair_id, label in zip(pairs, labels, strict=False):
+                value = None if label == "-" else int(label)
+                make = make_error if value is None else make_annotation
+                found = make(pair_id, label=value, round=number, input_sha256=SHA)
+                folder.commit(found, make_evidence(pair_id, verdict(value)))
+    return path
+
+
+SHA = make_evidence().pair.input_sha256()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write(tmp_path / "run")
+
+
+def only(found: Findings) -> tuple[str, str, int | None, str | None]:
+    (problem,) = found.problems
+    assert problem.remedy
+    return problem.kind, problem.file, problem.line, problem.pair
+
+
+def lines(run: Path, change: Callable[[list[bytes]], list[bytes]], name: str = "annotations.jsonl") -> None:
+    file = run / name
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+
+
+def changed(line: bytes, **fields: object) -> bytes:
+    return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
+
+
+def sql(run: Path, statement: str) -> None:
+    with sqlite3.connect(run / "evidence.sqlite") as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_finished_run_is_fine_and_counted(run: Path) -> None:
+    found = verify(run)
+    assert (found.problems, found.kinds) == ([], {})
+    assert (found.pairs, found.rounds, found.annotations, found.missing, found.closed) == (3, 1, 3, 0, True)
+    assert found.ended == {"1": 1, "0": 1, "error": 1}
+
+
+def test_an_unfinished_run_is_fine_and_what_is_missing_is_counted(tmp_path: Path) -> None:
+    found = verify(write(tmp_path / "run", labels="1", rounds=2))
+    assert (found.problems, found.missing, found.closed) == ([], 4, True)
+
+
+def test_a_run_at_work_is_fine_and_not_closed_whatever_a_kill_may_leave(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "run") as folder:
+        for label in (None, 1):
+            make = make_error if label is None else make_annotation
+            folder.commit(make("0", label=label, input_sha256=SHA), make_evidence("0", verdict(label)))
+        with (tmp_path / "run/annotations.jsonl").open("ab") as file:
+            file.write(b'{"torn')
+        found = verify(tmp_path / "run")
+        assert (found.problems, found.closed, found.annotations, found.missing) == ([], False, 1, 2)
+
+
+def test_hostile_ids_are_found_again(tmp_path: Path) -> None:
+    assert verify(write(tmp_path / "run", pairs="\ud800\x00'")).problems == []
+
+
+class TestInput:
+    def test_other_pairs_than_the_manifest_names_are_told_by_their_hash(self, run: Path) -> None:
+        file = run / "input.jsonl.gz"
+        file.write_bytes(gzip.compress(b"".join(gzip.decompress(file.read_bytes()).splitlines(keepends=True)[::-1])))
+        kinds = [problem.kind for problem in verify(run).problems]
+        assert kinds == ["input", "labels"]  # their order is that of the input
+
+    @pytest.mark.parametrize("damage", ["empty", "no gzip", "no pair", "cut off"])
+    def test_a_damaged_one_is_told(self, run: Path, damage: str) -> None:
+        packed = gzip.compress(b"{}\n")
+        content = {"empty": b"", "no gzip": b"{}", "no pair": packed, "cut off": packed[:-9]}[damage]
+        (run / "input.jsonl.gz").write_bytes(content)
+        assert verify(run).problems[0].kind == "input"
+
+    def test_a_missing_one_is_told(self, run: Path) -> None:
+        (run / "input.jsonl.gz").unlink()
+        assert verify(run).kinds["unknown pair"] == 3
+
+
+class TestAnnotations:
+    def test_of_an_unknown_pair(self, run: Path) -> None:
+        lines(run, lambda all_of_them: [*all_of_them, changed(all_of_them[0], id="z")])
+        first, *_ = verify(run).problems
+        assert (first.kind, first.line, first.pair) == ("unknown pair", 4, "z")
+
+    def test_of_another_pair_with_that_id(self, run: Path) -> None:
+        lines(run, lambda all_of_them: [changed(all_of_them[0], input_sha256="0" * 64), *all_of_them[1:]])
+        assert only(verify(run)) == ("other pair", "annotations.jsonl", 1, "a")
+
+    def test_twice_in_a_closed_run(self, run: Path) -> None:
+        lines(run, lambda all_of_them: [*all_of_them, all_of_them[1]])
+        assert only(verify(run)) == ("twice", "annotations.jsonl", 4, "b")
+
+    def test_a_damaged_line(self, run: Path) -> None:
+        lines(run, lambda all_of_them: [all_of_them[0], b"{\n", all_of_them[2]])
+        first, second = verify(run).problems
+        assert (first.kind, first.file, first.line) == ("annotations", "annotations.jsonl", 2)
+        assert second.kind == "labels"
+
+    def test_a_torn_line_in_a_closed_run(self, run: Path) -> None:
+        lines(run, lambda all_of_them: [*all_of_them, b'{"id'])
+        assert only(verify(run))[:2] == ("annotations", "annotations.jsonl")
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("change", "line", "pair"),
+        [
+            (lambda found: [found[0], changed(found[1], label=1), found[2]], 2, "b"),
+            (lambda found: [found[0], b"{\n", found[2]], 2, "b"),
+            (lambda found: found[:2], 3, "c"),
+            (lambda found: [*found, found[0]], 4, None),
+            (lambda found: found[::-1], 1, "a"),
+        ],
+    )
+    def test_the_first_line_that_differs_is_named(
+        self, run: Path, change: Callable[[list[bytes]], list[bytes]], line: int, pair: str | None
+    ) -> None:
+        lines(run, change, "labels.jsonl")
+        assert only(verify(run)) == ("labels", "labels.jsonl", line, pair)
+
+    def test_a_missing_file(self, run: Path) -> None:
+        (run / "labels.jsonl").unlink()
+        assert only(verify(run))[0] == "labels"
+
+
+class TestEvidence:
+    def test_a_missing_file(self, run: Path) -> None:
+        (run / "evidence.sqlite").unlink()
+        assert only(verify(run)) == ("evidence", "evidence.sqlite", None, None)
+
+    @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET record = x'00'"])
+    def test_a_pair_whose_evidence_is_missing_or_unreadable(self, run: Path, statement: str) -> None:
+        sql(run, f"{statement} WHERE rowid = 2")
+        assert only(verify(run)) == ("evidence", "evidence.sqlite", None, "b")
+        assert "Delete line 2 of annotations.jsonl" in verify(run).problems[0].remedy
+
+    def test_a_system_message_that_pairs_share(self, run: Path) -> None:
+        sql(run, "DELETE FROM texts")
+        assert verify(run).kinds == {"evidence": 3}
+
+    def test_of_another_pair_or_another_try(self, run: Path) -> None:
+        sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
+        assert only(verify(run))[3] == "c"
+        lines(run, lambda found: [changed(found[0], label=0), *found[1:]])
+        (what,) = (each.what for each in verify(run).problems if (each.kind, each.pair) == ("evidence", "a"))
+        assert "another try" in what
+
+    def test_a_damaged_page(self, tmp_path: Path) -> None:
+        run = write(tmp_path / "run", pairs="abcdefghij", labels="1" * 10)
+        file = run / "evidence.sqlite"
+        content = bytearray(file.read_bytes())
+        content[-4096:] = b"\xee" * 4096
+        file.write_bytes(content)
+        assert verify(run).kinds["evidence"] > 0
+
+
+@pytest.mark.parametrize("content", [None, b"{", b'{"schema": 9}'])
+def test_a_manifest_that_is_missing_or_damaged(run: Path, content: bytes | None) -> None:
+    (run / "manifest.json").unlink()
+    if content is not None:
+        (run / "manifest.json").write_bytes(content)
+    assert only(verify(run)) == ("manifest", "manifest.json", None, None)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="is not the folder of a run"):
+        verify(tmp_path)
