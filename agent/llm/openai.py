@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
@@ -37,10 +37,11 @@ from agent.errors import (
     PromptTruncated,
     RunStopped,
 )
-from agent.llm.base import Call, Message, Reply
+from agent.llm.base import Call, Reply
+from agent.llm.bodies import BODY_ERRORS, UnusableBody, checked, message_of, prompt_tokens_of, truncated
 from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
 from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
-from agent.llm.langchain import count, reply_from, storable
+from agent.llm.langchain import reply_from
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -55,19 +56,6 @@ _CONNECT_TIMEOUT = 10.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
 _NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-# What langchain-openai and openai raise on bodies that they did not expect, besides openai.OpenAIError.
-_BODY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-_CHARACTERS_PER_TOKEN = 8
-_WORD = re.compile(r"\w+")
-
-
-class UnusableBody(ValueError):
-    """A body that holds no completion; `usage` is what it says it cost, `error` the error object it carries."""
-
-    def __init__(self, message: str, *, usage: Usage | None = None, error: Mapping[str, Any] | None = None) -> None:
-        self.usage = usage or Usage(calls=1)
-        self.error = error
-        super().__init__(message)
 
 
 class Chat(ChatOpenAI):
@@ -78,7 +66,7 @@ class Chat(ChatOpenAI):
     """
 
     def _create_chat_result(self, response: Any, generation_info: Any = None) -> ChatResult:  # noqa: ARG002
-        return ChatResult(generations=[ChatGeneration(message=_message(_body(response)))])
+        return ChatResult(generations=[ChatGeneration(message=message_of(_body(response)))])
 
 
 def _body(response: Any) -> dict[str, Any]:
@@ -86,95 +74,7 @@ def _body(response: Any) -> dict[str, Any]:
         raise UnusableBody(f"no JSON ({replace_surrogates(response[:60])!r}...)" if response else "an empty body")
     if not isinstance(response, openai.BaseModel):
         raise UnusableBody("JSON that is no object")
-    try:
-        body: dict[str, Any] = storable(response.to_dict(warnings=False))
-    except _BODY_ERRORS as error:
-        raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
-    if body.get("error"):
-        details = body["error"] if isinstance(body["error"], Mapping) else {"message": str(body["error"])}
-        usage = _usage(body.get("usage"))
-        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
-    return body
-
-
-def _message(body: Mapping[str, Any]) -> AIMessage:
-    choices, usage = body.get("choices"), _usage(body.get("usage"))
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise UnusableBody("a body without a reply in it", usage=usage)
-    reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
-    return AIMessage(
-        content=_text(message.get("content")) or _text(message.get("refusal")),
-        additional_kwargs={"reasoning_content": reasoning} if reasoning else {},
-        response_metadata={
-            "model_name": _name(body.get("model")),
-            "system_fingerprint": _name(body.get("system_fingerprint")),
-            "finish_reason": _name(choice.get("finish_reason")),
-            "body": body,
-        },
-        usage_metadata={
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-            "input_token_details": {"cache_read": usage.cached_input_tokens},
-            "output_token_details": {"reasoning": usage.reasoning_tokens},
-        },
-    )
-
-
-def _usage(found: Any) -> Usage:
-    """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
-    usage = found if isinstance(found, Mapping) else {}
-    read, cached = _input(usage)
-    return Usage(
-        calls=1,
-        input_tokens=read,
-        cached_input_tokens=min(cached, read),
-        output_tokens=count(usage.get("completion_tokens")),
-        reasoning_tokens=count(_part(usage, "completion_tokens_details").get("reasoning_tokens")),
-    )
-
-
-def _input(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the tokens of a prompt and those of them that were cached, as a server counts them."""
-    cached = count(_part(usage, "prompt_tokens_details").get("cached_tokens"))
-    return count(usage.get("prompt_tokens")), cached or count(usage.get("prompt_cache_hit_tokens"))
-
-
-def _prompt_tokens(found: Any) -> int:
-    """Return all tokens that were read, those of the cache, too, where the server counts them apart."""
-    read, cached = _input(found if isinstance(found, Mapping) else {})
-    return read + cached if cached > read else read
-
-
-def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = usage.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _text(found: Any) -> str:
-    if isinstance(found, list):
-        return "".join(_text(part.get("text")) for part in found if isinstance(part, dict))
-    return found if isinstance(found, str) else ""
-
-
-def _name(found: Any) -> str | None:
-    return found if isinstance(found, str) else None
-
-
-def truncated(messages: Sequence[Message], prompt_tokens: int) -> bool:
-    """Say whether the server read so few tokens that it cannot have read all messages.
-
-    Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
-    blanks do not count, and there are never more tokens needed than words. Servers that count no tokens are given the
-    benefit of the doubt.
-    """
-    if not 0 < prompt_tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
-        return False
-    words = sum(1 for message in messages for _ in _WORD.finditer(message.content))
-    characters = sum(len(part) for message in messages for part in message.content.split())
-    return prompt_tokens < min(words, characters // _CHARACTERS_PER_TOKEN)
+    return checked(lambda: response.to_dict(warnings=False))
 
 
 class _Pools(openai.DefaultAsyncHttpxClient):
@@ -286,7 +186,7 @@ class OpenAIModel:
         self._formats = self._formats or "response_format" in self._body(call)
         reply = reply_from(message, self._config.name, self._prices)
         reply = replace(reply, usage=wasted + reply.usage, address=self.address)
-        if truncated(call.messages, _prompt_tokens(reply.raw.get("usage"))):
+        if truncated(call.messages, prompt_tokens_of(reply.raw.get("usage"))):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
@@ -373,7 +273,7 @@ class OpenAIModel:
             code = error.error.get("code")
             status = code if isinstance(code, int) else 500
             raise judged(status, error.error, self._secrets, usage=error.usage) from None
-        except _BODY_ERRORS as error:
+        except BODY_ERRORS as error:
             if getattr(error, "response", None) is None:
                 raise
             raise Failure("answered with a body that is no JSON", usage=Usage(calls=1)) from error

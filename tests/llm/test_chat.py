@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
 from pydantic import SecretStr
 
+from agent.llm.bodies import UnusableBody, truncated, usage_of
 from agent.llm.langchain import count
-from agent.llm.openai import Chat, UnusableBody, _usage, truncated
+from agent.llm.openai import Chat
 from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
@@ -85,13 +86,13 @@ def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[s
 
 @given(JSON)
 def test_usage_is_never_negative(found: Any) -> None:
-    usage = _usage({"prompt_tokens": found, "completion_tokens": found, "prompt_tokens_details": found})
+    usage = usage_of({"prompt_tokens": found, "completion_tokens": found, "prompt_tokens_details": found})
     assert min(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, count(found)) >= 0
 
 
 @given(st.integers(0, 100), st.integers(0, 100))
 def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int) -> None:
-    usage = _usage({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
+    usage = usage_of({"prompt_tokens": read_tokens, "prompt_tokens_details": {"cached_tokens": cached}})
     assert (usage.input_tokens, usage.cached_input_tokens) == (read_tokens, min(read_tokens, cached))
 
 
