@@ -37,6 +37,7 @@ from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream
+from agent.tracing import tracer_for
 from agent.types import Annotation, Pair, language_name
 from agent.wording import check
 
@@ -126,6 +127,7 @@ class Annotator:
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tracer = tracer_for(self._config.tracing)
         self._productions: set[Production[Annotation]] = set()
 
     async def __aenter__(self) -> Self:
@@ -264,6 +266,7 @@ class Annotator:
             budget=budget,
             on_reply=on_reply,
             on_wait=lambda what, seconds: self._emit(Waiting(what, seconds)),
+            tracer=self._tracer,
         )
         return PairRunner(
             self._pipeline,
@@ -275,6 +278,7 @@ class Annotator:
             self._config,
             self._executions,
             self._emit,
+            self._tracer,
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:

@@ -138,6 +138,15 @@ class SandboxConfig(BaseModel):
     )
 
 
+class TracingConfig(BaseModel):
+    """What is told of a run, by OpenTelemetry, while it is in progress."""
+
+    model_config = _STRICT
+
+    otel: bool = Field(default=False, description="give spans and metrics to OpenTelemetry (its own variables: where)")
+    content: bool = Field(default=False, description="prompts and replies, and so queries and code, in the spans too")
+
+
 class Config(BaseModel):
     """All settings of a run."""
 
@@ -147,6 +156,7 @@ class Config(BaseModel):
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    tracing: TracingConfig = TracingConfig()
 
 
 def configured(settings: Mapping[str, Any]) -> Config:

@@ -23,6 +23,7 @@ from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 from agent.state import State, Tools
+from agent.tracing import UNTRACED, Tracer
 from agent.types import Annotation, ErrorInfo, Pair, Usage
 
 _log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class PairRunner:
     config: Config
     executions: SharedExecutions | None
     listener: Callable[[Event], None]
+    tracer: Tracer = UNTRACED
 
     @cached_property
     def _gates(self) -> SandboxGates:
@@ -66,6 +68,14 @@ class PairRunner:
         )
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        variant = self.pipeline.variant.name
+        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=variant) as span:
+            annotation = await self._annotated(pair, round_number, recorder)
+            error = None if annotation.error is None else annotation.error.type
+            span.set(label=annotation.label, decided_by=annotation.decided_by, error=error)
+            return annotation
+
+    async def _annotated(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
         reasks = self.config.pipeline.reasks
@@ -122,9 +132,10 @@ class PairRunner:
                 attempts=self.config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),
                 executions=self.executions,
+                tracer=self.tracer,
             )
         language = language or Language(pair.language)
-        tools = Tools(asker=asker, history=recorder, language=language, config=self.config.pipeline, session=session)
+        tools = Tools(asker, recorder, language, self.config.pipeline, session, self.tracer)
         try:
             async with aclosing(pipeline.run({"pair": pair}, tools)) as steps:
                 async for step in steps:

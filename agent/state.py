@@ -14,6 +14,7 @@ from agent.llm.asking import Asker
 from agent.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession
+from agent.tracing import UNTRACED, Tracer
 from agent.types import Pair, QuerySpec, Simulated, TestReport, Verdict
 
 
@@ -83,6 +84,7 @@ class Tools:
     language: Language
     config: PipelineConfig
     session: SandboxSession | None = None
+    tracer: Tracer = UNTRACED
 
     @property
     def sandbox(self) -> SandboxSession:

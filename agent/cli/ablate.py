@@ -36,6 +36,7 @@ from agent.evaluation.measures import Confusion, measures
 from agent.graph import Variant
 from agent.llm.models import scripted
 from agent.store import files
+from agent.tracing import exporting
 from agent.types import Pair
 from agent.wording import counted
 
@@ -70,7 +71,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
         say(console, "note: -c variant has no effect: --variants names what is compared")
-    with Display(console) as display:
+    with Display(console) as display, exporting(config.tracing, display.note):
         runs = AblationRuns(
             chosen,
             out=out,

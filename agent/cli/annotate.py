@@ -25,6 +25,7 @@ from agent.evaluation.tally import Seen, Tally
 from agent.graph import load_variant
 from agent.store import files
 from agent.store.run_view import RunView, load_run
+from agent.tracing import exporting
 from agent.views.story import path
 
 _PIPED_WIDTH = 120
@@ -78,7 +79,7 @@ def run(
         return
     check_writable(out, cache)
     note_without_effect(console, options, [chosen], models)
-    with Display(console) as display:
+    with Display(console) as display, exporting(config.tracing, display.note):
         annotator = Annotator(
             run_dir=out,
             model=models,

@@ -185,6 +185,9 @@ class RunOptions(ModelOptions):
         Path | None, typer.Option(help="Keeps the model's replies over runs [default: runs/cache.sqlite].")
     ] = None
     prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None
+    otel: Annotated[
+        bool | None, typer.Option(help="Send spans and metrics by OpenTelemetry, to where its own variables say.")
+    ] = None
     settings: Settings = None
     as_json: AsJson = False
 
@@ -304,6 +307,7 @@ _SETTINGS = {
     "pipeline.pair_timeout": "pair_timeout",
     "pipeline.criterion": "criterion",
     "pipeline.abstain": "abstain",
+    "tracing.otel": "otel",
 }
 """The options that are settings too."""
 

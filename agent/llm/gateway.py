@@ -18,9 +18,10 @@ from typing import Protocol, runtime_checkable
 
 from agent.errors import AgentError, ModelError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
-from agent.llm.base import LLM, Call, Reply, by_pair
+from agent.llm.base import LLM, Call, Reply, address_of, by_pair
 from agent.llm.budget import Budget
 from agent.llm.models import Models
+from agent.tracing import UNTRACED, Tracer
 from agent.types import Annotation, Usage
 
 _log = logging.getLogger(__name__)
@@ -146,6 +147,7 @@ class Gateway:
         budget: Budget | None = None,
         on_reply: Callable[[Call, Reply], None] | None = None,
         on_wait: Callable[[str, float], None] | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._models = models
         self._cache = cache
@@ -155,6 +157,7 @@ class Gateway:
         self._budget = budget or Budget()
         self._on_reply = on_reply
         self._on_wait = on_wait
+        self._tracer = tracer
         self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
 
     def key(self, call: Call) -> str:
@@ -169,7 +172,16 @@ class Gateway:
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
         """
         model = self._models.for_role(call.role)
-        key = key or key_of(model, call)
+        identity = model.identity()
+        name = str(identity.get("model", ""))
+        with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as span:
+            span.set(provider=identity.get("kind"), server=address_of(model) or None, prompt=call.messages)
+            reply = await self._answered(model, call, key or key_of(model, call))
+            span.set(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
+            span.set(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
+            return reply
+
+    async def _answered(self, model: LLM, call: Call, key: str) -> Reply:
         cache = self._shared if call.shared else self._cache
         reply = None
         while reply is None:
@@ -230,7 +242,8 @@ class Gateway:
     async def _paid(self, model: LLM, call: Call) -> Reply:
         started = time.monotonic()
         try:
-            reply = await model.reply(call if self._on_wait is None else replace(call, on_wait=self._on_wait))
+            with self._tracer.call_in_flight():
+                reply = await model.reply(call if self._on_wait is None else replace(call, on_wait=self._on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
             seconds = time.monotonic() - started

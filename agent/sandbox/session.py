@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
+from agent.tracing import UNTRACED, Span, Tracer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -91,12 +92,14 @@ class SandboxSession:
         attempts: int = 3,
         requirements: Sequence[str] = (),
         executions: SharedExecutions | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._backend = backend
         self._gates = gates
         self._attempts = attempts
         self._own = tuple(requirements)
         self._executions = executions
+        self._tracer = tracer
         self._sandbox: Sandbox | None = None
         self._placed = False
         self._replay: list[tuple[tuple[str, ...], float]] = []
@@ -110,11 +113,16 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        await self._take_place()
-        if self._executions is None or fresh:
-            return await self._run(job)
-        commands = [argv for argv, _ in self._replay]
-        return await self._executions.run(self._backend, job, commands, lambda: self._run(job))
+        with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as span:
+            await self._take_place(span)
+            if self._executions is None or fresh:
+                result = await self._run(job)
+            else:
+                commands = [argv for argv, _ in self._replay]
+                result = await self._executions.run(self._backend, job, commands, lambda: self._run(job))
+            status = "timeout" if result.timed_out else result.limit or ("clean" if result.clean else "failed")
+            span.set(status=status, seconds=result.seconds, shared=result.shared)
+            return result
 
     async def _run(self, job: Job) -> RunResult:
         try:
@@ -129,8 +137,10 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        await self._take_place()
-        result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
+        with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as span:
+            await self._take_place(span)
+            result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
+            span.set(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
         if result.exit_code == 0:
             self._replay.append((tuple(argv), timeout))
         return result
@@ -147,7 +157,8 @@ class SandboxSession:
             SandboxError: the builder broke.
         """
         started = time.monotonic()
-        environment = await self._backend.environments.build([*self._own, *requirements])
+        with self._tracer.span("sandbox", "sandbox environment", backend=self._backend.name):
+            environment = await self._backend.environments.build([*self._own, *requirements])
         names, seconds = ", ".join(environment.installed), time.monotonic() - started
         _log.info("environment of %s in %.2f s", names or "no packages", seconds)
         if environment.key in self._environments:
@@ -188,10 +199,12 @@ class SandboxSession:
             while self._environments:
                 self._backend.environments.release(self._environments.popitem()[0])
 
-    async def _take_place(self) -> None:
+    async def _take_place(self, span: Span) -> None:
         if self._gates is not None and not self._placed:
+            started = time.monotonic()
             await self._gates.running.acquire()
             self._placed = True
+            span.set(waited=time.monotonic() - started)
 
     async def _leave(self) -> None:
         placed, self._placed = self._placed, False
