@@ -294,12 +294,14 @@ class Annotator:
             UsageError: a requirements file cannot be read.
         """
         own = {"nodes": _versions(self._nodes), "languages": _versions(self._own_languages)}
-        pipeline = self._config.pipeline
+        unnamed = {"pair_timeout", "sandbox_attempts"}
+        if self._config.pipeline.audit_screen is None:
+            unnamed.add("audit_screen")
         return {
             "variant": self._pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
             "model": self._models.identity(),
             "prompts": self._prompts.hashes(),
-            "pipeline": pipeline.model_dump(mode="json", exclude={"pair_timeout", "sandbox_attempts"}),
+            "pipeline": self._config.pipeline.model_dump(mode="json", exclude=unnamed),
             "unsupported": self._unsupported,
             **_supplied(self._config.sandbox),
             **{name: versions for name, versions in own.items() if versions},

@@ -73,6 +73,9 @@ class PipelineConfig(BaseModel):
         description="times in all that the arbiter is asked for a label whose confidence is rated",
     )
     flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of one program, which must agree")
+    audit_screen: float | None = Field(
+        default=None, gt=0, le=1, description="share of the pairs settled by the screener that are tested all the same"
+    )
     abstain: Literal["keep", "negative"] = Field(
         default="keep", description="label of a pair that the evidence does not decide: none, or 0"
     )

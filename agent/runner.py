@@ -182,6 +182,7 @@ def _annotation(state: State, round_number: int, usage: Usage, error: ErrorInfo 
         confidence=verdict.get("confidence"),
         abstained=verdict.get("abstained", False),
         screen_verdict=state.get("screen_verdict"),
+        audited=state.get("audited", False),
         test=state.get("report"),
         simulated=state.get("simulated"),
         stand_ins=state["program"].stand_ins if "program" in state else (),

@@ -31,6 +31,7 @@ class State(TypedDict, total=False):
     """One pair on its way to a label. Keys appear as nodes provide them; `outcome` is that of the latest node.
 
     `report` is the outcome of the latest execution (or says why there was none), `result` what the sandbox saw of it.
+    `audited`: the screener settled the pair, and it goes on to see whether it was right.
     `rounds` counts stage-2 repairs of the program, `installs` those of stage 1, `repairs` every repair of the pair that
     led to another execution. `weakness` says why an earlier program proved nothing, so that another is written; it
     says nothing of the snippet's body. `reading` is the reading of the query that is tested, or that decided without a
@@ -41,6 +42,7 @@ class State(TypedDict, total=False):
     snippet: Snippet
     outcome: str
     screen_verdict: Verdict
+    audited: bool
     spec: QuerySpec
     program: Program
     weakness: str

@@ -294,7 +294,8 @@ class Annotation(Frozen):
 
     `reading` is that of the query that was tested or matched. `strength` is the share of mutants that the program
     noticed (None: not looked at), `votes` the arbiter's labels where it was asked several times, `confidence` a number
-    from 0 to 1. `abstained`: the arbiter found that the evidence does not decide.
+    from 0 to 1. `audited`: the pair was settled by `screen_verdict` and tested all the same, and the label is what the
+    rest of the pipeline found. `abstained`: the arbiter found that the evidence does not decide.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -307,6 +308,7 @@ class Annotation(Frozen):
     decided_by: str | None = None
     reason: str = ""
     screen_verdict: Verdict | None = None
+    audited: bool = False
     test: TestReport | None = None
     simulated: Simulated | None = None
     stand_ins: tuple[str, ...] = ()

@@ -351,3 +351,44 @@ async def test_a_pair_may_not_ask_for_a_hundred_things() -> None:
     found = await annotate(dict(REPLIES), ScriptedSandbox(passed, environments=environment), pair)
     assert found.error is not None
     assert "a pair may ask for 100" in found.error.message
+
+
+class TestAudit:
+    """Of what the screener settled a share is tested all the same; the label is then what the test led to."""
+
+    async def test_an_audited_pair_goes_on_as_if_unclear(self) -> None:
+        replies = {"screen": [screen("match", "obvious")], "generate_test": [program()], "arbitrate": [label(0, "no")]}
+        found = await annotate(replies, ScriptedSandbox(failed), config={"pipeline.audit_screen": 1.0})
+        assert (found.label, found.decided_by, found.reason) == (0, "arbitrate", "no")
+        assert (found.screen_verdict, found.audited) == (Verdict.MATCH, True)
+        assert found.test is not None
+
+    async def test_an_unclear_pair_is_no_part_of_the_audit(self) -> None:
+        replies = {"screen": [screen("unclear")], "arbitrate": [label(1)]}
+        found = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
+        assert (found.screen_verdict, found.audited) == (Verdict.UNCLEAR, False)
+
+    async def test_one_that_ends_in_an_error_is_audited_still(self) -> None:
+        replies = {"screen": [screen("match")], "arbitrate": [ModelError("gone")]}
+        found = await annotate(replies, variant="ps_fa", config={"pipeline.audit_screen": 1.0})
+        assert (found.label, found.screen_verdict, found.audited) == (None, Verdict.MATCH, True)
+
+    async def test_the_evidence_says_why_it_went_on(self, tmp_path: Path) -> None:
+        replies = {"screen": [screen("match", "obvious")], "arbitrate": [label(1)]}
+        await annotate(replies, variant="ps_fa", run_dir=tmp_path / "run", config={"pipeline.audit_screen": 1.0})
+        with load_run(tmp_path / "run") as run:
+            history = run.evidence("1")
+        assert history is not None
+        visit = history.visits[0]
+        said = (visit.node, visit.outcome, visit.reason)
+        assert said == ("screen", "unclear", "match, but drawn for the audit of the screener: obvious")
+
+    def test_without_an_audit_a_run_is_compared_as_ever(self) -> None:
+        plain, audited = (
+            Annotator(
+                model=ScriptedLLM([]), config={} if share is None else {"pipeline.audit_screen": share}
+            ).identity()
+            for share in (None, 0.02)
+        )
+        assert "audit_screen" not in plain["pipeline"]
+        assert audited["pipeline"]["audit_screen"] == 0.02

@@ -176,6 +176,15 @@ class RunOptions(ModelOptions):
         Literal["keep", "negative"] | None,
         typer.Option(help="Where the arbiter may abstain and does: no label, or 0 [default: keep]."),
     ] = None
+    audit_screen: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Test this share of the pairs settled by the screener, to estimate its error.",
+        ),
+    ] = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail"
     unsupported: Annotated[
         Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
@@ -307,6 +316,7 @@ _SETTINGS = {
     "pipeline.pair_timeout": "pair_timeout",
     "pipeline.criterion": "criterion",
     "pipeline.abstain": "abstain",
+    "pipeline.audit_screen": "audit_screen",
     "tracing.otel": "otel",
 }
 """The options that are settings too."""

@@ -214,8 +214,6 @@ def _print_all(course: Course) -> None:
 def _share(counts: Mapping[str, Any], over: str) -> str:
     if counts["share"] is None:
         return ""
-    if counts["low"] is None:
-        return f" ({counts['share']:.1%}; its interval needs pip install 'test-driven-annotator[stats]')"
     return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
 
 

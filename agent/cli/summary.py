@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import one_line
+from agent.evaluation.audit import audits, in_words
 from agent.evaluation.tally import Tally
 from agent.types import Status, Usage
 from agent.wording import counted
@@ -21,7 +22,8 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
     any round was so. Whatever else follows counts annotations, one per pair and round. `agreement` is the mean share
     of two rounds of a pair that ended alike, `rounds_alpha` Krippendorff's alpha between rounds; the first is
     null where no pair has two. Of the tests that passed, `tests_checked` were tried on mutants, with a mean
-    strength, and `tests_vacuous` prove nothing.
+    strength, and `tests_vacuous` prove nothing. `audit` has what is known of the screener's error: of `all` its
+    verdicts, and of each; empty where none was audited.
     """
     ended = tally.ended
     return {
@@ -34,6 +36,7 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "undecided": ended["undecided"],
         "errors": dict(tally.errors.most_common()),
         "decided_by": _decided_by(tally),
+        "audit": {name: audit.as_json() for name, audit in audits(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
         "causes": _causes(tally),
         "tests_checked": tally.checked,
@@ -83,6 +86,8 @@ def as_table(
     if tally.errors:
         row("errors", _listed(dict(tally.errors.most_common())))
     row("decided by", _listed(_decided_by(tally)) or "nobody")
+    if audit := in_words(audits(tally)):
+        row("screener", audit)
     if tally.outcomes:
         row("tests", _tests(tally))
     if tally.mean_strength is not None:

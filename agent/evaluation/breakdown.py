@@ -45,11 +45,7 @@ class Breakdown(Frozen):
 
 
 def break_down(tally: Tally) -> Breakdown:
-    """Group the pairs of a tally that have gold; the largest group first.
-
-    Raises:
-        ExtraMissing: SciPy is not installed.
-    """
+    """Group the pairs of a tally that have gold; the largest group first."""
     return Breakdown(**{way: _groups(groups) for way, groups in tally.judged.items()})
 
 
@@ -102,7 +98,7 @@ def calibrate(
     """Compare confidence with being right; None where no label has both a confidence and gold.
 
     Raises:
-        ExtraMissing: NumPy or SciPy is not installed.
+        ExtraMissing: NumPy is not installed.
     """
     judged = {
         pair: (confidence, labels[pair] == gold[pair])
@@ -132,7 +128,6 @@ def reliability(confidences: Sequence[float], right: Sequence[bool]) -> list[Rel
 
     Raises:
         ValueError: sequences of different length.
-        ExtraMissing: SciPy is not installed.
     """
     members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for confidence, is_right in zip(confidences, right, strict=True):

@@ -93,11 +93,7 @@ def measures(confusion: Confusion) -> dict[str, float | None]:
 
 
 def wilson_intervals(confusion: Confusion) -> dict[str, Interval]:
-    """Return Wilson intervals of the measures that are shares; a share of no pairs is left out.
-
-    Raises:
-        ExtraMissing: SciPy is not installed.
-    """
+    """Return Wilson intervals of the measures that are shares; a share of no pairs is left out."""
     return {name: wilson(part, whole) for name, (part, whole) in confusion.shares().items() if whole}
 
 
@@ -174,7 +170,7 @@ def score(
 
     Raises:
         ValueError: a label that is neither 0 nor 1.
-        ExtraMissing: NumPy or SciPy is not installed.
+        ExtraMissing: NumPy is not installed.
     """
     ids = [pair for pair in gold if pair in predicted]
     cells = [cell(predicted[pair], gold[pair]) for pair in ids]

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from agent.config import Config
 from agent.errors import (
     DependencyUnavailable,
-    ExtraMissing,
     LockUnavailable,
     NotReplayable,
     PairError,
@@ -260,15 +259,11 @@ class Outcomes:
         """Return the counts so far. Of the executions that could be run, `same` and `different` are all.
 
         `share` is that of `pairs_same` among `pairs_replayed`, None when there are none: of a pair, every round that
-        could be run must have ended as it did. `low` and `high` are its Wilson 95% interval, None without the extra
-        `stats`: over pairs, since the rounds of one are not independent. `flaky` and `only_messages` count among the
-        `different`.
+        could be run must have ended as it did. `low` and `high` are its Wilson 95% interval: over pairs, since the
+        rounds of one are not independent. `flaky` and `only_messages` count among the `different`.
         """
         pairs, alike = len(self._pairs), sum(self._pairs.values())
-        try:
-            interval = wilson(alike, pairs) if pairs else None
-        except ExtraMissing:
-            interval = None
+        interval = wilson(alike, pairs) if pairs else None
         return {
             "pairs_replayed": pairs,
             "pairs_same": alike,

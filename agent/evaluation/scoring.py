@@ -81,7 +81,7 @@ def report(
 
     Raises:
         UsageError: something cannot be read, or there is nothing to compare.
-        ExtraMissing: NumPy or SciPy is not installed.
+        ExtraMissing: NumPy is not installed.
     """
     read = None if gold is None else read_gold(gold)
     sources = Sources(reviews, None if read is None else read.labels)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from types import ModuleType
 from typing import Any
 
@@ -67,14 +69,16 @@ def wilson(successes: int, total: int) -> Interval:
 
     Raises:
         ValueError: more successes than items.
-        ExtraMissing: SciPy is not installed.
     """
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes among {total} items")
     if total == 0:
         return Interval(0.0, 1.0)
-    found = _binomial_test(successes, total).proportion_ci(confidence_level=LEVEL, method="wilson")
-    return Interval(float(found.low), float(found.high))
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    half = z * math.sqrt(successes * (total - successes) / total + z**2 / 4)
+    low, high = ((successes + z**2 / 2 + side * half) / (total + z**2) for side in (-1, 1))
+    # at the ends rounding would leave the share itself out
+    return Interval(low if successes else 0.0, high if successes < total else 1.0)
 
 
 def ratio(above: Any, below: Any) -> Any:

@@ -137,6 +137,8 @@ class Tally:
     """By the outcome of the test (`TestReport.outcome`)."""
     causes: Table = field(default_factory=_table)
     """Tests by outcome, then by cause; the cause of a test without one is empty."""
+    audits: Table = field(default_factory=_table)
+    """Annotations that the screener settled and that were tested all the same, by its verdict."""
     against_test: int = 0
     programs: int = 0
     """Programs with cases; `stages` has all that were written."""
@@ -265,6 +267,8 @@ class Tally:
         self.stages["labels"][label] += 1
         if annotation.screen_verdict is not None:
             self.stages["screened"][annotation.screen_verdict.value] += 1
+            if annotation.audited:
+                self.audits[annotation.screen_verdict.value]["undecided" if annotation.abstained else label] += 1
         if annotation.error is not None:
             self.errors[annotation.error.type] += 1
         elif annotation.decided_by is not None:

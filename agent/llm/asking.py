@@ -49,7 +49,7 @@ class Asker:
         self._gateway = gateway
         self._prompts = prompts
         self._pair_id = pair_id
-        self._sample = sample
+        self.sample = sample
         self._reasks = reasks
         self._turns: Counter[str] = Counter()
         self._asked: dict[str, Callable[..., Awaitable[Any]]] = {}
@@ -79,7 +79,7 @@ class Asker:
         reply: ReplyKind = "text" if role.reply is None else "json"
         schema = None if role.reply is None else schema_of(role.reply, variables)
         messages, kind = self._prompts.render(role, variables), reply
-        sample, problem = sample_of(self._sample, vote), ""
+        sample, problem = sample_of(self.sample, vote), ""
         for attempt in range(self._reasks + 1):
             turn = self._turns[role.name]
             call = Call(role.name, messages, kind, sample, self._pair_id, turn, variables, schema, shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -114,7 +115,11 @@ class SpecifyQuery(Node):
 
 
 class Screen(Node):
-    """Preliminary Screener (paper, section IV-C a): ask whether code clearly matches, clearly not, or needs a test."""
+    """Preliminary Screener (paper, section IV-C a): ask whether code clearly matches, clearly not, or needs a test.
+
+    Of the pairs that it settles, a random share (`audit_screen`) goes on as if unclear, from which its error can be
+    estimated.
+    """
 
     name = "screen"
     outcomes: ClassVar[Mapping[str, frozenset[str]]] = {
@@ -124,6 +129,7 @@ class Screen(Node):
     }
     bypass = "unclear"
     roles = (SCREEN,)
+    settings = frozenset({"audit_screen"})
 
     async def __call__(self, state: State, tools: Tools) -> Step:
         """Return the verdict; a clear one is the label."""
@@ -132,6 +138,9 @@ class Screen(Node):
         verdict = Verdict(reply.verdict)
         if verdict is Verdict.UNCLEAR:
             return Step("unclear", {"screen_verdict": verdict})
+        if drawn(state["pair"].id, tools.asker.sample, tools.config.audit_screen or 0.0):
+            why = f"{verdict.value}, but drawn for the audit of the screener: {reply.reason}"
+            return Step("unclear", {"screen_verdict": verdict, "audited": True, "reason": why})
         return Step(
             verdict.value,
             {
@@ -142,6 +151,12 @@ class Screen(Node):
                 **chosen(state, reply.reading),
             },
         )
+
+
+def drawn(pair_id: str, round_number: int, share: float) -> bool:
+    """Return whether a pair is in the random sample of a round; the same whatever the order, and after a resume."""
+    digest = hashlib.sha256(f"audit_screen {round_number} {pair_id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
 
 
 class Judge(Node):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
 
+from agent.evaluation.audit import audits, in_words
 from agent.evaluation.statistics import bin_name
 from agent.evaluation.tally import Seen, Tally
 from agent.store.manifest import WallTime
@@ -216,7 +217,8 @@ class Figures:
         alt = "; ".join(f"{stage}: " + ", ".join(f"{each.name} {each.value}" for each in row) for stage, row in rows)
         return block(
             "From pairs to labels",
-            "Each bar is a stage of the pipeline. The next one holds what went on from it.",
+            "Each bar is a stage of the pipeline. The next one holds what went on from it. "
+            + in_words(audits(self._work)),
             stacked(rows, alt=f"Funnel. {alt}.", unit="pairs"),
             [table({"stage": False, "outcome": False, "count": True, "of all annotated": True}, cells)],
         )

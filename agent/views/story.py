@@ -139,7 +139,7 @@ def path(annotation: Annotation, history: History | None) -> list[str]:
     """Return the way of a pair in a few words for each stage."""
     words = []
     if annotation.screen_verdict is not None:
-        words.append(f"screened {annotation.screen_verdict.value}")
+        words.append(f"screened {annotation.screen_verdict.value}{', audited' * annotation.audited}")
     if history is not None and (again := sum(history.asked_again())):
         words.append(f"asked again {again}×")
     if (repair := _repair(annotation, history)) is not None:

@@ -51,7 +51,7 @@ def test_what_is_no_share_is_refused_and_of_nothing_nothing_is_known(successes: 
     assert wilson(0, 0) == Interval(0.0, 1.0)
 
 
-@pytest.mark.parametrize(("library", "use"), [("scipy", lambda: wilson(1, 2)), ("numpy", lambda: ratio(1, 2))])
+@pytest.mark.parametrize(("library", "use"), [("scipy", lambda: mcnemar_exact(1, 2)), ("numpy", lambda: ratio(1, 2))])
 def test_a_missing_library_is_named_with_its_remedy(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

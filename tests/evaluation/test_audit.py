@@ -1,0 +1,109 @@
+"""An audit estimates the error of the screener, from those verdicts that were tested, with an interval that holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from statsmodels.stats.proportion import proportion_confint
+
+from agent.evaluation.audit import audits, in_words
+from agent.evaluation.tally import Seen, Tally
+from agent.nodes.asking import drawn
+from agent.types import Annotation, ErrorInfo, Verdict
+
+SAYS = {Verdict.MATCH: 1, Verdict.NON_MATCH: 0}
+
+
+def screened(verdict: Verdict, label: int | None, *, audited: bool = True, **fields: object) -> Annotation:
+    given = {"id": "1", "input_sha256": "", "screen_verdict": verdict, "audited": audited, "label": label, **fields}
+    return Annotation.model_validate(given)
+
+
+def counted(annotations: Iterable[Annotation]) -> Tally:
+    tally = Tally()
+    for number, annotation in enumerate(annotations):
+        tally.add(Seen(annotation.model_copy(update={"id": str(number)})))
+    return tally
+
+
+def run(pairs: int, wrong: float, share: float, seed: int) -> list[Annotation]:
+    """A run whose screener errs at a known rate; tests find the truth, and are made of a share of its verdicts."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(pairs):
+        verdict = rng.choice([Verdict.MATCH, Verdict.NON_MATCH])
+        truth = 1 - SAYS[verdict] if rng.random() < wrong else SAYS[verdict]
+        audited = drawn(f"{seed}-{number}", 0, share)
+        found.append(screened(verdict, truth if audited else SAYS[verdict], audited=audited))
+    return found
+
+
+def test_the_share_of_contradicted_verdicts_is_the_estimate_with_wilsons_interval() -> None:
+    ends = (
+        [(Verdict.MATCH, 1)] * 60 + [(Verdict.MATCH, 0)] * 9 + [(Verdict.NON_MATCH, 0)] * 30 + [(Verdict.NON_MATCH, 1)]
+    )
+    alone = [screened(verdict, SAYS[verdict], audited=False) for verdict in SAYS for _ in range(1000)]
+    found = audits(counted([*(screened(*end) for end in ends), *alone]))
+    for name, wrong, labelled in (("all", 10, 100), ("match", 9, 69), ("non_match", 1, 31)):
+        audit = found[name]
+        low, high = proportion_confint(wrong, labelled, method="wilson")
+        assert (audit.wrong, audit.labelled, audit.share) == (wrong, labelled, wrong / labelled)
+        assert (audit.interval.low, audit.interval.high) == (pytest.approx(low), pytest.approx(high))
+    assert in_words(found) == (
+        "100 of 2,100 verdicts audited: tests contradict 10 of 100, 10.0% (95%: 5.5% to 17.4%); "
+        "about 200 (110 to 349) of the 2,000 labels by the screener alone are wrong · "
+        "match: 9 of 69, 13.0% (95%: 7.0% to 23.0%) · non_match: 1 of 31, 3.2% (95%: 0.6% to 16.2%)"
+    )
+
+
+def test_a_pair_without_a_label_says_nothing_of_the_screener_and_is_counted_apart() -> None:
+    error = ErrorInfo(type="ModelTimeout", message="late")
+    ends = [
+        screened(Verdict.MATCH, 1),
+        screened(Verdict.MATCH, None, error=error),
+        screened(Verdict.NON_MATCH, None),
+        screened(Verdict.MATCH, 0, abstained=True),  # where abstaining counts as 0
+    ]
+    found = audits(counted(ends))
+    whole = found["all"]
+    assert (whole.audited, whole.labelled, whole.wrong, whole.undecided, whole.errors) == (4, 1, 0, 2, 1)
+    assert found["non_match"].share is None
+    words = in_words(found)
+    assert words.startswith("4 of 4 verdicts audited (2 undecided, 1 ended in errors): tests contradict 0 of 1")
+    assert words.endswith("non_match: not known")
+
+
+def test_without_labels_there_is_no_estimate() -> None:
+    found = audits(counted([screened(Verdict.MATCH, None)]))
+    assert in_words(found) == "1 of 1 verdicts audited (1 undecided): no label, and so no estimate"
+    assert found["all"].as_json()["share"] is None
+
+
+def test_what_was_not_audited_has_no_audit() -> None:
+    tally = counted([screened(Verdict.MATCH, 1, audited=False), screened(Verdict.UNCLEAR, 0, audited=False)])
+    assert (audits(tally), in_words(audits(tally))) == ({}, "")
+
+
+@pytest.mark.parametrize("wrong", [0.02, 0.2])
+def test_the_interval_holds_the_true_rate_as_often_as_it_says(wrong: float) -> None:
+    runs = 150
+    held = 0
+    for seed in range(runs):
+        whole = audits(counted(run(1500, wrong, 0.2, seed)))["all"]
+        held += whole.interval.low <= wrong <= whole.interval.high
+    # 95% of 150 are 142.5, give or take 2.7; four times that
+    assert held >= 131
+
+
+def test_a_share_of_ids_is_drawn_and_each_round_draws_anew() -> None:
+    ids = [f"pair {number}" for number in range(20_000)]
+    first, second = ({each for each in ids if drawn(each, number, 0.02)} for number in (0, 1))
+    low, high = proportion_confint(400, 20_000, alpha=1e-6, method="wilson")
+    assert low * 20_000 < len(first) < high * 20_000
+    assert first != second
+    assert len(first & second) < 40
+    assert all(drawn(each, 0, 1.0) for each in ids[:100])
+    assert not any(drawn(each, 0, 0.0) for each in ids)
+    assert drawn("a lone \ud800", 0, 1.0)
