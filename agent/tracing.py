@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import Thread
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from agent.config import TracingConfig
 from agent.errors import ConfigError, ExtraMissing, ModelError
@@ -40,7 +41,7 @@ _NAMES = {
     "reply": "gen_ai.output.messages",
 }
 _CONTENT = ("prompt", "reply")
-_OF_CALLS = ("operation", "provider", "model", "served", "role", "error")
+_OF_CALLS = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
 _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _TOKENS = [4**power for power in range(14)]
 _LONGEST_END, _LONGEST_END_OF_A_FAILED_ONE = 10.0, 1.0
@@ -143,6 +144,8 @@ class _OpenTelemetry(Tracer):
         flat = {name: value for name, value in values.items() if name != "usage"}
         if usage is not None:
             flat |= usage.model_dump()
+        if (address := flat.get("server")) is not None:
+            flat["server"] = urlsplit(address).hostname
         for name in _CONTENT:
             if (found := flat.pop(name, None)) is not None and self._content:
                 flat[name] = _messages(found)
@@ -212,6 +215,9 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
     if not config.otel:
         yield
         return
+    log, failures = logging.getLogger("opentelemetry"), _FirstFailure(note)
+    log.addHandler(failures)
+    log.propagate = False
     try:
         from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
@@ -220,9 +226,6 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
         raise ConfigError(f"OpenTelemetry cannot be set up by its variables (OTEL_*): {error}") from error
-    log, failures = logging.getLogger("opentelemetry"), _FirstFailure(note)
-    log.addHandler(failures)
-    log.propagate = False
     try:
         yield
     finally:
@@ -276,4 +279,4 @@ class _FirstFailure(logging.Handler):
         self.happened = True
         note, self._note = self._note, None
         if note is not None:
-            note(f"OpenTelemetry: {record.getMessage():.300}; the run goes on, and more of this is not said")
+            note(f"note: OpenTelemetry: {record.getMessage():.240} (the run goes on; this is said once)")

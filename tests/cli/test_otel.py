@@ -1,0 +1,187 @@
+"""`--otel` sends spans and metrics to where OpenTelemetry's own variables say, and disturbs no run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands, annotations, pairs, reply
+from tests.cli.processes import until
+from tests.llm.server import Answer, ChatServer, Request
+from tests.otlp import Collector, Point
+from tests.scripts import label, program, screen
+
+QUERY, CODE, SAID, TESTED, PRINTED = "canaryquery", "canarycode", "canaryreply", "canarytest", "canaryoutput"
+CANARIES = [each.encode() for each in (QUERY, CODE, SAID, TESTED, PRINTED, "exactly match")]
+PAIR = {
+    "id": "the id",
+    "query": f"add {QUERY}",
+    "code": f"def add(a, b):\n    print('{PRINTED}')\n    return a + b  # {CODE}\n",
+}
+PROGRAM = f"# <candidate>\n\n\ndef test_{TESTED}():\n    assert add(1, 2) == 3\n"
+
+
+def model(request: Request) -> Answer:
+    """Answer as the role asks that a prompt is of: by what the pair's conversation has come to."""
+    if "test_" + TESTED in request.prompt:
+        return reply(label(1, SAID), prompt_tokens=3000, completion_tokens=30)
+    if "<candidate>" in request.prompt:
+        return reply(program(PROGRAM), completion_tokens=20)
+    return reply(screen("unclear", SAID), cached_tokens=1500)
+
+
+def annotate(agent: Commands, server: ChatServer, *options: str, **variables: str) -> tuple[int, str]:
+    rows = [PAIR]
+    options = ("--model", "gpt-4o-mini", "--base-url", server.url, "--sandbox", "bwrap", "-o", "out", *options)
+    done = agent("annotate", agent.write("p.jsonl", rows), *options, OPENAI_API_KEY="sk-canarykey", **variables)
+    return done.code, done.err
+
+
+@pytest.mark.bwrap
+def test_a_pair_is_a_tree_of_spans_without_what_pairs_and_models_say(agent: Commands) -> None:
+    with Collector() as collector, ChatServer(model) as server:
+        code, told = annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    assert code == 0, told
+    spans = collector.spans()
+    assert [(each.within, each.name) for each in spans] == [
+        ("", "pair"),
+        ("pair", "node screen"),
+        ("node screen", "chat gpt-4o-mini"),
+        ("pair", "node generate_test"),
+        ("node generate_test", "chat gpt-4o-mini"),
+        ("pair", "node execute"),
+        ("node execute", "sandbox run"),
+        ("node execute", "sandbox run"),  # what passed is run once more
+        ("pair", "node arbitrate"),
+        ("node arbitrate", "chat gpt-4o-mini"),
+    ]
+    assert len({each.trace for each in spans}) == 1
+    assert not any(each.failed for each in spans)
+    assert spans[0].attributes == {
+        "annotator.pair.id": "the id",
+        "annotator.round": 0,
+        "annotator.variant": "full",
+        "annotator.label": 1,
+        "annotator.decided_by": "arbitrate",
+    }
+    assert spans[1].attributes == {"annotator.node": "screen", "annotator.outcome": "unclear"}
+    said = spans[2].attributes
+    assert 0 < said.pop("annotator.seconds") < 30
+    assert said == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.response.model": "served-model",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.usage.input_tokens": 2000,
+        "gen_ai.usage.cache_read.input_tokens": 1500,
+        "gen_ai.usage.output_tokens": 10,
+        "gen_ai.usage.reasoning.output_tokens": 0,
+        "server.address": "127.0.0.1",
+        "annotator.role": "screen",
+        "annotator.calls": 1,
+        "annotator.cached": False,
+        "annotator.cost_usd": pytest.approx((500 * 0.15 + 1500 * 0.075 + 10 * 0.6) / 1e6),
+    }
+    ran = spans[6].attributes
+    assert {"annotator.backend": "bwrap", "annotator.status": "clean", "annotator.shared": False}.items() <= ran.items()
+    assert ran["annotator.seconds"] > 0
+    assert ran["annotator.waited"] >= 0
+    assert collector.resource()["service.name"] == "test-driven-annotator"
+    for canary in (*CANARIES, b"sk-canarykey"):
+        assert canary not in collector.received
+
+
+@pytest.mark.bwrap
+def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
+    with Collector() as collector, ChatServer(model) as server:
+        annotate(agent, server, "--otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    metrics = collector.metrics()
+    outcome = {"annotator.variant": "full", "annotator.label": 1, "annotator.decided_by": "arbitrate"}
+    assert metrics["annotator.pairs"] == [Point(outcome, 1)]
+    tokens = {
+        (point.attributes["annotator.role"], point.attributes["gen_ai.token.type"]): point.sum
+        for point in metrics["gen_ai.client.token.usage"]
+    }
+    assert tokens == {
+        ("screen", "input"): 2000, ("screen", "output"): 10,
+        ("generate_test", "input"): 2000, ("generate_test", "output"): 20,
+        ("arbitrate", "input"): 3000, ("arbitrate", "output"): 30,
+    }  # fmt: skip
+    cost = annotations(agent.folder / "out")[0]["usage"]["cost_usd"]
+    assert sum(point.sum for point in metrics["annotator.cost"]) == pytest.approx(cost)
+    assert [point.count for point in metrics["gen_ai.client.operation.duration"]] == [1, 1, 1]
+    ran = metrics["annotator.sandbox.duration"]
+    assert [(point.count, point.attributes["annotator.status"]) for point in ran] == [(2, "clean")]
+    assert [point.sum for point in metrics["annotator.calls.in_flight"]] == [0]
+
+
+@pytest.mark.bwrap
+def test_prompts_and_replies_are_in_the_spans_where_asked_for(agent: Commands) -> None:
+    with Collector() as collector, ChatServer(model) as server:
+        options = ("--otel", "-c", "tracing.content=true")
+        assert annotate(agent, server, *options, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)[0] == 0
+    asked = collector.spans()[2].attributes
+    for canary in (QUERY, CODE):
+        assert canary in asked["gen_ai.input.messages"]
+    assert SAID in asked["gen_ai.output.messages"]
+    assert b"sk-canarykey" not in collector.received
+
+
+def test_a_run_is_as_it_is_without_where_nobody_listens_and_it_is_said_once(agent: Commands) -> None:
+    rows = agent.write("p.jsonl", pairs(3))
+    options = ("--model", "heuristic", "--variant", "ps_fa", "--otel")
+    with Collector() as gone:
+        pass
+    for number, broken in enumerate((gone.url, "nonsense")):
+        done = agent("annotate", rows, *options, "-o", f"out{number}", OTEL_EXPORTER_OTLP_ENDPOINT=broken)
+        assert done.code == 0
+        assert len(annotations(agent.folder / f"out{number}")) == 3
+        assert done.err.count("OpenTelemetry") == done.err.count("the run goes on") == 1
+        assert "Traceback" not in done.err
+    with Collector(status=400) as refusing:
+        done = agent("annotate", rows, *options, "-o", "out2", OTEL_EXPORTER_OTLP_ENDPOINT=refusing.url)
+    assert (done.code, done.err.count("OpenTelemetry")) == (0, 1)
+
+
+def test_nothing_is_sent_unless_asked_for_and_what_opentelemetry_is_told_counts(agent: Commands) -> None:
+    rows = agent.write("p.jsonl", pairs(1))
+    command = ("annotate", rows, "--model", "heuristic", "--variant", "ps_fa")
+    with Collector() as collector:
+        agent(*command, "-o", "off", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        assert not collector.bodies
+        agent(
+            *(*command, "-o", "on"),
+            AGENT_TRACING__OTEL="true",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+            OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
+            OTEL_SERVICE_NAME="mine",
+            OTEL_METRICS_EXPORTER="none",
+        )
+        assert {path for path, _ in collector.bodies} == {"/v1/traces"}
+        assert collector.resource()["service.name"] == "mine"
+
+
+def test_what_was_traced_before_ctrl_c_arrives(agent: Commands) -> None:
+    def answer(request: Request) -> Answer:
+        return reply(screen("match")) if "way 0" in request.prompt else Answer(ending="keep_alive")
+
+    agent.write("p.jsonl", pairs(2))
+    with Collector() as collector, ChatServer(answer) as server:
+        running = agent.start(
+            *("annotate", "p.jsonl", "--otel", "--variant", "ps_fa", "-o", "out"),
+            *("--model", "m", "--base-url", server.url),
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+            OPENAI_API_KEY="none",
+        )
+        kept = Path(agent.folder / "out" / "annotations.jsonl")
+        until(lambda: kept.exists() and kept.read_bytes().count(b"\n") == 1 and len(server.requests) == 2, "a pair")
+        os.kill(running.pid, signal.SIGINT)
+        assert running.wait().code == 3
+    ended = {each.attributes["annotator.pair.id"]: each for each in collector.spans() if each.name == "pair"}
+    assert ended["p0"].attributes["annotator.label"] == 1
+    assert (ended["p1"].failed, ended["p1"].attributes["error.type"]) == (True, "CancelledError")
+    assert sum(point.sum for point in collector.metrics()["annotator.pairs"]) == 1

@@ -1,0 +1,131 @@
+"""A real OTLP/HTTP receiver on this machine, which keeps the spans and metrics that it is sent.
+
+with Collector() as collector:
+    ...  # OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
+collector.spans()
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+@dataclass(frozen=True)
+class Received:
+    """A span; `within` is the name of the one that it is part of, empty for a span that is part of none."""
+
+    name: str
+    within: str
+    trace: bytes
+    failed: bool
+    attributes: dict[str, Any] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of a metric: a sum, or of a histogram the sum of what was recorded and how often."""
+
+    attributes: dict[str, Any]
+    sum: float
+    count: int = 1
+
+
+class Collector:
+    """Answers 200 (or `status`) and keeps the bodies it got, by path."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.bodies: list[tuple[str, bytes]] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                packed = self.headers.get("Content-Encoding") == "gzip"
+                collector.bodies.append((self.path, gzip.decompress(body) if packed else body))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def received(self) -> bytes:
+        """Everything, as it came."""
+        return b"".join(body for _, body in self.bodies)
+
+    def resource(self) -> dict[str, Any]:
+        """Return what the spans are said to come from."""
+        return _attributes(self._traces()[0].resource_spans[0].resource.attributes)
+
+    def spans(self) -> list[Received]:
+        """Return all spans, in the order in which they began."""
+        found = [
+            span
+            for request in self._traces()
+            for of_resource in request.resource_spans
+            for scope in of_resource.scope_spans
+            for span in scope.spans
+        ]
+        names = {span.span_id: span.name for span in found}
+        return [
+            Received(
+                span.name,
+                names.get(span.parent_span_id, "?") if span.parent_span_id else "",
+                span.trace_id,
+                span.status.code == 2,
+                _attributes(span.attributes),
+            )
+            for span in sorted(found, key=lambda span: span.start_time_unix_nano)
+        ]
+
+    def metrics(self) -> dict[str, list[Point]]:
+        """Return the numbers of each metric as they were sent last."""
+        latest: dict[str, list[Point]] = {}
+        for body in (body for path, body in self.bodies if path == "/v1/metrics"):
+            for of_resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                for metric in (each for scope in of_resource.scope_metrics for each in scope.metrics):
+                    if metric.HasField("histogram"):
+                        points = [
+                            Point(_attributes(each.attributes), each.sum, each.count)
+                            for each in metric.histogram.data_points
+                        ]
+                    else:
+                        points = [
+                            Point(_attributes(each.attributes), each.as_int or each.as_double)
+                            for each in metric.sum.data_points
+                        ]
+                    latest[metric.name] = points
+        return latest
+
+    def _traces(self) -> list[ExportTraceServiceRequest]:
+        return [ExportTraceServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/traces"]
+
+
+def _attributes(found: Iterable[Any]) -> dict[str, Any]:
+    return {each.key: _value(each.value) for each in found}
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    return [_value(each) for each in value.array_value.values] if kind == "array_value" else getattr(value, kind)

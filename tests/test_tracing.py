@@ -1,0 +1,108 @@
+"""An embedded `Annotator` gives spans and metrics to the providers that its host has set, and sets none itself."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from agent import Annotator, Pair, ScriptedLLM
+from agent.errors import ExtraMissing, ModelError
+from agent.llm.base import Call
+from agent.llm.gateway import MemoryReplyCache
+from tests.otlp import Collector
+from tests.scripts import label, screen
+
+ON = {"tracing.otel": True, "runner.concurrency": 50}
+
+
+@pytest.fixture(scope="module")
+def _host() -> Iterator[TracerProvider]:
+    """The provider of this process, which may be set only once."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    trace.set_tracer_provider(provider)
+    yield provider
+    provider.shutdown()
+
+
+@pytest.fixture
+def collector(_host: TracerProvider) -> Iterator[Collector]:
+    with Collector() as collector:
+        processor = SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces"))
+        _host.add_span_processor(processor)
+        yield collector
+        processor.shutdown()
+
+
+async def test_each_of_many_pairs_at_once_has_a_tree_of_its_own_in_the_span_of_the_host(collector: Collector) -> None:
+    async def answer(call: Call) -> str:
+        await asyncio.sleep(0.01)
+        return screen() if call.role == "screen" else label(1)
+
+    pairs = [Pair(id=f"p{number}", query=f"query {number}", code="x = 1") for number in range(40)]
+    with trace.get_tracer("host").start_as_current_span("of the host"):
+        async with Annotator(model=ScriptedLLM(answer), variant="ps_fa", config=ON) as annotator:
+            async for _ in annotator.annotate(pairs):
+                pass
+    spans = collector.spans()
+    assert len({each.trace for each in spans}) == 1
+    assert sorted((each.within, each.name) for each in spans) == sorted(
+        [
+            ("", "of the host"),
+            *[("of the host", "pair")] * 40,
+            *[("pair", "node screen"), ("node screen", "chat scripted")] * 40,
+            *[("pair", "node arbitrate"), ("node arbitrate", "chat scripted")] * 40,
+        ]
+    )
+    assert {each.attributes["annotator.pair.id"] for each in spans if each.name == "pair"} == {p.id for p in pairs}
+
+
+async def test_of_an_error_only_its_type_is_told(collector: Collector) -> None:
+    model = ScriptedLLM([ModelError("the model quoted canary")])
+    async with Annotator(model=model, variant="single_llm", config=ON) as annotator:
+        found = await anext(annotator.annotate([Pair(id="half \ud800 a pair", query="q", code="x = 1")]))
+    assert found.error is not None
+    spans = collector.spans()
+    assert [(each.name, each.failed) for each in spans] == [
+        (name, True) for name in ("pair", "node judge", "chat scripted")
+    ]
+    assert {each.attributes["error.type"] for each in spans} == {"ModelError"}
+    assert spans[0].attributes["annotator.pair.id"] == "half \\ud800 a pair"
+    assert b"canary" not in collector.received
+
+
+async def test_a_reply_that_was_kept_is_told_from_one_that_was_paid_for(collector: Collector) -> None:
+    cache = MemoryReplyCache()
+    for _ in range(2):
+        model = ScriptedLLM(lambda _call: label(1))
+        async with Annotator(model=model, variant="single_llm", cache=cache, config=ON) as annotator:
+            await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))
+    calls = [each.attributes["annotator.cached"] for each in collector.spans() if each.name == "chat scripted"]
+    assert calls == [False, True]
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'test-driven-annotator\[otel\]'"):
+        Annotator(model="heuristic", config=ON)
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_it_is_loaded_only_where_it_is_asked_for_and_sets_nothing(on: bool) -> None:
+    code = f"""
+import sys
+from agent import Annotator, annotate
+assert "opentelemetry" not in sys.modules
+annotate([{{"query": "q", "code": "x"}}], model="heuristic", variant="ps_fa", config={{"tracing.otel": {on}}})
+from opentelemetry import metrics, trace
+assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+assert type(metrics.get_meter_provider()).__name__ == "_ProxyMeterProvider"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
