@@ -282,7 +282,8 @@ class Annotator:
         )
 
     def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
-        folder = RunFolder(path, identity=self.identity(), pairs=pairs, environment=self.environment())
+        cache = self._open_cache if isinstance(self._open_cache, SqliteReplyCache) else None
+        folder = RunFolder(path, identity=self.identity(), pairs=pairs, environment=self.environment(), cache=cache)
         for note in folder.notes:
             self._note(note)
         return folder

@@ -268,6 +268,12 @@ class AnnotationLog:
             append_line(self._descriptor, self.index.end, line)
         self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
 
+    def sync(self) -> None:
+        """Bring the file to the disk."""
+        if self._descriptor is not None:
+            with writing(self.path):
+                os.fsync(self._descriptor)
+
     def compact(self) -> None:
         """Close the file, and where it has superseded lines put one without them in its place."""
         self.close()
@@ -304,6 +310,12 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
         RunFolderError: the line is not an annotation.
     """
     return decode_record(line, Annotation, place, what=_WHAT, remedy=REMEDY)
+
+
+def annotation_key(line: bytes, place: str) -> Key:
+    """Return the pair and round of an annotation's line; raises as `decode_annotation`."""
+    found = _label(line, place)
+    return found.id, found.round
 
 
 def _label(line: bytes, place: str) -> RoundLabel:

@@ -6,12 +6,12 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
-from agent.store.files import GO_ON, writing
+from agent.store.files import GO_ON, to_disk, writing
 
 _BUSY_SECONDS = 15.0
 _CAUSES = {
@@ -62,6 +62,18 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def sync(self) -> None:
+        """Bring to the disk what was committed so far, by any process: the log of writes, which is read again there.
+
+        Raises:
+            StorageError: the disk fails.
+        """
+        with writing(self.path):
+            # without a log everything stands in the file, to which SQLite brings it by itself
+            with suppress(FileNotFoundError):
+                to_disk(self.path.with_name(f"{self.path.name}-wal"))
+            to_disk(self.path.parent)
+
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Execute a statement, in autocommit mode, and return its rows; raises as the class does."""
         with self.errors():
@@ -105,7 +117,7 @@ class Database:
         try:
             if create:
                 _use_write_ahead_log(connection)
-                # A crash of the machine may lose the last moments, never the file; a killed process loses nothing.
+                # A crash of the machine loses what was committed since `sync`, never the file; a kill loses nothing.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with _transaction(connection):
                     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:

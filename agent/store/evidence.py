@@ -98,6 +98,10 @@ class EvidenceStore(Database):
             cause = f"is damaged ({what_is_wrong(error)})"
             raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
 
+    def has(self, pair_id: str, round: int = 0) -> bool:
+        """Whether anything is kept of a pair and round."""
+        return bool(self.execute("SELECT 1 FROM records WHERE key = ? AND round = ?", (_key(pair_id), round)))
+
     def answer(self, key: str) -> Reply | None:
         """Return what a shared question was answered when it was asked for a pair that is kept, None when it was not.
 

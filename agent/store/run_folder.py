@@ -16,6 +16,8 @@ from agent.llm.gateway import ReplyCache
 from agent.prompt_text import replace_surrogates
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog, Votes, write_labels
+from agent.store.database import Database
+from agent.store.durability import Barrier, cut_unproven
 from agent.store.evidence import EvidenceStore, unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.manifest import Clock, Manifest, quoted, utc_now
@@ -42,6 +44,7 @@ class RunFolder(RunView):
         identity: everything besides the pairs that decides labels.
         pairs: all of the input, also under a limit.
         environment: what else is to be recorded of this start.
+        cache: where the replies are kept that its evidence comes of.
         clock: gives the time.
 
     Raises:
@@ -57,6 +60,7 @@ class RunFolder(RunView):
         identity: Mapping[str, Any],
         pairs: Sequence[Pair],
         environment: Mapping[str, Any],
+        cache: Database | None = None,
         clock: Clock = utc_now,
     ) -> None:
         path = Path(path)
@@ -82,12 +86,17 @@ class RunFolder(RunView):
                 raise
             self._store = EvidenceStore(path / files.EVIDENCE)
             stack.callback(self._store.close)
+            cut = self._cut_unproven()
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
+            self._barrier = Barrier(*([cache.sync] if cache else []), self._store.sync, self._log.sync)
             self.index = self._log.index
             if self.done() and not self._store.kept:
                 self._store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
             self._manifest.open_segment(environment)
+            if cut:
+                lost = f"the evidence of the last {counted(cut, 'annotation')} was lost"
+                self._manifest.notes.append(f"{lost}, as by a crash of the machine: their pairs are annotated again")
             stack.callback(self._manifest.close)
             self._stack = stack.pop_all()
 
@@ -159,6 +168,7 @@ class RunFolder(RunView):
                 self._store.pay(exchanges)
             if self._to_finish:
                 self._to_finish = False
+                self._barrier.now()
                 self._log.compact()
                 votes = Votes()
                 for found in self.index.labels():
@@ -171,9 +181,17 @@ class RunFolder(RunView):
         try:
             self._store.put(evidence, annotation.round)
             self._log.append(annotation)
+            self._barrier.passed()
         except BaseException:
             self._to_finish = False
             raise
+
+    def _cut_unproven(self) -> int:
+        """Drop what a crash of the machine left of annotations without their evidence."""
+        segments = self._manifest.document["segments"]
+        if not segments or segments[-1]["ended"] is not None or not self._store.kept:
+            return 0
+        return cut_unproven(self.path / files.ANNOTATIONS, lambda key: self._store.has(*key))
 
     def __exit__(self, *ended: object) -> None:
         if any(ended):
