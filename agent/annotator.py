@@ -24,6 +24,7 @@ from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
 from agent.llm.gateway import Gateway, ReplyCache
+from agent.llm.limits import Limits
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
@@ -92,7 +93,7 @@ class Annotator:
         cache: Path | str | ReplyCache | None = None,
         retry_errors: bool = False,
         rounds: int | None = None,
-        concurrency: int | None = None,
+        concurrency: int | Literal["auto"] | None = None,
         pair_timeout: float | None = None,
         config: Config | Mapping[str, Any] | None = None,
         executions: SharedExecutions | None = None,
@@ -225,13 +226,14 @@ class Annotator:
         with folder or nullcontext():
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
-            budget = self._budget or self._limits(folder)
+            budget, limits = self._budget or self._limits(folder), Limits(self._config.runner, self._waiting)
             job = Job(
                 pairs,
-                self._runner(folder, budget),
+                self._runner(folder, budget, limits),
                 folder,
                 self._config.runner,
                 budget=budget,
+                at_once=limits.pairs,
                 check=self._check,
                 ordered=ordered,
                 limit=limit,
@@ -252,7 +254,7 @@ class Annotator:
             before_tokens=0 if folder is None else folder.spent_tokens(),
         )
 
-    def _runner(self, folder: RunFolder | None, budget: Budget) -> Runner:
+    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
@@ -262,10 +264,10 @@ class Annotator:
             self._models,
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
-            limit=self._config.runner.llm_calls,
+            limits=limits,
             budget=budget,
             on_reply=on_reply,
-            on_wait=lambda what, seconds: self._emit(Waiting(what, seconds)),
+            on_wait=self._waiting,
             tracer=self._tracer,
         )
         return PairRunner(
@@ -334,6 +336,9 @@ class Annotator:
                 f"pair {pair.id!r}: no support for language {pair.language!r} (there is: {known}); "
                 "judge such pairs without a test (--unsupported judge) or leave them out (--unsupported skip)"
             )
+
+    def _waiting(self, what: str, seconds: float) -> None:
+        self._emit(Waiting(what, seconds))
 
     def _note(self, message: str) -> None:
         self._emit(Note(message))

@@ -31,7 +31,7 @@ _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
     "cache": ((*_PATH, ReplyCache), "a file or a ReplyCache"),
     "retry_errors": ((bool,), "True or False"),
     "rounds": ((int,), "a whole number"),
-    "concurrency": ((int,), "a whole number"),
+    "concurrency": ((int, str), "a whole number or 'auto'"),
     "pair_timeout": ((int, float), "a number of seconds"),
     "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
     "executions": ((SharedExecutions,), "SharedExecutions"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -81,13 +82,24 @@ class PipelineConfig(BaseModel):
     )
 
 
+def _auto_or_number(value: Any) -> Any:
+    with suppress(ValueError, TypeError):
+        if value == "auto" or (not isinstance(value, bool | float) and int(value) >= 1):
+            return value if value == "auto" else int(value)
+    raise PydanticCustomError("at_once", "Input should be auto, or an integer greater than or equal to 1")
+
+
 class RunnerConfig(BaseModel):
     """How much happens at once, and when to stop."""
 
     model_config = _STRICT
 
-    concurrency: int = Field(default=8, ge=1, description="pairs in progress")
-    llm_calls: int = Field(default=16, ge=1, description="model calls in flight")
+    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_auto_or_number)] = Field(
+        default="auto", description="pairs in progress; auto: as many as keep the calls that the server takes in flight"
+    )
+    llm_calls: int = Field(default=512, ge=1, description="most model calls in flight")
+    calls_per_minute: int | None = Field(default=None, ge=1, description="most calls of a model in a minute")
+    tokens_per_minute: int | None = Field(default=None, ge=1, description="most tokens of a model in a minute")
     sandboxes: int = Field(
         default=4, ge=1, description="sandboxes in use; those that wait ready (sandbox.pool) come on top"
     )

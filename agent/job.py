@@ -35,7 +35,8 @@ class Job:
     """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
 
     `total` is how many annotations there will be (None: not known), `finished` how many of them are there already, and
-    `done` which ones the folder has. `check` raises for a pair that is not to be annotated.
+    `done` which ones the folder has. `at_once` says how many turns are in progress as
+    things stand; `check` raises for a pair that is not to be annotated.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Job:
         config: RunnerConfig,
         *,
         budget: Budget,
+        at_once: Callable[[], int],
         check: Callable[[Pair], None],
         ordered: bool,
         limit: int | None,
@@ -56,6 +58,7 @@ class Job:
         self._folder = folder
         self._config = config
         self._budget = budget
+        self._at_once = at_once
         self._check = check
         self._ordered = ordered
         self._limit = limit
@@ -77,8 +80,8 @@ class Job:
                 if (annotation.id, annotation.round) in self._before:
                     yield annotation
             turns = [turn for turn in turns if turn.key not in self._before]
-        of, at_once = self._each_turn() if turns is None else turns, self._config.concurrency
-        async with aclosing(completed(of, self._work, concurrency=at_once, ordered=self._ordered)) as annotations:
+        of = self._each_turn() if turns is None else turns
+        async with aclosing(completed(of, self._work, concurrency=self._at_once, ordered=self._ordered)) as annotations:
             async for annotation in annotations:
                 yield annotation
 

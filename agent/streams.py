@@ -142,34 +142,41 @@ async def completed(
     items: Iterable[Item] | AsyncIterable[Item],
     work: Callable[[Item], Awaitable[Result]],
     *,
-    concurrency: int,
+    concurrency: int | Callable[[], int],
     ordered: bool = False,
 ) -> AsyncGenerator[Result, None]:
     """Yield `work(item)` for each item, in completion order or (`ordered`) in input order.
 
-    At most `concurrency` items are in progress, and as many again wait for their turn to be yielded in order. The first
-    exception of `work` ends it, after the results that were there already; leaving early cancels what is in progress.
+    At most `concurrency` items are in progress, and as many again wait for their turn to be yielded in order; where it
+    is a function, what it returns is asked for with every result. The first exception of `work` ends it, after the
+    results that were there already; leaving early cancels what is in progress.
     """
     source = each(items)
-    pull: asyncio.Task[Any] | None = asyncio.ensure_future(anext(source, _END))
-    running: dict[asyncio.Task[Result], int] = {}
+    ended: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+
+    def begun(what: Awaitable[Any]) -> asyncio.Future[Any]:
+        task = asyncio.ensure_future(what)
+        task.add_done_callback(ended.put_nowait)
+        return task
+
+    pull: asyncio.Future[Any] | None = begun(anext(source, _END))
+    running: dict[asyncio.Future[Result], int] = {}
     waiting: dict[int, Result] = {}
     taken = given = 0
     try:
         while pull is not None or running:
-            room = len(running) < concurrency and len(running) + len(waiting) < 2 * concurrency
-            watched: set[asyncio.Task[Any]] = {*running, pull} if pull is not None and room else {*running}
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            if pull in done:
+            limit = concurrency if isinstance(concurrency, int) else concurrency()
+            while pull is not None and pull.done() and len(running) < limit and len(running) + len(waiting) < 2 * limit:
                 item = pull.result()
                 pull = None
                 if item is not _END:
-                    running[asyncio.ensure_future(work(item))] = taken
+                    running[begun(work(item))] = taken
                     taken += 1
-                    pull = asyncio.ensure_future(anext(source, _END))
+                    pull = begun(anext(source, _END))
             failed: BaseException | None = None
-            for task in sorted((t for t in done if t in running), key=running.__getitem__):
-                index = running.pop(task)
+            for task in await _ended(ended) if pull is not None or running else ():
+                if (index := running.pop(task, None)) is None:
+                    continue
                 if task.exception() is not None:
                     failed = failed or task.exception()
                 else:
@@ -185,3 +192,8 @@ async def completed(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await source.aclose()
+
+
+async def _ended(queue: asyncio.Queue[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
+    """Return the tasks that have ended, at least one, in the order of their ends."""
+    return [await queue.get(), *(queue.get_nowait() for _ in range(queue.qsize()))]

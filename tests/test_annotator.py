@@ -27,7 +27,7 @@ from agent.errors import (
     UsageError,
 )
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
-from agent.llm.base import Call, Reply
+from agent.llm.base import Call, Reply, Wait
 from agent.llm.parsing import LabelReply, parse_label
 from agent.sandbox.base import SandboxBackend
 from agent.state import Node, Role, State, Step, Tools
@@ -227,7 +227,7 @@ async def test_a_role_that_always_fails_stops_the_run_soon() -> None:
 
 async def test_a_models_wait_is_an_event() -> None:
     def slow(call: Call) -> str:
-        call.on_wait("HTTP 429", 7.0)
+        call.on_wait(Wait("HTTP 429", 7.0))
         return screen("match")
 
     events: list[Event] = []

@@ -22,6 +22,7 @@ from agent.evaluation.costs import CACHED_FROM, FEWEST, Earlier, Plan, earlier
 from agent.evaluation.forecast import Expected, Forecast, forecast
 from agent.graph import Variant, known_roles
 from agent.job import Turn
+from agent.llm.limits import START
 from agent.llm.models import Models
 from agent.prompts import Prompts
 from agent.store import files
@@ -125,7 +126,7 @@ def _print(plan: Plan, found: Forecast, source: Path | None) -> None:
         "tokens in": f"{_range(found.input_tokens)}: {roles}",
         "tokens out": _range(found.output_tokens),
         "cost": _cost(found),
-        "time": f"{_time(found.seconds)}, {plan.config.runner.concurrency} at once",
+        "time": f"{_time(found.seconds)}, {_at_once(plan)}",
         **_caching(found),
         "tokens": _tokens(found),
         "outcomes": _outcomes(plan, found, source),
@@ -157,6 +158,11 @@ def _time(seconds: Expected) -> str:
     unit, name = (_HOUR, "h") if seconds.value >= 2 * _HOUR else (_MINUTE, "min") if seconds.value >= 120 else (1, "s")
     value, low, high = (f"{number / unit:.3g}" for number in seconds)
     return f"{value} {name} ({low} to {high})"
+
+
+def _at_once(plan: Plan) -> str:
+    given = plan.config.runner.concurrency
+    return f"{START} at once; sooner where the server takes more" if given == "auto" else f"{given} at once"
 
 
 def _caching(found: Forecast) -> dict[str, str]:

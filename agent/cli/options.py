@@ -144,7 +144,12 @@ class RunOptions(ModelOptions):
     exclude_newer: ExcludeNewer = None
     python: Python = None
     era: EraName = None
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Pairs in progress at once [default: 8].")] = None
+    concurrency: Annotated[
+        str | None,
+        typer.Option(metavar="auto|N", help="Pairs in progress: as many as the model's server takes [default], or N."),
+    ] = None
+    calls_per_minute: Annotated[int | None, typer.Option(min=1, help="Most calls of a model in a minute.")] = None
+    tokens_per_minute: Annotated[int | None, typer.Option(min=1, help="Most tokens of a model in a minute.")] = None
     timeout: Annotated[
         float | None,
         typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program [default: 15]."),
@@ -308,6 +313,8 @@ _SETTINGS = {
     "sandbox.exclude_newer": "exclude_newer",
     "sandbox.era": "era",
     "runner.concurrency": "concurrency",
+    "runner.calls_per_minute": "calls_per_minute",
+    "runner.tokens_per_minute": "tokens_per_minute",
     "runner.rounds": "rounds",
     "runner.budget_usd": "budget",
     "runner.max_tokens_total": "max_tokens_total",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -89,7 +89,7 @@ def _type(annotation: Any) -> str:
     found = [each for each in get_args(annotation) if each is not NoneType]
     if get_origin(annotation) is Literal:
         return "|".join(map(str, found))
-    if get_origin(annotation) is UnionType:
+    if get_origin(annotation) in (Union, UnionType):
         return " or ".join(map(_type, found))
     return _TYPES[get_origin(annotation) or annotation]
 

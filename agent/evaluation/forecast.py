@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from agent.evaluation.costs import CACHED_FROM, OUTCOMES, SAMPLE, Earlier, Plan, Taken, assumed, recorded
 from agent.llm.base import Reply
+from agent.llm.limits import START
 
 CHARACTERS_PER_TOKEN = 4.0
 """Assumed where no reply of the model said otherwise, give or take `_SPREAD`."""
@@ -187,7 +188,8 @@ def _totals(plan: Plan, sums: _Sums, characters: float) -> _Sums:
     count, of_characters, first_in, first_usd, *others = sums
     by_character = total * characters / of_characters
     calls, tokens_in, tokens_out, seconds, dollars = (total * value / count for value in others)
-    at_once = min(plan.config.runner.concurrency, total)
+    given = plan.config.runner.concurrency
+    at_once = min(START if given == "auto" else given, total)
     return (
         calls,
         tokens_in + first_in * by_character,

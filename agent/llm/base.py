@@ -14,7 +14,20 @@ from agent.types import Usage
 ReplyKind = Literal["json", "text"]
 
 
-def _to_nobody(_why: str, _seconds: float) -> None:
+@dataclass(frozen=True)
+class Wait:
+    """A model waits before it tries again: why, and how many seconds.
+
+    `refused`: its server says that it is asked too much. `limits` are the response's headers as in `Reply.limits`.
+    """
+
+    why: str
+    seconds: float
+    refused: bool = False
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+def _to_nobody(_wait: Wait) -> None:
     return
 
 
@@ -26,8 +39,8 @@ class Call:
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
     Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called with a
-    reason and seconds when the model waits before it tries again.
+    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called when
+    the model waits before it tries again.
     """
 
     role: str
@@ -39,7 +52,7 @@ class Call:
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     shared: bool = False
-    on_wait: Callable[[str, float], None] = field(default=_to_nobody, compare=False, repr=False)
+    on_wait: Callable[[Wait], None] = field(default=_to_nobody, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,7 @@ class Reply:
     how long the model took, None where nobody measured it. Of a reply that was not paid for (`cached`), `saved` is what
     it cost when it was, and `seconds` how long it took then. `address` is the server's, empty for embedded models.
     `prepaid`: it came by a batch, and no turn has counted its usage yet.
+    `limits` are those of the response's headers that begin with `x-ratelimit-`, by their names in lower case.
     """
 
     text: str
@@ -64,6 +78,7 @@ class Reply:
     seconds: float | None = None
     address: str = ""
     prepaid: bool = False
+    limits: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from agent.types import Usage
 Meaning = Literal["retry", "pair", "option", "run"]
 
 _RETRIED = frozenset({408, 409, 429})
+_REFUSED = frozenset({429, 503, 529})
 _RUN_ENDS = frozenset({401, 402, 403, 404})
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"})
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
@@ -22,6 +23,7 @@ _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}
 _ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
 # A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
 _LONGEST_WAIT = 600.0
+_OF_LIMITS = "x-ratelimit-"
 _LONGEST_MESSAGE = 300
 _SHORTEST_SECRET = 4
 
@@ -31,7 +33,8 @@ class Failure(Exception):
     """One attempt that gave no reply.
 
     `why` completes "the model server at URL ...". `wait` is what the server asked to wait, in seconds. `usage` is what
-    the attempt cost: one call where the server may have billed it.
+    the attempt cost: one call where the server may have billed it. `refused`: the server says that it is asked too
+    much. `limits` are the response's headers, as in `Reply.limits`.
     """
 
     why: str
@@ -40,6 +43,8 @@ class Failure(Exception):
     usage: Usage = Usage()
     timeout: bool = False
     unreachable: bool = False
+    refused: bool = False
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.why
@@ -101,6 +106,11 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     return max(0.0, (date - now).total_seconds())
 
 
+def limits_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what a response's headers say of limits, as `Reply.limits` has it."""
+    return {name: value for name, value in headers.items() if name.startswith(_OF_LIMITS)}
+
+
 def judged(
     status: int,
     error: Mapping[str, Any],
@@ -108,6 +118,7 @@ def judged(
     *,
     wait: float | None = None,
     usage: Usage | None = None,
+    limits: Mapping[str, str] | None = None,
 ) -> Failure:
     """Return what an error status with its error object amounts to, without the secrets."""
     message = for_message(str(error.get("message") or error.get("code") or ""), secrets)
@@ -116,7 +127,9 @@ def judged(
     if meaning == "retry" and wait is not None and wait > _LONGEST_WAIT:
         meaning = "run"
         action = f"It asks to wait {wait / 60:,.4g} minutes: run the same command after that, it goes on from here."
-    return Failure(f"{why.rstrip('.')}. {action}" if action else why, meaning, wait=wait, usage=usage or Usage())
+    why = f"{why.rstrip('.')}. {action}" if action else why
+    refused = status in _REFUSED
+    return Failure(why, meaning, wait=wait, usage=usage or Usage(), refused=refused, limits=limits or {})
 
 
 def for_message(text: str, secrets: Iterable[str]) -> str:

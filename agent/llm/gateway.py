@@ -16,15 +16,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from agent.errors import AgentError, ModelError, Outage, PairError, PairTimeout, SandboxError
+from agent.config import RunnerConfig
+from agent.errors import (
+    AgentError,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    Outage,
+    PairError,
+    PairTimeout,
+    SandboxError,
+)
 from agent.history import Exchange, History
-from agent.llm.base import LLM, Call, Reply, address_of, by_pair
+from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
+from agent.llm.limits import Limits, Slot
 from agent.llm.models import Models
 from agent.tracing import UNTRACED, Tracer
 from agent.types import Annotation, Usage
 
 _log = logging.getLogger(__name__)
+_UNLIMITED = 1 << 30
 _SANDBOX = "sandbox"
 
 
@@ -132,8 +144,8 @@ class Gateway:
 
     A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
     Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
-    those that earlier pairs of the run went by, which come before the cache's. At most `limit` calls are in flight.
-    `on_reply` is called with every reply handed out, once the cache holds it; what it raises reaches the caller.
+    those that earlier pairs of the run went by, which come before the cache's. `limits` says when calls go
+    out. `on_reply` is called with every reply handed out, once the cache holds it; what it raises reaches the caller.
     `on_wait` is called when a model waits before it tries again. One gateway serves one event loop.
     """
 
@@ -143,7 +155,7 @@ class Gateway:
         *,
         cache: ReplyCache | None = None,
         recall: Callable[[str], Reply | None] | None = None,
-        limit: int | None = None,
+        limits: Limits | None = None,
         budget: Budget | None = None,
         on_reply: Callable[[Call, Reply], None] | None = None,
         on_wait: Callable[[str, float], None] | None = None,
@@ -153,7 +165,7 @@ class Gateway:
         self._cache = cache
         self._shared = MemoryReplyCache() if cache is None else cache
         self._recall = recall
-        self._limit = asyncio.Semaphore(limit or 1 << 30)
+        self._limits = limits or Limits(RunnerConfig(concurrency=_UNLIMITED, llm_calls=_UNLIMITED))
         self._budget = budget or Budget()
         self._on_reply = on_reply
         self._on_wait = on_wait
@@ -164,24 +176,24 @@ class Gateway:
         """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
         return key_of(self._models.for_role(call.role), call)
 
-    async def ask(self, call: Call, key: str | None = None) -> Reply:
-        """Answer one call; `key` is its cache key where that is known.
+    async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
+        """Answer one call; `key` is its cache key where that is known, `model` makes it in place of the role's own.
 
         Raises:
             ModelError: the model gave no usable reply.
             RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
         """
-        model = self._models.for_role(call.role)
-        identity = model.identity()
+        own = self._models.for_role(call.role)
+        identity = own.identity()
         name = str(identity.get("model", ""))
         with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as span:
-            span.set(provider=identity.get("kind"), server=address_of(model) or None, prompt=call.messages)
-            reply = await self._answered(model, call, key or key_of(model, call))
+            span.set(provider=identity.get("kind"), server=address_of(own) or None, prompt=call.messages)
+            reply = await self._answered(own, model or own, call, key or key_of(own, call))
             span.set(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
             span.set(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
             return reply
 
-    async def _answered(self, model: LLM, call: Call, key: str) -> Reply:
+    async def _answered(self, own: LLM, model: LLM, call: Call, key: str) -> Reply:
         cache = self._shared if call.shared else self._cache
         reply = None
         while reply is None:
@@ -195,7 +207,7 @@ class Gateway:
             elif key in self._flights:
                 reply = await self._followed(key)
             else:
-                reply = await self._led(model, call, key, cache)
+                reply = await self._led(own, model, call, key, cache)
         if self._on_reply is not None:
             self._on_reply(call, reply)
         return reply
@@ -221,12 +233,12 @@ class Gateway:
             raise _unpaid_error(outcome) from outcome
         return None if outcome is None else _unpaid(outcome)
 
-    async def _led(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
+    async def _led(self, own: LLM, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
         """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            async with self._limit, self._budget.turn():
-                reply = await self._paid(model, call)
+            async with self._limits.slot(own, call) as slot, self._budget.turn():
+                reply = await self._paid(model, call, slot)
             if cache is not None:
                 cache.put(key, reply)
             flight.set_result(reply)
@@ -239,17 +251,26 @@ class Gateway:
             if not flight.done():
                 flight.set_result(None)
 
-    async def _paid(self, model: LLM, call: Call) -> Reply:
+    async def _paid(self, model: LLM, call: Call, slot: Slot) -> Reply:
+        def on_wait(wait: Wait) -> None:
+            slot.waits(wait)
+            if self._on_wait is not None:
+                self._on_wait(wait.why, wait.seconds)
+
         started = time.monotonic()
+        slot.goes_out()
         try:
             with self._tracer.call_in_flight():
-                reply = await model.reply(call if self._on_wait is None else replace(call, on_wait=self._on_wait))
+                reply = await model.reply(replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
+            if isinstance(error, ModelUnavailable | ModelTimeout):
+                slot.fails()
             seconds = time.monotonic() - started
             _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
             raise
         self._budget.add(reply.usage)
+        slot.replied(reply)
         reply = replace(reply, seconds=round(time.monotonic() - started, 3))
         _log.info(
             "%s of pair %r: reply of %s in %.2f s, tokens: %d in (%d cached), %d out, calls: %d",

@@ -37,10 +37,10 @@ from agent.errors import (
     PromptTruncated,
     RunStopped,
 )
-from agent.llm.base import Call, Reply
+from agent.llm.base import Call, Reply, Wait
 from agent.llm.bodies import BODY_ERRORS, UnusableBody, checked, message_of, prompt_tokens_of, truncated
 from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
-from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.llm.failures import Failure, error_object, for_message, judged, limits_of, retry_after
 from agent.llm.langchain import reply_from
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
@@ -62,11 +62,13 @@ class Chat(ChatOpenAI):
     """`ChatOpenAI` that takes bodies as servers send them.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
-    message's `response_metadata` keeps the whole body (`body`).
+    message's `response_metadata` keeps the whole body (`body`) and what the headers say of limits (`limits`).
     """
 
-    def _create_chat_result(self, response: Any, generation_info: Any = None) -> ChatResult:  # noqa: ARG002
-        return ChatResult(generations=[ChatGeneration(message=message_of(_body(response)))])
+    def _create_chat_result(self, response: Any, generation_info: Any = None) -> ChatResult:
+        message = message_of(_body(response))
+        message.response_metadata["limits"] = limits_of(generation_info["headers"])
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def _body(response: Any) -> dict[str, Any]:
@@ -185,7 +187,8 @@ class OpenAIModel:
         self._reached = True
         self._formats = self._formats or "response_format" in self._body(call)
         reply = reply_from(message, self._config.name, self._prices)
-        reply = replace(reply, usage=wasted + reply.usage, address=self.address)
+        limits = message.response_metadata["limits"]
+        reply = replace(reply, usage=wasted + reply.usage, address=self.address, limits=limits)
         if truncated(call.messages, prompt_tokens_of(reply.raw.get("usage"))):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
@@ -238,9 +241,8 @@ class OpenAIModel:
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
             # what a server says of a failure may repeat the prompt
             _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
-            call.on_wait(
-                f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}", seconds
-            )
+            reason = f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}"
+            call.on_wait(Wait(reason, seconds, failure(state).refused, failure(state).limits))
 
         return AsyncRetrying(
             stop=stop_after_attempt(self._config.attempts),
@@ -264,7 +266,9 @@ class OpenAIModel:
             raise Failure(why, usage=Usage(calls=1), timeout=True) from error
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, self._now())
-            raise judged(error.status_code, error_object(error.body), self._secrets, wait=wait) from None
+            limits = limits_of(error.response.headers)
+            body = error_object(error.body)
+            raise judged(error.status_code, body, self._secrets, wait=wait, limits=limits) from None
         except openai.APIConnectionError as error:
             raise self._disconnected(error) from error
         except UnusableBody as error:
@@ -338,6 +342,7 @@ class OpenAIModel:
             # langchain-openai's own client is shared by all event loops of a process
             http_async_client=self._http_client or _Pools(),
             max_retries=0,
+            include_response_headers=True,
             cache=False,
             use_responses_api=False,
             # Explicit, because their defaults come from the environment or set a temperature for some models.

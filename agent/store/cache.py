@@ -11,8 +11,8 @@ from agent.llm.base import Reply
 from agent.store.database import Database, unpacked
 from agent.types import Usage
 
-# Whether a reply was paid for, and what it saved, is another matter each time it is read.
-_STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved", "prepaid")]
+# Whether a reply was paid for, what it saved, and the server's limits are another matter each time it is read.
+_STORED = [each.name for each in fields(Reply) if each.name not in ("cached", "saved", "prepaid", "limits")]
 
 
 class SqliteReplyCache(Database):

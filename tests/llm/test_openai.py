@@ -18,7 +18,7 @@ import pytest
 
 from agent.config import ModelConfig
 from agent.errors import AccountError, ModelError, ModelTimeout, ModelUnavailable, OptionRefused, PromptTruncated
-from agent.llm.base import LLM, Call
+from agent.llm.base import LLM, Call, Wait
 from agent.llm.endpoints import endpoint, thinking_body
 from agent.llm.openai import OpenAIModel
 from agent.llm.prices import Prices
@@ -347,13 +347,14 @@ class TestRetries:
         assert (len(stage.requests), stage.waits) == (1, [])
 
     async def test_each_wait_is_reported_with_its_reason(self, stage: Stage) -> None:
-        waits: list[tuple[str, float]] = []
+        waits: list[Wait] = []
         model = stage([rate_limited("300"), broken(), says("x")], attempts=9)
-        await model.reply(replace(call(), on_wait=lambda why, seconds: waits.append((why, seconds))))
-        assert [seconds for _, seconds in waits] == stage.waits
+        await model.reply(replace(call(), on_wait=waits.append))
+        assert [wait.seconds for wait in waits] == stage.waits
+        assert [wait.refused for wait in waits] == [True, False]
         url = re.escape(stage.servers[-1].url)
-        assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0][0])
-        assert re.fullmatch(f"the model server at {url} answered HTTP 500.*; attempt 3 of 9", waits[1][0])
+        assert re.fullmatch(f"the model server at {url} answered HTTP 429.*; attempt 2 of 9", waits[0].why)
+        assert re.fullmatch(f"the model server at {url} answered HTTP 500.*; attempt 3 of 9", waits[1].why)
 
     @pytest.mark.parametrize("header", ["soon", "-3", "nan", ""])
     async def test_an_unreadable_retry_after_falls_back_to_growing_waits(self, stage: Stage, header: str) -> None:

@@ -1,0 +1,332 @@
+"""How many model calls are in flight, and how many calls and tokens go out a minute.
+
+The number in flight is found out as TCP finds its congestion window (RFC 5681): it doubles each round trip until the
+first sign, then grows by one a round trip, and shrinks at most once a round trip. Signs are refusals and, as in TCP
+Vegas and Netflix's concurrency-limits (AIMDLimit, Gradient2Limit), latency well above what it is with few in flight.
+What may go out a minute goes out evenly, by the generic cell rate algorithm (ITU-T I.371).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from statistics import median
+
+from agent.config import RunnerConfig
+from agent.llm.base import LLM, Call, Reply, Wait, address_of
+from agent.types import Usage
+
+START = 8
+"""Calls in flight that a run begins with, where the number is found out."""
+_FEWEST_SAMPLES = 8
+_NEAR, _FAR = 1.5, 2.0
+_SLACK = 0.05
+_DRIFT = 1.01
+_REFUSED = 0.8
+_FAILING = 0.05
+_BURST_SECONDS = 1.0
+_LONGEST_PAUSE = 60.0
+_REPORTED_PAUSE = 1.0
+_CHARACTERS_PER_TOKEN = 4
+_MOST = 10**9
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
+_COUNTED = ("requests", "tokens")
+_UNITS = (3600.0, 60.0, 1.0, 0.001)
+
+
+class Window:
+    """How many calls of one model may be in flight: `limit`, found out from what becomes of them.
+
+    Times are in seconds. Calls that went out before the latest decrease say nothing of the limit as it is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.limit = float(min(START, most))
+        self._most = most
+        self._doubling = True
+        self._near = True
+        self._changed = -math.inf
+        self._baselines: dict[str, float] = {}
+        self._latencies: defaultdict[str, list[float]] = defaultdict(list)
+        self._replies = self._failures = 0
+
+    def replied(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
+        """Count a reply; `saturated` says whether the limit was reached while it was on its way."""
+        if began <= self._changed:
+            return
+        if saturated and self._near:
+            self.limit = min(self._most, self.limit + (1.0 if self._doubling else 1.0 / self.limit))
+        self._latencies[role].append(seconds)
+        self._replies += 1
+        if self._replies >= max(self.limit, _FEWEST_SAMPLES):
+            self._judge(began + seconds)
+
+    def failed(self, *, refused: bool, began: float, now: float) -> None:
+        """Count a call that was refused, or failed otherwise: a stray failure in a round trip is no sign."""
+        self._failures += 1
+        if began > self._changed and (refused or self._failures >= _FAILING * self.limit):
+            self._shrink(_REFUSED, now)
+
+    def _judge(self, now: float) -> None:
+        """Compare a round trip's latencies with the baselines, by role, as the lengths of replies differ."""
+        took = expected = 0.0
+        for role, seconds in self._latencies.items():
+            if len(seconds) < _FEWEST_SAMPLES:
+                continue
+            typical = median(seconds)
+            # The least there was, but not for ever: the model may have become slower by itself.
+            baseline = self._baselines[role] = min(typical, _DRIFT * self._baselines.get(role, typical))
+            took += len(seconds) * typical
+            expected += len(seconds) * (baseline + _SLACK)
+            seconds.clear()
+        self._replies = self._failures = 0
+        ratio = took / expected if expected else 1.0
+        self._near = ratio <= _NEAR
+        self._doubling = self._doubling and self._near
+        if ratio > _FAR and self.limit > START:
+            self._shrink(max(0.5, _NEAR / ratio, START / self.limit), now)
+
+    def _shrink(self, share: float, now: float) -> None:
+        self.limit = max(1.0, self.limit * share)
+        self._doubling = False
+        self._changed = now
+        self._latencies.clear()
+        self._replies = self._failures = 0
+
+
+class Allowance:
+    """Lets so much out a second, evenly: in any `t` seconds no more than `rate * (t + 1)`, and one item more.
+
+    `rate` None lets everything out. Times are in seconds.
+    """
+
+    def __init__(self, rate: float | None = None) -> None:
+        self.rate = rate
+        self._free = -math.inf
+
+    def pause(self, now: float) -> float:
+        """Return how long the next item has to wait."""
+        return max(0.0, self._free - now)
+
+    def take(self, amount: float, now: float) -> None:
+        """Count an item that goes out."""
+        if self.rate is not None:
+            self._free = max(self._free, now - _BURST_SECONDS) + amount / self.rate
+
+    def correct(self, amount: float) -> None:
+        """Count what items took more (or less) than was said when they went out."""
+        if self.rate is not None:
+            self._free += amount / self.rate
+
+    def learn(self, limit: float, remaining: float, reset: float, *, sent: float, age: float, now: float) -> None:
+        """Go by what a server said `age` seconds ago, since when so much more was `sent`.
+
+        It has `remaining` of `limit` left, and all of it after `reset` seconds. What is left is spread over that time,
+        which is right for servers that refill at once, and settles at the rate of those that refill steadily.
+        """
+        left, seconds = remaining - sent, reset - age
+        if seconds <= 0:
+            self.rate, self._free = None, min(self._free, now)
+        elif left >= 1:
+            self.rate = left / seconds
+        else:
+            self.rate = limit / reset
+            self._free = max(self._free, now + min(seconds, _LONGEST_PAUSE))
+
+
+class Slot:
+    """One call's place in flight. Whoever makes the call says when it goes out and what becomes of it."""
+
+    def __init__(self, limiter: _Limiter, role: str, tokens: float) -> None:
+        self._limiter = limiter
+        self.role = role
+        self.tokens = tokens
+        self.entered = self.began = _now()
+        self.sent = (0.0, 0.0)
+        self._tries_again = False
+
+    def goes_out(self) -> None:
+        """The call is made now."""
+        self.began = _now()
+        self.sent = self._limiter.sent()
+
+    def waits(self, wait: Wait) -> None:
+        """An attempt failed; the next one is made after so many seconds."""
+        self._limiter.learn(self, wait.limits)
+        self.fails(refused=wait.refused)
+        self._tries_again = True
+        self.began = _now() + wait.seconds
+        self.sent = self._limiter.sent()
+
+    def fails(self, *, refused: bool = False) -> None:
+        """The call failed as one does where a server is not up to it."""
+        self._limiter.window.failed(refused=refused, began=self.began, now=_now())
+
+    def replied(self, reply: Reply) -> None:
+        """The model answered."""
+        self._limiter.learn(self, reply.limits)
+        self._limiter.took(self, reply.usage)
+        if not self._tries_again:
+            began, entered = self.began, self.entered
+            saturated = self._limiter.full >= entered
+            self._limiter.window.replied(self.role, _now() - began, began=began, saturated=saturated)
+
+
+class _Limiter:
+    """Keeps one model's limits: a window, and allowances of calls and of tokens, as given and as learnt."""
+
+    def __init__(self, most: int, fixed: bool, calls: float | None, tokens: float | None) -> None:
+        self.window = Window(most)
+        if fixed:
+            self.window.limit = float(most)
+        self._fixed = fixed
+        self._calls = (Allowance(calls), Allowance())
+        self._tokens = (Allowance(tokens), Allowance())
+        self._sent = [0.0, 0.0]
+        self._output: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._turn = asyncio.Lock()
+        self._left = asyncio.Event()
+        self.in_flight = 0
+        self.full = -math.inf
+
+    @property
+    def allowed(self) -> int:
+        return int(self.window.limit)
+
+    def sent(self) -> tuple[float, float]:
+        return self._sent[0], self._sent[1]
+
+    async def enter(self, call: Call, told: Callable[[str, float], None] | None) -> Slot:
+        """Wait for a place and for the allowances, one call after another."""
+        calls, answered = self._output[call.role]
+        characters = sum(len(message.content) for message in call.messages)
+        tokens = characters / _CHARACTERS_PER_TOKEN + (answered / calls if calls else 0.0)
+        async with self._turn:
+            while self.in_flight >= self.allowed:
+                self._left.clear()
+                await self._left.wait()
+            while (pause := max(each.pause(_now()) for each in (*self._calls, *self._tokens))) > 0:
+                if told is not None and pause > _REPORTED_PAUSE:
+                    told("room in the calls or tokens a minute that the model's server allows", pause)
+                await asyncio.sleep(pause)
+            self.in_flight += 1
+        now = _now()
+        for amount, allowances in ((1.0, self._calls), (tokens, self._tokens)):
+            for each in allowances:
+                each.take(amount, now)
+        self._sent = [self._sent[0] + 1, self._sent[1] + tokens]
+        if self.in_flight >= self.allowed:
+            self.full = now
+        return Slot(self, call.role, tokens)
+
+    def leave(self) -> None:
+        if self.in_flight >= self.allowed:
+            self.full = _now()
+        self.in_flight -= 1
+        self._left.set()
+
+    def took(self, slot: Slot, usage: Usage) -> None:
+        calls, answered = self._output[slot.role]
+        self._output[slot.role] = (calls + 1, answered + usage.output_tokens)
+        more = usage.input_tokens + usage.output_tokens - slot.tokens
+        for each in self._tokens:
+            each.correct(more)
+
+    def learn(self, slot: Slot, headers: Mapping[str, str]) -> None:
+        if not headers:
+            return
+        now = _now()
+        for number, (_, learnt) in enumerate((self._calls, self._tokens)):
+            said = read(headers, _COUNTED[number])
+            if said is not None:
+                sent = self._sent[number] - slot.sent[number]
+                learnt.learn(*said, sent=sent, age=max(0.0, now - slot.began), now=now)
+
+
+class Limits:
+    """The limits of a run's calls: those in flight at once, of all models together and of each, and those a minute.
+
+    Limits by the minute are a model's at its server, so each pair of those has its own. `concurrency` is the number of
+    pairs in progress, or `auto`: the calls in flight are then found out, and pairs follow. `told` is called with what
+    is waited for and how long where that is more than a second.
+    """
+
+    def __init__(self, config: RunnerConfig, told: Callable[[str, float], None] | None = None) -> None:
+        self._config = config
+        self._told = told
+        self._most = config.llm_calls if config.concurrency == "auto" else min(config.concurrency, config.llm_calls)
+        self._all = asyncio.Semaphore(self._most)
+        self._limiters: dict[tuple[str, str], _Limiter] = {}
+        self._of: dict[int, _Limiter] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in flight."""
+        return sum(each.in_flight for each in self._limiters.values())
+
+    @property
+    def allowed(self) -> int:
+        """Calls that may be in flight as things stand."""
+        if not self._limiters:
+            return self._most if self._config.concurrency != "auto" else min(START, self._most)
+        return min(self._most, sum(each.allowed for each in self._limiters.values()))
+
+    def pairs(self) -> int:
+        """Return how many pairs are in progress: enough for the calls, and for the sandboxes, which pairs wait for."""
+        given = self._config.concurrency
+        return self.allowed + 2 * self._config.sandboxes if given == "auto" else given
+
+    @asynccontextmanager
+    async def slot(self, model: LLM, call: Call) -> AsyncIterator[Slot]:
+        """Wait until a call to a model may go out, and hold its place meanwhile."""
+        limiter = self._limiter(model)
+        slot = await limiter.enter(call, self._told)
+        try:
+            async with self._all:
+                yield slot
+        finally:
+            limiter.leave()
+
+    def _limiter(self, model: LLM) -> _Limiter:
+        found = self._of.get(id(model))
+        if found is None:
+            key = (address_of(model), str(model.identity().get("model")))
+            if key not in self._limiters:
+                config = self._config
+                given = (each and each / 60 for each in (config.calls_per_minute, config.tokens_per_minute))
+                self._limiters[key] = _Limiter(self._most, config.concurrency != "auto", *given)
+            found = self._of[id(model)] = self._limiters[key]
+        return found
+
+
+def read(headers: Mapping[str, str], what: str) -> tuple[float, float, float] | None:
+    """Return limit, what remains of it, and the seconds to its reset, as headers say; None where they do not.
+
+    The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, a reset as in `1m30s`, `20ms` or `2.5`.
+    """
+    limit, remaining = (_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
+    reset = _seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
+    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining:
+        return None
+    return limit, remaining, reset
+
+
+def _count(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
+
+
+def _seconds(text: str) -> float | None:
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        return float(text)
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        return None
+    return sum(float(part) * unit for part, unit in zip(found.groups(), _UNITS, strict=True) if part)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
