@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +18,12 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox, read_pairs
 from agent.config import Config, RunnerConfig, SandboxConfig
+from agent.deadline import Deadline
 from agent.errors import (
     AccountError,
     BudgetExceeded,
     ConfigError,
+    DeadlineReached,
     InputError,
     Outage,
     RunFolderError,
@@ -28,9 +32,11 @@ from agent.errors import (
 )
 from agent.events import Event, Note, PairFinished, PairStarted, ReplyReceived, RunStarted, Waiting
 from agent.llm.base import Call, Reply, Wait
+from agent.llm.budget import Budget
 from agent.llm.parsing import LabelReply, parse_label
 from agent.sandbox.base import SandboxBackend
 from agent.state import Node, Role, State, Step, Tools
+from agent.store import load_run
 from agent.types import Usage
 from tests.scripts import PAIR, label, program, screen
 
@@ -362,6 +368,70 @@ async def test_a_budget_is_a_number_of_dollars() -> None:
     with pytest.raises(BudgetExceeded):
         await collect(Annotator(model=model, sandbox=ScriptedSandbox(), budget=1.0, concurrency=1))
     assert len(model.calls) == 3
+
+
+async def test_annotators_that_share_a_budget_share_its_tokens_and_its_deadline() -> None:
+    model = ScriptedLLM(lambda _: Reply(screen("match"), usage=Usage(calls=1, input_tokens=300, output_tokens=100)))
+    budget = Budget(max_tokens=2600)
+    for expected in (6, 7):
+        annotator = Annotator(model=model, sandbox=ScriptedSandbox(), budget=budget, concurrency=1)
+        with suppress(BudgetExceeded):
+            await collect(annotator)
+        assert len(model.calls) == expected
+    over = Budget(deadline=Deadline(datetime.now(UTC)))
+    with pytest.raises(DeadlineReached):
+        await collect(Annotator(model=model, sandbox=ScriptedSandbox(), budget=over))
+
+
+class TestDeadline:
+    """It ends whatever goes on, and what was finished by then is kept."""
+
+    ONE_SECOND: ClassVar = {"runner.deadline": "1s"}
+
+    async def test_it_ends_a_wait_for_a_sandbox(self, tmp_path: Path) -> None:
+        class Never(ScriptedSandbox):
+            async def acquire(self) -> Any:
+                await asyncio.sleep(60)
+
+        def answer(call: Call) -> str:
+            return program() if call.role == "generate_test" else screen("match" if call.pair_id == "0" else "unclear")
+
+        annotator = Annotator(model=ScriptedLLM(answer), sandbox=Never(), run_dir=tmp_path, config=self.ONE_SECOND)
+        with pytest.raises(DeadlineReached):
+            await collect(annotator)
+        with load_run(tmp_path) as run:
+            assert [found.id for found in run.annotations()] == ["0"]
+
+    async def test_it_ends_the_search_for_a_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def never(*_: object) -> SandboxBackend:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        monkeypatch.setattr("agent.annotator.choose", never)
+        with pytest.raises(DeadlineReached):
+            await collect(Annotator(model=ScriptedLLM([]), config=self.ONE_SECOND))
+
+    async def test_it_ends_a_run_that_asks_nobody(self, tmp_path: Path) -> None:
+        cache, taken = tmp_path / "c.sqlite", []
+        await collect(Annotator(model=ScriptedLLM(matching), sandbox=ScriptedSandbox(), cache=cache))
+        again = Annotator(
+            model=ScriptedLLM([]), sandbox=ScriptedSandbox(), cache=cache, concurrency=1, config=self.ONE_SECOND
+        )
+
+        async def take_slowly() -> None:
+            async with again:
+                async for annotation in again.annotate(PAIRS):
+                    taken.append(annotation.id)
+                    await asyncio.sleep(0.4)
+
+        with pytest.raises(DeadlineReached):
+            await take_slowly()
+        assert 0 < len(taken) < len(PAIRS)
+
+    async def test_a_finished_run_is_given_back_after_it(self, tmp_path: Path) -> None:
+        for config in ({}, {"runner.deadline": "2026-01-01T07:00"}):
+            annotator = Annotator(model=ScriptedLLM(matching), variant="ps_fa", run_dir=tmp_path, config=config)
+            assert len(await collect(annotator)) == len(PAIRS)
 
 
 async def test_a_dataset_is_annotated(tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ class TestCost:
             assert view.spent_usd(lambda *_: None) is None
             assert view.spent_usd(price) == 5.0
 
+    def test_tokens_are_those_of_all_tries_and_of_what_was_left_unfinished(self, path: Path) -> None:
+        with open_folder(path) as folder:
+            assert folder.spent_tokens() == 0
+            commit(folder, "0", usage=Usage(input_tokens=30, cached_input_tokens=20, output_tokens=5, cost_usd=None))
+            commit(folder, "0", usage=Usage(input_tokens=10, output_tokens=1))
+            folder.abandoned([exchange(2)])
+        with load_run(path) as view:
+            assert view.spent_tokens() == 46 + 1010
+        (path / "evidence.sqlite").unlink()
+        with load_run(path) as view:
+            assert view.spent_tokens() is None
+        with open_folder(path) as folder:
+            assert folder.spent_tokens() is None
+
     def test_it_is_not_known_of_a_run_whose_evidence_was_moved_away(self, path: Path) -> None:
         with open_folder(path) as folder:
             commit(folder, "0", usage=Usage(cost_usd=1.0))
