@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from agent.arguments import check_all
 from agent.config import Config, SandboxConfig, configured, explained
-from agent.datasets import Pairs, pairs_of
+from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
@@ -37,7 +37,7 @@ from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
-from agent.streams import Production, Stream
+from agent.streams import Production, Stream, each
 from agent.tracing import tracer_for
 from agent.types import Annotation, Pair, language_name
 from agent.wording import check
@@ -217,12 +217,13 @@ class Annotator:
             if production.left:  # it may still have the run's folder
                 await production.end()
         folder: RunFolder | None = None
-        if isinstance(pairs, Sequence) or self._run_dir is not None:
-            pairs = [pair async for pair in pairs] if isinstance(pairs, AsyncIterable) else list(pairs)
-            for pair in pairs:
+        if self._run_dir is not None:
+            pairs = await _spooled(pairs)
+        if isinstance(pairs, Sequence):
+            for pair in pairs.of_each_language() if isinstance(pairs, Spool) else pairs:
                 self._check(pair)
-            if self._run_dir is not None:
-                folder = self._open_folder(self._run_dir, pairs)
+        if self._run_dir is not None and isinstance(pairs, Spool):
+            folder = self._open_folder(self._run_dir, pairs)
         with folder or nullcontext():
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
@@ -283,7 +284,7 @@ class Annotator:
             self._tracer,
         )
 
-    def _open_folder(self, path: Path, pairs: list[Pair]) -> RunFolder:
+    def _open_folder(self, path: Path, pairs: Spool) -> RunFolder:
         cache = self._open_cache if isinstance(self._open_cache, SqliteReplyCache) else None
         folder = RunFolder(path, identity=self.identity(), pairs=pairs, environment=self.environment(), cache=cache)
         for note in folder.notes:
@@ -324,7 +325,7 @@ class Annotator:
         rounds = self._config.runner.rounds
         if rounds > 1 and (doubt := independence(self._models.all())) is not None:
             self._note(doubt)
-        if (there := 1 + max((number for _, number in job.done), default=0)) > rounds:
+        if job.folder is not None and (there := job.folder.index.rounds) > rounds:
             self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
         sandbox = None if self._backend is None else self._backend.name
         return RunStarted(job.total, job.finished, self._pipeline.variant.name, sandbox, rounds)
@@ -342,6 +343,16 @@ class Annotator:
 
     def _note(self, message: str) -> None:
         self._emit(Note(message))
+
+
+async def _spooled(pairs: Iterable[Pair] | AsyncIterable[Pair]) -> Spool:
+    if isinstance(pairs, Spool):
+        return pairs
+    spool = Spool()
+    async with aclosing(each(pairs)) as coming:
+        async for pair in coming:
+            spool.add(pair)
+    return spool
 
 
 def _with(config: Config, changes: Mapping[str, Any]) -> Config:

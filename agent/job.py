@@ -11,8 +11,10 @@ from agent.config import RunnerConfig
 from agent.datasets import group_by_query
 from agent.history import Recorder
 from agent.llm.budget import Budget
+from agent.llm.budget import Budget
 from agent.llm.gateway import CircuitBreaker
 from agent.runner import Runner
+from agent.store.annotations import Key
 from agent.store.run_folder import RunFolder
 from agent.streams import completed, each
 from agent.types import Annotation, Pair
@@ -34,9 +36,9 @@ class Turn:
 class Job:
     """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
 
-    `total` is how many annotations there will be (None: not known), `finished` how many of them are there already, and
-    `done` which ones the folder has. `at_once` says how many turns are in progress as
-    things stand; `check` raises for a pair that is not to be annotated.
+    `total` is how many annotations there will be (None: not known), `finished` how many of them are there already.
+    With a folder, the pairs are its input. `at_once` says how many turns are in progress as things stand; `check` raises
+    for a pair that is not to be annotated.
     """
 
     def __init__(
@@ -47,69 +49,74 @@ class Job:
         config: RunnerConfig,
         *,
         budget: Budget,
+        budget: Budget,
         at_once: Callable[[], int],
         check: Callable[[Pair], None],
         ordered: bool,
         limit: int | None,
         retry_errors: bool,
     ) -> None:
+        self.folder = folder
         self._pairs = pairs
         self._runner = runner
-        self._folder = folder
         self._config = config
+        self._budget = budget
         self._budget = budget
         self._at_once = at_once
         self._check = check
         self._ordered = ordered
-        self._limit = limit
+        self._limit = math.inf if limit is None else limit
+        self._retry_errors = retry_errors
         self._breaker = CircuitBreaker()
-        self.done = set() if folder is None else folder.done(retry_errors=retry_errors)
-        self._listed: list[Turn] | None = None
-        if isinstance(pairs, Sequence):
-            wanted = pairs[:limit] if ordered else group_by_query(pairs[:limit])
-            self._listed = [turn for pair in wanted for turn in self._turns(pair)]
-        self._before = {turn.key for turn in self._listed or ()} & self.done
-        self.total = None if self._listed is None else len(self._listed)
-        self.finished = len(self._before)
+        self._listed = int(min(len(pairs), self._limit)) if isinstance(pairs, Sequence) else None
+        self.total = None if self._listed is None else self._listed * config.rounds
+        self.finished = 0 if folder is None else sum(map(self._is_ours, folder.index.annotated()))
 
     async def annotations(self) -> AsyncGenerator[Annotation, None]:
         """Yield the annotations, in the order of the pairs or as they are ready: first those that are finished."""
-        turns = self._listed
-        if self._folder is not None and turns is not None and not self._ordered:
-            for annotation in self._folder.annotations():
-                if (annotation.id, annotation.round) in self._before:
+        if self.folder is not None and not self._ordered and self.finished:
+            for annotation in self.folder.annotations():
+                if self._is_ours((annotation.id, annotation.round)):
                     yield annotation
-            turns = [turn for turn in turns if turn.key not in self._before]
-        of = self._each_turn() if turns is None else turns
-        async with aclosing(completed(of, self._work, concurrency=self._at_once, ordered=self._ordered)) as annotations:
-            async for annotation in annotations:
+        turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
+        async with aclosing(turns) as done:
+            async for annotation in done:
                 yield annotation
 
-    def _turns(self, pair: Pair) -> list[Turn]:
-        """Return a pair in each round, one after another.
+    def _is_finished(self, key: Key) -> bool:
+        return self.folder is not None and self.folder.index.finished(key, retry_errors=self._retry_errors)
+
+    def _is_ours(self, key: Key) -> bool:
+        """Whether an annotation of the folder is finished, and one of those that are asked for."""
+        assert self.folder is not None
+        place = self.folder.input.place(key[0]) if key[1] < self._config.rounds else None
+        return place is not None and place < self._limit and self._is_finished(key)
+
+    async def _turns(self) -> AsyncGenerator[Turn, None]:
+        """Yield each pair in each round, one after another; no more than `limit` pairs are asked for.
 
         So the provider has the beginning of a pair's prompt at hand from the round before, and what is there when a run
         stops early are pairs with all of their rounds, rather than one round of all pairs.
         """
-        return [Turn(pair, number) for number in range(self._config.rounds)]
-
-    async def _each_turn(self) -> AsyncGenerator[Turn, None]:
-        """Yield the turns of pairs that come one by one; no more than `limit` of them are asked for."""
-        left = math.inf if self._limit is None else self._limit
-        async with aclosing(each(self._pairs)) as coming:
+        pairs, left = self._pairs, self._limit
+        if isinstance(pairs, Sequence) and not self._ordered:
+            pairs = group_by_query(pairs, self._listed)
+        async with aclosing(each(pairs)) as coming:
             while left > 0 and (pair := await anext(coming, None)) is not None:
                 left -= 1
-                for turn in self._turns(pair):
-                    yield turn
+                for turn in (Turn(pair, number) for number in range(self._config.rounds)):
+                    if self._ordered or not self._is_finished(turn.key):
+                        yield turn
 
     async def _work(self, turn: Turn) -> Annotation:
-        folder = self._folder
-        if folder is not None and turn.key in self.done and (found := folder.annotation(*turn.key)) is not None:
+        folder = self.folder
+        if folder is not None and self._is_finished(turn.key) and (found := folder.annotation(*turn.key)) is not None:
             return found
         self._check(turn.pair)
         recorder = Recorder(turn.pair)
         try:
             async with self._budget.in_time():
+                async with self._budget.in_time():
                 annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
         except BaseException:
             if folder is not None:

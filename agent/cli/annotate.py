@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Set
-from itertools import islice
 from pathlib import Path
 
 import typer
@@ -65,7 +64,7 @@ def run(
     out = options.out or default_folder(dataset, chosen.name, models.label())
     if dry_run:
         estimate.run(
-            dataset.pairs[: options.limit],
+            dataset[: options.limit],
             chosen,
             models,
             config,
@@ -98,12 +97,12 @@ def run(
             kept = f"{what} {'is' if what.startswith('1 ') else 'are'} finished and kept in {out}." if what else ""
             explain_stop(console, error, kept)
     with load_run(out) as view:
-        tally, listed = _counted(view, options.limit, config.runner.rounds)
+        tally, listed = _counted(view, dataset, options.limit, config.runner.rounds)
         if summary and options.as_json:
             more = {"run": str(out), "wall_seconds": round(display.seconds(), 3), "annotated_now": display.done}
             print_json(as_json(tally, **more, spent_usd=view.spent_usd(), replies_elsewhere=view.replies_elsewhere))
         elif summary:
-            _print(tally, listed, display.seconds(), view)
+            _print(tally, listed, dataset, display.seconds(), view)
     if tally.errors:
         say(console, "Pairs with errors are tried again with --retry-errors.")
     raise typer.Exit(SOME_ERRORS if tally.errors else DONE)
@@ -115,35 +114,35 @@ async def _annotate(annotator: Annotator, pairs: Dataset, limit: int | None) -> 
             pass  # it is in the folder, and the display has counted it
 
 
-def _counted(view: RunView, limit: int | None, rounds: int) -> tuple[Tally, set[tuple[str, int]]]:
+def _counted(view: RunView, pairs: Dataset, limit: int | None, rounds: int) -> tuple[Tally, set[tuple[str, int]]]:
     """Return what the run's first pairs amount to, and which pairs and rounds they are as long as they are few."""
-    ids = None if limit is None else {pair.id for pair in islice(view.pairs(), limit)}
     tally, listed = Tally(), set[tuple[str, int]]()
-    for annotation in view.annotations():
-        if annotation.round < rounds and (ids is None or annotation.id in ids):
-            tally.add(Seen(annotation))
+    for found in view.index.by_pair():
+        wanted = [Seen(annotation) for annotation in found if annotation.round < rounds]
+        place = pairs.place(found[0].id) if wanted else None
+        if place is not None and (limit is None or place < limit):
+            tally.add(*wanted)
             if len(listed) <= _MOST_PAIRS:
-                listed.add((annotation.id, annotation.round))
+                listed.update((seen.annotation.id, seen.annotation.round) for seen in wanted)
     return tally, listed
 
 
-def _print(tally: Tally, listed: Set[tuple[str, int]], seconds: float, view: RunView) -> None:
+def _print(tally: Tally, listed: Set[tuple[str, int]], pairs: Dataset, seconds: float, view: RunView) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
     if len(listed) <= _MOST_PAIRS:
-        console.print(_paths(view, listed), end="\n\n")
-    spent, elsewhere, kept = view.spent_usd(), view.replies_elsewhere, view.index.done()
+        console.print(_paths(view, listed, pairs), end="\n\n")
+    spent, elsewhere, kept = view.spent_usd(), view.replies_elsewhere, (view.index.pairs, len(view.index))
     console.print(as_table(tally, seconds, kept=kept, spent_usd=spent, elsewhere=elsewhere))
     say(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
 
 
-def _paths(view: RunView, wanted: Set[tuple[str, int]]) -> Table:
+def _paths(view: RunView, wanted: Set[tuple[str, int]], pairs: Dataset) -> Table:
     """Return these pairs and rounds of a run, in order, with label, who decided and path."""
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     rounds = any(number for _, number in wanted)
     for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
         found.add_column(column, no_wrap=column != "path")
-    numbers = sorted({number for _, number in wanted})
-    keys = [key for pair in view.pairs() for number in numbers if (key := (pair.id, number)) in wanted]
+    keys = sorted(wanted, key=lambda key: (pairs.place(key[0]), key[1]))
     for annotation in filter(None, (view.annotation(*key) for key in keys)):
         label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
         stages = path(annotation, view.evidence(annotation.id, annotation.round))

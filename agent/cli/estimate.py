@@ -60,9 +60,12 @@ def run(
             if begun.manifest["identity"].get("model") != models.identity():
                 cause = f"is a run of another model, or of other parameters, than {models.label()}"
                 raise UsageError(f"{out}: {cause}; choose another folder (-o), and go by this one with --like {out}")
-        done = set() if begun is None else begun.index.done(retry_errors=retry_errors)
+
+        def remains(turn: Turn) -> bool:
+            return begun is None or not begun.index.finished(turn.key, retry_errors=retry_errors)
+
         rounds = range(config.runner.rounds)
-        turns = [turn for pair in group_by_query(pairs) for n in rounds if (turn := Turn(pair, n)).key not in done]
+        turns = [turn for pair in group_by_query(pairs) for n in rounds if remains(turn := Turn(pair, n))]
         if not turns:
             _print_nothing(out, as_json)
             return

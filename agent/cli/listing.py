@@ -46,7 +46,7 @@ class Listing:
         """Find those on the page, in the order of the input and of the rounds."""
         first = (self.options.page - 1) * self.options.limit
         wanted = (self.options.query or "").casefold()
-        keys = self._found if self.options.narrows() else view.index.done()
+        keys = self._found if self.options.narrows() else view.index
         for pair in view.pairs():
             for number in range(self._rounds if wanted in pair.query.casefold() else 0):
                 if (pair.id, number) not in keys:

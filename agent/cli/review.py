@@ -74,7 +74,7 @@ def run(folder: Path, options: ReviewOptions) -> None:
 def _queue(view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: Wanted, console: Console) -> Queue:
     def annotations() -> Iterator[Annotation]:
         with bar(console) as shown:
-            yield from shown.track(view.annotations(), len(view.index.done()), description="reading the run")
+            yield from shown.track(view.annotations(), len(view.index), description="reading the run")
 
     if not kinds:
         return queue_from(sample_of(view, wanted, annotations, new=options.new_sample), view)

@@ -72,7 +72,7 @@ def finished(out: Path, rounds: int) -> str:
     """Return what of a run is finished, as in `3 pairs`, in rounds `5 annotations`; nothing where there is no run."""
     try:
         with load_run(out) as view:
-            count = len(view.index.done())
+            count = len(view.index)
     except RunFolderError:
         return ""
     return counted(count, "pair" if rounds == 1 else "annotation") if count else ""

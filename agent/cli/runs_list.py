@@ -17,7 +17,6 @@ from agent.cli.text import Console, one_line, print_json, say
 from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval
 from agent.store import files
-from agent.store.annotations import Votes
 from agent.store.run_view import RunView, load_run, made_by
 
 _PIPED_WIDTH = 160
@@ -72,11 +71,8 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _read(view: RunView) -> dict[str, Any]:
-    votes = Votes()
-    for found in view.index.labels():
-        votes.add(found)
-    ended = Counter(label.ended for label in votes.labels())
-    done, rounds = len(view.index.done()), max(votes.rounds, 1)
+    ended = Counter(label.ended for label in view.index.labels())
+    done, rounds = len(view.index), max(view.index.rounds, 1)
     total = rounds * sum(1 for _ in view.pairs())
     variant, model = made_by(view.manifest)
     return {

@@ -20,7 +20,7 @@ from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import Unparsable, fenced_blocks
 from agent.store import files
-from agent.store.annotations import Votes, ended
+from agent.store.annotations import Vote, ended, pair_label
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
 from agent.views.story import Part, Step, ending, event_steps, named, opening
@@ -104,7 +104,7 @@ def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation
 
 
 def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
-    rounds = sorted(number for known, number in view.index.done() if known == pair_id)
+    rounds = view.index.rounds_of(pair_id)
     wanted = rounds if round is None else [number for number in rounds if number == round]
     found = [annotation for number in wanted if (annotation := view.annotation(pair_id, number)) is not None]
     if found:
@@ -112,7 +112,7 @@ def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotat
     if rounds:
         listed = ", ".join(map(str, rounds))
         raise UsageError(f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {listed}")
-    near = _near(pair_id, sorted({known for known, _round in view.index.done()}))
+    near = _near(pair_id, list(dict.fromkeys(known for known, _round in view.index.annotated())))
     advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
     raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
 
@@ -127,9 +127,10 @@ def _near(pair_id: str, known: Sequence[str]) -> list[str]:
 def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     """Print the summary and the first page, or where a page or filter is given that alone."""
     tally = Tally()
-    for annotation in view.annotations():
-        tally.add(Seen(annotation))
-        listing.add(annotation)
+    for rounds in view.index.by_pair():
+        tally.add(*map(Seen, rounds))
+        for annotation in rounds:
+            listing.add(annotation)
     if (view.path / files.INPUT).is_file():
         listing.read(view)
     else:
@@ -157,10 +158,7 @@ def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
 
 
 def _print_majority(page: Page, rounds: Sequence[Annotation]) -> None:
-    votes = Votes()
-    for annotation in rounds:
-        votes.add(annotation)
-    (label,) = votes.labels()
+    label = pair_label(rounds[0].id, [Vote.of(annotation) for annotation in rounds])
     page.title(f"all {len(rounds)} rounds: {named(label.ended)} by majority")
     page.text("rounds: " + " ".join(ended(each.label, failed=each.error is not None) for each in rounds))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -46,9 +46,9 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "programs_executed": tally.executed,
         "cases_per_program": _rounded(tally.cases_per_program, 2),
         "repairs": tally.repairs,
-        "pairs_repaired": len(tally.repaired),
+        "pairs_repaired": tally.repaired,
         "stand_ins": tally.stand_ins,
-        "pairs_with_stand_ins": len(tally.with_stand_ins),
+        "pairs_with_stand_ins": tally.with_stand_ins,
         "usage": tally.usage.model_dump(mode="json"),
         "seconds": round(tally.seconds, 1),
         "executed_share": tally.executed_share,
@@ -60,14 +60,14 @@ def as_table(
     tally: Tally,
     wall_seconds: float | None = None,
     *,
-    kept: Set[tuple[str, int]] = frozenset(),
+    kept: tuple[int, int] = (0, 0),
     spent_usd: float | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> Table:
     """Return the summary as rows of name and value.
 
-    `kept` are the pairs and rounds of its folder, `spent_usd` is what the folder cost; both may be more. `elsewhere`
-    counts replies from servers other than those asked last, by address.
+    `kept` is how many pairs and annotations its folder has, `spent_usd` what the folder cost; both may be more.
+    `elsewhere` counts replies from servers other than those asked last, by address.
     """
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -97,8 +97,8 @@ def as_table(
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
         row("programs", f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each")
-        row("repairs", f"{tally.repairs} on {counted(len(tally.repaired), 'pair')}")
-        row("stand-ins", f"{tally.stand_ins} on {counted(len(tally.with_stand_ins), 'pair')}")
+        row("repairs", f"{tally.repairs} on {counted(tally.repaired, 'pair')}")
+        row("stand-ins", f"{tally.stand_ins} on {counted(tally.with_stand_ins, 'pair')}")
     row("model", _spent(tally.usage))
     if _more_was_spent(tally.usage.cost_usd, spent_usd):
         row("folder", f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too")
@@ -112,12 +112,12 @@ def as_table(
     return table
 
 
-def _pairs(tally: Tally, kept: Set[tuple[str, int]]) -> str:
-    here, pairs = tally.ended.total(), len({pair for pair, _ in kept})
+def _pairs(tally: Tally, kept: tuple[int, int]) -> str:
+    here, (pairs, annotations) = tally.ended.total(), kept
     text = f"{here} of {pairs}" if pairs > here else f"{here}"
-    more = len(kept) > tally.annotations
-    if tally.round_count > 1 or len(kept) > pairs:
-        of = f"{tally.annotations} of {len(kept)} annotations" if more else counted(tally.annotations, "annotation")
+    more = annotations > tally.annotations
+    if tally.round_count > 1 or annotations > pairs:
+        of = f"{tally.annotations} of {annotations} annotations" if more else counted(tally.annotations, "annotation")
         text += f", {counted(tally.round_count, 'round')}: {of}"
     return f"{text} in the folder" if more else text
 

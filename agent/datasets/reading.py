@@ -1,22 +1,19 @@
-"""Pairs from files, with all that is wrong found before anything is spent; and the form that a run keeps of them."""
+"""Pairs from files, with all that is wrong found before anything is spent."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import hashlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
-from agent.datasets.encoding import dumps, loads
 from agent.datasets.formats import files_of, records
 from agent.datasets.sources import STDIN, BadLine, Record, shown
+from agent.datasets.spool import Spool
 from agent.errors import ConfigError, InputError
 from agent.types import Pair
-from agent.wording import check
+from agent.wording import check, counted
 
 # Ours first; `idx` and `doc` are CoSQA's, `pair-idx` and `pair-index` CoSQA+'s.
 KNOWN: Mapping[str, tuple[str, ...]] = {
@@ -183,31 +180,22 @@ _LISTED_BAD_LINES = 5
 # Of 6,500 real snippets none longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
-# Level 3 takes a third of the default's time and 10% more space.
-_COMPRESSION = 3
 
 
-@dataclass(frozen=True)
-class Dataset(Sequence[Pair]):
-    """The pairs of one or more files, in their order.
+class Dataset(Spool):
+    """The pairs of one or more files (`paths`), in their order.
 
     `bad_lines` were skipped; `notes` are warnings for the user.
     """
 
-    paths: tuple[Path, ...]
-    pairs: Sequence[Pair] = dataclasses.field(repr=False)
-    bad_lines: tuple[BadLine, ...] = ()
-    notes: tuple[str, ...] = ()
+    def __init__(self, paths: Iterable[Path]) -> None:
+        super().__init__()
+        self.paths = tuple(paths)
+        self.bad_lines: list[BadLine] = []
+        self.notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Pair]: ...
-    def __getitem__(self, index: int | slice) -> Pair | Sequence[Pair]:
-        return self.pairs[index]
+    def __repr__(self) -> str:
+        return f"<Dataset of {counted(len(self), 'pair')} from {', '.join(map(str, self.paths))}>"
 
 
 def read_pairs(
@@ -230,64 +218,68 @@ def read_pairs(
     check("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
     check("mapping", mapping, (str, Mapping), "a mapping such as {'query': 'question'}")
     files = files_of([paths] if isinstance(paths, str | Path) else paths)
-    reader = _Reader(parse_mapping(mapping) if isinstance(mapping, str) else mapping or {})
-    for file in files:
-        reader.read(file)
+    reader = _Reader(files, parse_mapping(mapping) if isinstance(mapping, str) else mapping or {})
+    for number in range(len(files)):
+        reader.read(number)
     reader.check(skip=on_bad_line == "skip")
-    return Dataset(
-        paths=tuple(files),
-        pairs=reader.pairs,
-        bad_lines=tuple(reader.bad_lines),
-        notes=tuple(_notes(reader.pairs)),
-    )
+    reader.pairs.notes = reader.notes()
+    return reader.pairs
 
 
 class _Reader:
     """Collects pairs and bad lines of files."""
 
-    def __init__(self, mapping: Mapping[str, str]) -> None:
-        self.pairs: list[Pair] = []
-        self.bad_lines: list[BadLine] = []
+    def __init__(self, files: Sequence[Path], mapping: Mapping[str, str]) -> None:
+        self.pairs = Dataset(files)
         self._fields = Fields(mapping)
         self._unseen = dict(mapping)
         self._first_fields: list[str] = []
-        self._places: dict[str, tuple[Path, int]] = {}
+        self._python = self._lost = 0
 
-    def read(self, path: Path) -> None:
-        """Take the records of a file.
+    def read(self, number: int) -> None:
+        """Take the records of the file of this number.
 
         Raises:
             InputError: it cannot be read, or has none.
         """
-        before = len(self.pairs) + len(self.bad_lines)
+        path, before = self.pairs.paths[number], self._lines
         for record in records(path):
             if isinstance(record, BadLine):
-                self.bad_lines.append(dataclasses.replace(record, path=path))
+                self.pairs.bad_lines.append(dataclasses.replace(record, path=path))
             else:
-                self._add(record, path)
-        if len(self.pairs) + len(self.bad_lines) == before:
+                self._add(record, number)
+        if self._lines == before:
             if path.is_file() and path.stat().st_size == 0:
                 raise InputError("the file is empty", path=path)
             expected = "a JSON object per pair is expected, or a header and a row per pair"
             raise InputError(f"holds no pairs; {expected}", path=shown(path))
 
-    def _add(self, record: Record, path: Path) -> None:
+    @property
+    def _lines(self) -> int:
+        return len(self.pairs) + len(self.pairs.bad_lines)
+
+    def _add(self, record: Record, number: int) -> None:
         if isinstance(record.value, dict):
             self._first_fields = self._first_fields or list(record.value)
             self._unseen = {name: field for name, field in self._unseen.items() if field not in record.value}
         try:
             pair = self._fields.pair(record.value, record.number)
-            if (earlier := self._places.get(pair.id)) is not None:
-                shortened = pair.id if len(pair.id) <= 60 else pair.id[:60] + "…"
-                same = earlier[0] == path
-                place = f"line {earlier[1]}" if same else f"{shown(earlier[0])}:{earlier[1]}"
-                where = "" if same else " over all files"
-                raise ValueError(f"the id {shortened!r} is that of {place} too; ids must differ{where}")
+            if not self.pairs.put(pair, number, record.line):
+                raise ValueError(self._twice(pair.id, number))
         except ValueError as error:
-            self.bad_lines.append(BadLine(record.line, record.prefix + str(error), path))
+            self.pairs.bad_lines.append(BadLine(record.line, record.prefix + str(error), self.pairs.paths[number]))
         else:
-            self._places[pair.id] = (path, record.line)
-            self.pairs.append(pair)
+            if pair.language == "python":
+                code = pair.code.strip()
+                self._python += 1
+                self._lost += len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code
+
+    def _twice(self, pair_id: str, number: int) -> str:
+        shortened = pair_id if len(pair_id) <= 60 else pair_id[:60] + "…"
+        file, line = self.pairs.origin(pair_id)
+        place = f"line {line}" if file == number else f"{shown(self.pairs.paths[file])}:{line}"
+        where = "" if file == number else " over all files"
+        return f"the id {shortened!r} is that of {place} too; ids must differ{where}"
 
     def check(self, *, skip: bool) -> None:
         """Fail on a mapping to fields that no line has, and on bad lines that are not to be skipped.
@@ -299,107 +291,26 @@ class _Reader:
             name, field = next(iter(self._unseen.items()))
             fields = ", ".join(map(repr, self._first_fields[:20]))
             raise InputError(f"--map {name}={field}: no line has a field {field!r}; there are {fields}")
-        if self.bad_lines and not (skip and self.pairs):
-            first = self.bad_lines[0]
+        if self.pairs.bad_lines and not (skip and self.pairs):
+            first = self.pairs.bad_lines[0]
             raise InputError(self._complaint(), path=shown(first.path or STDIN), line=first.line)
 
     def _complaint(self) -> str:
-        first, *others = self.bad_lines
+        first, *others = self.pairs.bad_lines
         lines = [first.cause, *(f"  {bad}" for bad in others[: _LISTED_BAD_LINES - 1])]
-        hidden = len(self.bad_lines) - _LISTED_BAD_LINES
+        hidden = len(self.pairs.bad_lines) - _LISTED_BAD_LINES
         if hidden > 0:
             lines.append(f"  and {hidden} more bad lines")
-        total = len(self.bad_lines) + len(self.pairs)
         remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "none holds a pair"
-        lines.append(f"{len(self.bad_lines)} of {total} lines are bad: {remedy}")
+        lines.append(f"{len(self.pairs.bad_lines)} of {self._lines} lines are bad: {remedy}")
         return "\n".join(lines)
 
-
-def _notes(pairs: list[Pair]) -> list[str]:
-    python = [pair for pair in pairs if pair.language == "python"]
-    codes = (pair.code.strip() for pair in python)
-    lost = sum(len(code) > _LONG_ONE_LINER and "\n" not in code and "\r" not in code for code in codes)
-    if not python or lost / len(python) < _LOST_NEWLINES_SHARE:
-        return []
-    return [
-        f"{lost / len(python):.0%} of the snippets ({lost} of {len(python)}) are a single line of more than "
-        f"{_LONG_ONE_LINER} characters: their newlines were probably lost, and most of them will not parse"
-    ]
-
-
-def group_by_query(pairs: Iterable[Pair]) -> list[Pair]:
-    """Put pairs of equal query next to each other, otherwise in their order, so that prompt prefixes repeat."""
-    groups: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair.query, []).append(pair)
-    return [pair for group in groups.values() for pair in group]
-
-
-def normalised_sha256(pairs: Iterable[Pair]) -> str:
-    """Return the hash (hex) of the normalised pairs, in their order.
-
-    Raises:
-        InputError: an id that comes twice, or `meta` that JSON has no form for.
-    """
-    digest = hashlib.sha256()
-    for line in _lines(pairs):
-        digest.update(line)
-    return digest.hexdigest()
-
-
-def write_normalised(path: Path, pairs: Iterable[Pair]) -> str:
-    """Write pairs as `.jsonl.gz` and return their `normalised_sha256`.
-
-    Raises:
-        InputError: as `normalised_sha256`.
-        OSError: the file cannot be written.
-    """
-    digest = hashlib.sha256()
-    # No name and no time in the header: equal pairs give equal files.
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file:
-        for line in _lines(pairs):
-            digest.update(line)
-            file.write(line)
-    return digest.hexdigest()
-
-
-def iter_normalised(path: Path) -> Iterator[Pair]:
-    """Yield the pairs of a file made by `write_normalised`, one at a time.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
-    for record in records(path, regular=True):
-        if isinstance(record, BadLine):
-            raise InputError(record.cause, path=path, line=record.line)
-        try:
-            yield Pair.model_validate(record.value)
-        except ValueError as error:
-            raise InputError(f"is not a normalised pair: {error}", path=path, line=record.line) from None
-
-
-def as_kept(pair: Pair) -> Pair:
-    """Return a pair as it will be when a run's input is read again.
-
-    Raises:
-        InputError: `meta` that JSON has no form for.
-    """
-    return Pair.model_validate(loads(_line(pair)))
-
-
-def _line(pair: Pair) -> bytes:
-    record = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language}
-    context = {} if pair.context is None else {"context": pair.context}
-    try:
-        return dumps({**record, **context, "meta": pair.meta}) + b"\n"
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the meta of pair {pair.id[:60]!r} cannot be written as JSON: {error}") from None
-
-
-def _lines(pairs: Iterable[Pair]) -> Iterator[bytes]:
-    seen: set[str] = set()
-    for pair in pairs:
-        if pair.id in seen:
-            raise InputError(f"the id {pair.id[:60]!r} comes twice among the pairs; ids must differ")
-        seen.add(pair.id)
-        yield _line(pair)
+    def notes(self) -> tuple[str, ...]:
+        """Return what is odd about the pairs."""
+        share = self._lost / max(self._python, 1)
+        if share < _LOST_NEWLINES_SHARE:
+            return ()
+        return (
+            f"{share:.0%} of the snippets ({self._lost} of {self._python}) are a single line of more than "
+            f"{_LONG_ONE_LINER} characters: their newlines were probably lost, and most of them will not parse",
+        )

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from agent.evaluation.ablation import VariantRun
 from agent.evaluation.measures import Confusion, cell, measures, wilson_intervals
 from agent.evaluation.statistics import LEAST_DISCORDANT, holm, mcnemar_exact
-from agent.evaluation.tally import Seen, Tally, annotated_pairs
+from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
 from agent.history import Exchange
 from agent.store.annotations import Label
 from agent.store.run_view import load_run
@@ -141,6 +141,7 @@ class Work:
     paid: Usage = Usage()
     executions: int = 0
     executions_made: int = 0
+    _labels: dict[str, Label] = field(default_factory=dict)
     _asking: float = 0.0
     _running: float = 0.0
     _first_answers: dict[str, tuple[Usage, float]] = field(default_factory=dict)
@@ -168,19 +169,20 @@ class Work:
     @property
     def labels(self) -> dict[str, Label]:
         """The label of each pair: the majority of its rounds."""
-        return {pair.id: pair.label for pair in self.tally.pairs()}
+        return self._labels
 
-    def add(self, seen: Seen) -> None:
-        """Count a pair in one round."""
-        self.tally.add(seen)
-        if seen.history is None:
-            return
-        for exchange in seen.history.exchanges:
-            self._add_call(exchange)
-        for execution in seen.history.executions:
-            self.executions += 1
-            self.executions_made += not execution.shared
-            self._running += execution.seconds
+    def add(self, *rounds: Seen) -> None:
+        """Count a pair, seen in these rounds."""
+        self.tally.add(*rounds)
+        whole = as_one(rounds).annotation
+        self._labels[whole.id] = whole.label
+        for history in (seen.history for seen in rounds if seen.history is not None):
+            for exchange in history.exchanges:
+                self._add_call(exchange)
+            for execution in history.executions:
+                self.executions += 1
+                self.executions_made += not execution.shared
+                self._running += execution.seconds
 
     def _add_call(self, exchange: Exchange) -> None:
         # a call that failed was not measured
@@ -207,9 +209,8 @@ def work_of(folder: Path, ids: Collection[str], rounds: int) -> Work:
     work = Work()
     with load_run(folder) as view:
         for _pair, every in annotated_pairs(view, ids=frozenset(ids), with_history=True):
-            for seen in every:
-                if seen.annotation.round < rounds:
-                    work.add(seen)
+            if wanted := [seen for seen in every if seen.annotation.round < rounds]:
+                work.add(*wanted)
     return work
 
 

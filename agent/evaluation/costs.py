@@ -94,7 +94,7 @@ def earlier(view: RunView, *, seed: int = 0, size: int = SAMPLE) -> Earlier | No
     Raises:
         RunFolderError: the run is damaged.
     """
-    keys = sorted(view.index.done())
+    keys = list(view.index.annotated())
     if len(keys) < FEWEST or not view.has_evidence:
         return None
     drawn = random.Random(seed).sample(keys, min(size, len(keys)))

@@ -51,7 +51,7 @@ def read_run(
         UsageError: the run has no such round, or no annotations.
     """
     with load_run(path) as view:
-        there = sorted({number for _, number in view.index.done()})
+        there = sorted({number for _, number in view.index.annotated()})
         if not there:
             raise UsageError(f"{view.path}: has no annotations yet")
         if round is not None and round not in there:

@@ -183,14 +183,14 @@ def krippendorff_alpha(items: Iterable[Iterable[Label]]) -> float | None:
     """
     disagreeing = 0.0
     categories: Counter[Hashable] = Counter()
-    for item in items:
+    for item, times in Counter(map(tuple, items)).items():
         labels = Counter(label for label in item if label is not None)
         given = labels.total()
         if given < 2:
             continue
-        categories += labels
+        categories.update({label: count * times for label, count in labels.items()})
         # ordered pairs of unlike labels within the item
-        disagreeing += (given**2 - sum(count**2 for count in labels.values())) / (given - 1)
+        disagreeing += times * (given**2 - sum(count**2 for count in labels.values())) / (given - 1)
     total = categories.total()
     expected = total**2 - sum(count**2 for count in categories.values())
     return 1 - (total - 1) * disagreeing / expected if expected else None

@@ -6,11 +6,11 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 from agent.evaluation.statistics import bin_of, krippendorff_alpha
 from agent.history import Command, Exchange, Execution, History, Visit
-from agent.store.annotations import Ended, PairLabel, Votes, ended, standing_for
+from agent.store.annotations import Ended, PairLabel, Vote, ended, pair_label, standing_for
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
@@ -50,10 +50,7 @@ def as_one(rounds: Sequence[Seen]) -> Seen:
     """
     if len(rounds) == 1:
         return rounds[0]
-    votes = Votes()
-    for seen in rounds:
-        votes.add(seen.annotation)
-    (label,) = votes.labels()
+    label = pair_label(rounds[0].annotation.id, [Vote.of(seen.annotation) for seen in rounds])
     place = standing_for([seen.label for seen in rounds])
     if place is not None:
         found, changes = rounds[place], {"confidence": label.confidence}
@@ -76,13 +73,9 @@ def annotated_pairs(
         RunFolderError: the folder is damaged.
         InputError: its input is damaged.
     """
-    rounds = defaultdict[str, list[int]](list)
-    for pair_id, number in run.index.done():
-        if ids is None or pair_id in ids:
-            rounds[pair_id].append(number)
     for pair in run.pairs():
         found = []
-        for number in sorted(rounds.get(pair.id, ())):
+        for number in run.index.rounds_of(pair.id) if ids is None or pair.id in ids else ():
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
                 history = run.evidence(pair.id, number) if with_history else None
@@ -120,14 +113,17 @@ def _table() -> Table:
 
 @dataclass
 class Tally:
-    """Counts annotations one by one; of each pair it holds little more than the labels of its rounds.
+    """Counts annotations pair by pair, and holds nothing of any one pair.
 
     A table counts by name, then by how the annotation ended (`Seen.label`) unless said otherwise. What a history shows
     is counted of those annotations that come with one: `without_history` is the number of the others.
     """
 
     annotations: int = 0
-    votes: Votes = field(default_factory=Votes)
+    votes: Counter[tuple[Vote, ...]] = field(default_factory=Counter)
+    """How many pairs' rounds ended so, in whatever order; confidences left out."""
+    round_count: int = 1
+    """How many rounds there are, at least 1."""
     stages: Table = field(default_factory=_table)
     """How many annotations went which way at `screened`, `programs`, `executed`, `tests` and `labels`."""
     rounds: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -149,10 +145,10 @@ class Tally:
     strength: float = 0.0
     vacuous: int = 0
     repairs: int = 0
-    repaired: set[str] = field(default_factory=set)
+    repaired: int = 0
     """Pairs with a repair in any round."""
     stand_ins: int = 0
-    with_stand_ins: set[str] = field(default_factory=set)
+    with_stand_ins: int = 0
     """Pairs with stand-ins in any round."""
     stand_in_names: Counter[str] = field(default_factory=Counter)
     """In how many programs each name stands."""
@@ -180,11 +176,19 @@ class Tally:
     roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
-    def add(self, seen: Seen) -> None:
-        """Count one annotation."""
+    def add(self, *rounds: Seen) -> None:
+        """Count a pair by the annotations of all its rounds."""
+        votes = (Vote.of(seen.annotation)._replace(confidence=None) for seen in rounds)
+        self.votes[tuple(sorted(votes, key=str))] += 1
+        self.repaired += any(seen.annotation.repairs for seen in rounds)
+        self.with_stand_ins += any(seen.annotation.stand_ins for seen in rounds)
+        for seen in rounds:
+            self.round_count = max(self.round_count, seen.annotation.round + 1)
+            self._add(seen)
+
+    def _add(self, seen: Seen) -> None:
         annotation = seen.annotation
         self.annotations += 1
-        self.votes.add(annotation)
         self.rounds[annotation.round][seen.label] += 1
         self._add_label(seen)
         if annotation.test is not None:
@@ -195,9 +199,7 @@ class Tally:
             self.checked += 1
             self.strength += annotation.strength
         self.repairs += annotation.repairs
-        self.repaired.update([annotation.id] if annotation.repairs else ())
         self.stand_ins += len(annotation.stand_ins)
-        self.with_stand_ins.update([annotation.id] if annotation.stand_ins else ())
         self.usage += annotation.usage
         self.seconds += annotation.seconds
         if seen.history is None:
@@ -213,30 +215,28 @@ class Tally:
         """How many annotations ended in a label, undecided or in an error."""
         return self.stages["labels"]
 
-    def pairs(self) -> list[PairLabel]:
-        """Return the label of each pair: the majority of its rounds."""
-        return self.votes.labels()
-
     @property
     def ended(self) -> Counter[Ended]:
         """How many pairs ended in a label by the majority of their rounds, undecided or in an error."""
-        return Counter(pair.ended for pair in self.pairs())
-
-    @property
-    def round_count(self) -> int:
-        """How many rounds there are, at least 1."""
-        return max(self.votes.rounds, 1)
+        counts = Counter[Ended]()
+        for pair, count in self._pairs():
+            counts[pair.ended] += count
+        return counts
 
     @property
     def agreement(self) -> float | None:
         """The mean share of two rounds of a pair that ended alike; None where no pair has two."""
-        found = [pair.agreement for pair in self.pairs() if pair.agreement is not None]
-        return sum(found) / len(found) if found else None
+        found = [(pair.agreement, count) for pair, count in self._pairs() if pair.agreement is not None]
+        return sum(share * count for share, count in found) / sum(count for _, count in found) if found else None
 
     @property
     def rounds_alpha(self) -> float | None:
         """Krippendorff's alpha between the labels of rounds, as in CoSQA+ (version 1, section 4.2); None: undefined."""
-        return krippendorff_alpha(pair.votes for pair in self.pairs())
+        return krippendorff_alpha(votes for pair, count in self._pairs() for votes in repeat(pair.votes, count))
+
+    def _pairs(self) -> Iterator[tuple[PairLabel, int]]:
+        """Yield what pairs come to whose rounds ended so, and how many they are."""
+        return ((pair_label("", votes), count) for votes, count in self.votes.items())
 
     @property
     def statuses(self) -> Counter[str]:

@@ -78,7 +78,7 @@ def card(export: Export, origins: Origins) -> str:
     criterion = criterion_of(export.run.manifest)
     sections = {
         "Labels": _labels(export),
-        "How they were made": _made(export.run.manifest, criterion, export.votes.rounds),
+        "How they were made": _made(export.run.manifest, criterion, export.run.index.rounds),
         "Agreement": _agreement(export),
         "Estimated error": _error(export),
         "Sources and licences": _origins(origins),
@@ -145,14 +145,13 @@ def _requested(model: Any) -> Iterator[str]:
 
 
 def _agreement(export: Export) -> Iterator[str]:
-    pairs = export.votes.labels()
-    alike = [pair.agreement for pair in pairs if pair.agreement is not None]
+    alike = [pair.agreement for pair in export.labels if pair.agreement is not None]
     if not alike:
         yield "None: each pair was annotated once."
         return
-    alpha = krippendorff_alpha(pair.votes for pair in pairs)
+    alpha = krippendorff_alpha(pair.votes for pair in export.labels)
     yield (
-        f"Between the {export.votes.rounds} rounds of the whole run: Krippendorff's alpha "
+        f"Between the {export.run.index.rounds} rounds of the whole run: Krippendorff's alpha "
         f"{'is undefined' if alpha is None else f'{alpha:.3f}'}; two rounds of a pair end alike in "
         f"{sum(alike) / len(alike):.1%} of cases. Rounds of one annotator can agree on what is wrong."
     )
@@ -160,7 +159,7 @@ def _agreement(export: Export) -> Iterator[str]:
 
 def _error(export: Export) -> Iterator[str]:
     reviewed = read_reviewed(export.run)
-    estimates = estimate_run({each.id: each.label for each in export.votes.labels()}, reviewed)
+    estimates = estimate_run({each.id: each.label for each in export.labels}, reviewed)
     if estimates is not None and estimates.accuracy.value is not None:
         yield from _estimated(estimates)
     elif not reviewed.reviewers:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from agent.datasets.encoding import dumps
 from agent.errors import InputError, UsageError
 from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
-from agent.store.annotations import Votes
+from agent.store.annotations import PairLabel, Vote, pair_label
 from agent.store.run_view import RunView
 from agent.types import Annotation, Pair
 
@@ -66,7 +66,7 @@ class Export:
 
     A pair of several rounds has the label and confidence of their majority, as in `labels.jsonl`.
 
-    After the rows were gone through, `tally` counts them, `votes` has the rounds of every annotated pair, `left_out`
+    After the rows were gone through, `tally` counts them, `labels` has the label of every annotated pair, `left_out`
     says how many pairs are missing from the export and why, and `notes` what else readers should know.
 
     Args:
@@ -76,10 +76,11 @@ class Export:
     def __init__(self, run: RunView, wanted: Wanted = EVERYTHING, progress: Callable[[int], None] = lambda _: None):
         self.run = run
         self.wanted = wanted
-        self.annotated = len({pair for pair, _ in run.index.done()})
+        self.annotated = run.index.pairs
         self.left_out: Counter[str] = Counter()
         self.notes: list[str] = []
-        self.tally, self.votes = Tally(), Votes()
+        self.tally = Tally()
+        self.labels: list[PairLabel] = []
         self._progress = progress
 
     @cached_property
@@ -113,8 +114,7 @@ class Export:
         """
         deciders, number = set[str](), 0
         for number, (pair, rounds) in enumerate(annotated_pairs(self.run), start=1):
-            for each in rounds:
-                self.votes.add(each.annotation)
+            self.labels.append(pair_label(pair.id, [Vote.of(each.annotation) for each in rounds]))
             whole = as_one(rounds).annotation
             deciders.update([whole.decided_by] if whole.decided_by else ())
             if not self.wanted.takes(whole):

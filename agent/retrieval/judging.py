@@ -23,7 +23,6 @@ from agent.retrieval.folder import JUDGED, JUDGEMENTS, JUDGEMENTS_TREC, OF_SCORE
 from agent.retrieval.rankings import encoded, read_trec
 from agent.retrieval.scores import Judge
 from agent.retrieval.searchers.base import Progress
-from agent.store.annotations import Votes
 from agent.store.files import replacing, writing
 from agent.store.run_view import load_run, made_by
 
@@ -119,11 +118,8 @@ def read_judged(folder: RetrievalFolder) -> Judged:
         RunFolderError: there is no such run, or it is damaged.
     """
     grades: dict[str, dict[str, int]] = {}
-    votes = Votes()
     with load_run(folder.path / JUDGED) as view:
-        for each in view.index.labels():
-            votes.add(each)
-        labels = {label.id: label for label in votes.labels()}
+        labels = {label.id: label for label in view.index.labels()}
         for pair in view.pairs():
             if pair.id in labels and (label := labels[pair.id].label) is not None:
                 grades.setdefault(str(pair.meta.get("query_id")), {})[str(pair.meta.get("code_id"))] = label

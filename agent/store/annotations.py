@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import mean
 from typing import IO, Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from pydantic import ConfigDict
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
+from agent.scratch import Scratch, as_key, from_key
 from agent.store.files import append_line, decode_record, open_own, replacing, writing
 from agent.types import Annotation, Frozen, Round, Share
 
@@ -103,39 +105,14 @@ class Vote(NamedTuple):
     confidence: float | None
     failed: bool
 
-
-class Votes:
-    """Collects the rounds of all pairs; a later annotation of the same round takes the place of the earlier one."""
-
-    def __init__(self) -> None:
-        self._votes: dict[str, dict[int, Vote]] = {}
-        self.rounds = 0
-
-    def add(self, found: Annotation | RoundLabel) -> None:
-        """Take in the annotation of a pair and round."""
-        vote = Vote(found.label, found.confidence, found.error is not None)
-        self._votes.setdefault(found.id, {})[found.round] = vote
-        self.rounds = max(self.rounds, found.round + 1)
-
-    def labels(self, order: Iterable[str] = ()) -> list[PairLabel]:
-        """Return a label for each pair: those named in `order` first and so, the others as they came."""
-        ids = dict.fromkeys((*(each for each in order if each in self._votes), *self._votes))
-        return [pair_label(each, self._votes[each]) for each in ids]
+    @classmethod
+    def of(cls, found: Annotation | RoundLabel) -> Vote:
+        """Return the vote of an annotation."""
+        return cls(found.label, found.confidence, found.error is not None)
 
 
-def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
-    """Replace the file of labels in one step.
-
-    Raises:
-        StorageError: it cannot be written; the old one is whole.
-    """
-    with replacing(path) as draft, draft.open("wb") as file:
-        file.writelines(dumps(asdict(label)) + b"\n" for label in labels)
-
-
-def pair_label(identifier: str, rounds: Mapping[int, Vote]) -> PairLabel:
-    """Return the label of a pair by its rounds."""
-    votes = [rounds[number] for number in sorted(rounds)]
+def pair_label(identifier: str, votes: Sequence[Vote]) -> PairLabel:
+    """Return a pair's label by its rounds, given in their order."""
     label = majority(vote.label for vote in votes)
     known = [
         vote.confidence if vote.label == label else 1 - vote.confidence
@@ -153,16 +130,32 @@ def pair_label(identifier: str, rounds: Mapping[int, Vote]) -> PairLabel:
     )
 
 
+def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
+    """Replace the file of labels in one step.
+
+    Raises:
+        StorageError: it cannot be written; the old one is whole.
+    """
+    with replacing(path) as draft, draft.open("wb") as file:
+        file.writelines(dumps(asdict(label)) + b"\n" for label in labels)
+
+
 Key = tuple[str, int]
 
 _WHAT = "an annotation"
 REMEDY = "Delete that line: its pair is annotated again"
+_TABLES = """
+CREATE TABLE lines (
+    position INTEGER PRIMARY KEY, id BLOB, round INTEGER, label INTEGER, confidence REAL, failed INTEGER,
+    UNIQUE (id, round)
+)
+"""
 
 
 class AnnotationIndex:
     """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
 
-    `superseded` counts the lines that a later one took the place of.
+    On disk, as far as it is large (`Scratch`). `key in index` says whether a pair and round have an annotation.
 
     Raises:
         RunFolderError: a whole line is not an annotation; the message names it.
@@ -172,63 +165,120 @@ class AnnotationIndex:
         self.path = path
         self.read()
 
-    def add(self, key: Key, *, error: bool, size: int) -> None:
-        """Note a line of `size` bytes at the end."""
-        self.superseded += key in self._offsets
-        self._offsets[key] = self.end
-        self.end += size
-        if error:
-            self._errors.add(key)
-        else:
-            self._errors.discard(key)
+    def add(self, found: Annotation | RoundLabel, size: int) -> None:
+        """Note the line of an annotation, of `size` bytes, at the end."""
+        self._put([(found, size)])
 
-    def done(self, *, retry_errors: bool = False) -> set[Key]:
-        """Return the pairs and rounds that have an annotation; with `retry_errors` those without an error."""
-        return set(self._offsets) - self._errors if retry_errors else set(self._offsets)
+    def __len__(self) -> int:
+        return int(self._one("SELECT count(*) FROM lines"))
+
+    def __contains__(self, key: Key) -> bool:
+        return self.finished(key)
+
+    def finished(self, key: Key, *, retry_errors: bool = False) -> bool:
+        """Whether a pair and round have an annotation; with `retry_errors` one without an error."""
+        found = self._scratch.rows("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))
+        return bool(found) and not (retry_errors and found[0][0])
+
+    @property
+    def superseded(self) -> int:
+        """How many lines a later one took the place of."""
+        return self._added - len(self)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs have an annotation."""
+        return int(self._one("SELECT count(DISTINCT id) FROM lines"))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are: one more than the highest number of any, 0 without annotations."""
+        return int(self._one("SELECT ifnull(max(round) + 1, 0) FROM lines"))
+
+    def annotated(self, *, failed: bool = False) -> Iterator[Key]:
+        """Yield the pairs and rounds that have an annotation, sorted; where `failed`, those with an error alone."""
+        where = "WHERE failed" if failed else ""
+        for key, number in self._scratch.each(f"SELECT id, round FROM lines {where} ORDER BY id, round"):
+            yield from_key(key), number
+
+    def rounds_of(self, pair_id: str) -> list[int]:
+        """Return the rounds in which a pair has an annotation, in order."""
+        found = self._scratch.rows("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
+        return [number for (number,) in found]
 
     def get(self, key: Key) -> Annotation | None:
         """Return the last annotation of a pair and round."""
-        if key not in self._offsets:
-            return None
         with self._opened() as file:
-            file.seek(self._offsets[key])
-            return decode_annotation(file.readline(), f"{self.path}: the line of {key[0][:60]!r}")
+            found = self._scratch.rows("SELECT position FROM lines WHERE id = ? AND round = ?", _row(key))
+            return self._at(file, key[0], found[0][0]) if found else None
 
     def __iter__(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round, in the order of the file."""
         return (decode_annotation(line, f"{self.path}:{number}") for number, line in self.lines())
 
-    def labels(self) -> Iterator[RoundLabel]:
-        """Yield of the same what a pair's label is made from, for going through many quickly."""
-        return (_label(line, f"{self.path}:{number}") for number, line in self.lines())
+    def by_pair(self) -> Iterator[list[Annotation]]:
+        """Yield the last annotations of each pair's rounds, by the order of ids."""
+        with self._opened() as file:
+            found = self._scratch.each("SELECT id, position FROM lines ORDER BY id, round")
+            for key, rows in groupby(found, key=itemgetter(0)):
+                yield [self._at(file, from_key(key), position) for _, position in rows]
+
+    def labels(self) -> Iterator[PairLabel]:
+        """Yield the label of each pair by its rounds, by the order of ids."""
+        found = self._scratch.each("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
+        for key, rows in groupby(found, key=itemgetter(0)):
+            yield pair_label(from_key(key), [Vote(*row[1:]) for row in rows])
+
+    def label(self, pair_id: str) -> PairLabel | None:
+        """Return the label of a pair by its rounds, None where it has no annotation."""
+        query = "SELECT label, confidence, failed FROM lines WHERE id = ? ORDER BY round"
+        votes = [Vote(*row) for row in self._scratch.rows(query, (as_key(pair_id),))]
+        return pair_label(pair_id, votes) if votes else None
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the last line of each pair and round with its number."""
         position = 0
         with self._opened() as file:
-            last = set(self._offsets.values())
+            last = self._scratch.each("SELECT position FROM lines ORDER BY position")
+            wanted = next(last, None)
             for number, line in enumerate(file, start=1):
-                if position in last:
+                if wanted is None:
+                    return
+                if position == wanted[0]:
                     yield number, line
+                    wanted = next(last, None)
                 position += len(line)
 
     def read(self) -> None:
         """Go through the file, again where it was replaced."""
-        self.end = self.superseded = 0
-        self._offsets: dict[Key, int] = {}
-        self._errors: set[Key] = set()
+        self.end = self._added = 0
+        self._scratch = Scratch(_TABLES)
         try:
             with open_regular(self.path) as file:
                 self._inode = os.fstat(file.fileno()).st_ino
-                for number, line in enumerate(file, start=1):
-                    if line.endswith(b"\n"):
-                        found = _label(line, f"{self.path}:{number}")
-                        self.add((found.id, found.round), error=found.error is not None, size=len(line))
+                whole = ((number, line) for number, line in enumerate(file, start=1) if line.endswith(b"\n"))
+                self._put((_label(line, f"{self.path}:{number}"), len(line)) for number, line in whole)
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be read ({error.strerror or error})") from error
 
+    def _put(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
+        self._scratch.put("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?)", self._rows(lines))
+
+    def _rows(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> Iterator[tuple[Any, ...]]:
+        for found, size in lines:
+            yield self.end, as_key(found.id), found.round, *Vote.of(found)
+            self.end += size
+            self._added += 1
+
+    def _one(self, query: str) -> Any:
+        return self._scratch.rows(query)[0][0]
+
+    def _at(self, file: IO[bytes], pair_id: str, position: int) -> Annotation:
+        file.seek(position)
+        return decode_annotation(file.readline(), f"{self.path}: the line of {pair_id[:60]!r}")
+
     def _opened(self) -> IO[bytes]:
-        """Open the file that the offsets are of; a run that closed meanwhile may have replaced it."""
+        """Open the file that the positions are of; a run that closed meanwhile may have replaced it."""
         file = open_regular(self.path)
         found = os.fstat(file.fileno())
         if found.st_ino == self._inode and found.st_size >= self.end:
@@ -236,6 +286,10 @@ class AnnotationIndex:
         file.close()
         self.read()
         return open_regular(self.path)
+
+
+def _row(key: Key) -> tuple[bytes, int]:
+    return as_key(key[0]), key[1]
 
 
 class AnnotationLog:
@@ -266,7 +320,7 @@ class AnnotationLog:
         line = encode_annotation(annotation) + b"\n"
         with writing(self.path):
             append_line(self._descriptor, self.index.end, line)
-        self.index.add((annotation.id, annotation.round), error=annotation.error is not None, size=len(line))
+        self.index.add(annotation, len(line))
 
     def sync(self) -> None:
         """Bring the file to the disk."""

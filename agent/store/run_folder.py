@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from agent.datasets import as_kept, iter_normalised, normalised_sha256, write_normalised
+from agent.datasets import Spool, iter_normalised
 from agent.errors import ModelTimeout, ModelUnavailable, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
 from agent.llm.gateway import ReplyCache
 from agent.prompt_text import replace_surrogates
 from agent.store import files
-from agent.store.annotations import AnnotationIndex, AnnotationLog, Votes, write_labels
+from agent.store.annotations import AnnotationIndex, AnnotationLog, write_labels
 from agent.store.database import Database
 from agent.store.durability import Barrier, cut_unproven
 from agent.store.evidence import EvidenceStore, unusable
@@ -42,7 +43,7 @@ class RunFolder(RunView):
     Args:
         path: the folder.
         identity: everything besides the pairs that decides labels.
-        pairs: all of the input, also under a limit.
+        pairs: all of the input, also under a limit; `input` has them as they are kept.
         environment: what else is to be recorded of this start.
         cache: where the replies are kept that its evidence comes of.
         clock: gives the time.
@@ -58,13 +59,13 @@ class RunFolder(RunView):
         path: Path | str,
         *,
         identity: Mapping[str, Any],
-        pairs: Sequence[Pair],
+        pairs: Iterable[Pair],
         environment: Mapping[str, Any],
         cache: Database | None = None,
         clock: Clock = utc_now,
     ) -> None:
         path = Path(path)
-        self._order = [pair.id for pair in pairs]
+        self.input = pairs if isinstance(pairs, Spool) else Spool(pairs)
         self._to_finish = True  # until it is closed, or the disk is full
         self._held: list[tuple[Annotation, History]] = []
         self._abandoned: list[Exchange] = []
@@ -78,7 +79,7 @@ class RunFolder(RunView):
                 # Again: another process may have been here before the lock was ours.
                 _check_folder(path)
                 remove_drafts(path, (files.INPUT, files.MANIFEST, files.ANNOTATIONS, files.LABELS))
-                self._manifest = _manifest(path, identity, pairs, clock)
+                self._manifest = _manifest(path, identity, self.input, clock)
                 super().__init__(path, self._manifest.document)
             except BaseException:
                 if is_new:
@@ -91,7 +92,7 @@ class RunFolder(RunView):
             stack.callback(self._log.close)
             self._barrier = Barrier(*([cache.sync] if cache else []), self._store.sync, self._log.sync)
             self.index = self._log.index
-            if self.done() and not self._store.kept:
+            if len(self.index) and not self._store.kept:
                 self._store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
             self._manifest.open_segment(environment)
             if cut:
@@ -105,19 +106,12 @@ class RunFolder(RunView):
         """What changed in the environment since the run began, for the user."""
         return tuple(self._manifest.notes)
 
-    def done(self, *, retry_errors: bool = False) -> set[tuple[str, int]]:
-        """Return the id and round of each pair that need not be annotated again.
-
-        With `retry_errors`, pairs whose last annotation is an error are not among them.
-        """
-        return self.index.done(retry_errors=retry_errors)
-
     def forget_unusable(self, cache: ReplyCache) -> None:
         """Drop from a cache the replies of which pairs that ended in errors could make nothing.
 
         Where another run has had a reply to the same question since, that one stays.
         """
-        for key in self.done() - self.done(retry_errors=True):
+        for key in self.index.annotated(failed=True):
             history = self.evidence(*key)
             for exchange in () if history is None else unusable(history):
                 stored = cache.get(exchange.key)
@@ -170,10 +164,7 @@ class RunFolder(RunView):
                 self._to_finish = False
                 self._barrier.now()
                 self._log.compact()
-                votes = Votes()
-                for found in self.index.labels():
-                    votes.add(found)
-                write_labels(self.path / files.LABELS, votes.labels(self._order))
+                write_labels(self.path / files.LABELS, filter(None, map(self.index.label, self.input.ids())))
 
     def _write(self, annotation: Annotation, evidence: History) -> None:
         if evidence.segment is None:
@@ -200,11 +191,11 @@ class RunFolder(RunView):
         self.close()
 
 
-def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], clock: Clock) -> Manifest:
+def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Clock) -> Manifest:
     file = path / files.MANIFEST
     if file.exists():
         found = Manifest(file, clock=clock)
-        others, same = found.other_identity(identity), normalised_sha256(pairs) == found.input_sha256
+        others, same = found.other_identity(identity), pairs.sha256 == found.input_sha256
         if same and not others:
             return found
         if _has_annotations(path):
@@ -223,34 +214,38 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Sequence[Pair], cl
     return Manifest(file, {**identity, "input_sha256": _write_input(path, pairs)}, clock)
 
 
-def _write_input(path: Path, pairs: Sequence[Pair]) -> str:
+def _write_input(path: Path, pairs: Spool) -> str:
     with replacing(path / files.INPUT) as draft:
-        return write_normalised(draft, pairs)
+        pairs.write(draft)
+    return pairs.sha256
 
 
-def _lost(path: Path, pairs: Sequence[Pair]) -> tuple[int, list[str]]:
+def _lost(path: Path, pairs: Spool) -> tuple[int, list[str]]:
     """Return how many pairs the run has, and which of them are gone or changed, in lines for the user."""
-    given = {pair.id: pair for pair in pairs}
-    before, gone, changed = 0, list[str](), list[str]()
+    before, counts, names = 0, Counter[str](), defaultdict[str, list[str]](list)
     for kept in iter_normalised(path / files.INPUT):
         before += 1
-        if kept.id not in given:
-            gone.append(quoted(kept.id))
-        elif given[kept.id] != kept and (now := as_kept(given[kept.id])) != kept:
-            parts = [name for name in Pair.model_fields if getattr(kept, name) != getattr(now, name)]
-            changed.append(f"{quoted(kept.id)} ({', '.join(parts)})")
-    lost = {"gone": gone, "changed": changed}
-    return before, [f"{counted(len(names), 'pair')} {what}: {_some(names)}" for what, names in lost.items() if names]
+        place = pairs.place(kept.id)
+        now = None if place is None else pairs[place]
+        if now == kept:
+            continue
+        parts = [] if now is None else [each for each in Pair.model_fields if getattr(kept, each) != getattr(now, each)]
+        what = "changed" if parts else "gone"
+        counts[what] += 1
+        if counts[what] <= _MOST_NAMED:
+            names[what].append(quoted(kept.id) + (f" ({', '.join(parts)})" if parts else ""))
+    lost = [(counted(counts[what], "pair"), what, _some(names[what], counts[what])) for what in sorted(names)[::-1]]
+    return before, [f"{count} {what}: {some}" for count, what, some in lost]
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown}, …"
+def _some(names: Sequence[str], count: int) -> str:
+    shown = ", ".join(names)
+    return shown if len(names) == count else f"{shown}, …"
 
 
 def _has_annotations(path: Path) -> bool:
     log = path / files.ANNOTATIONS
-    return log.exists() and bool(AnnotationIndex(log).done())
+    return log.exists() and len(AnnotationIndex(log)) > 0
 
 
 def _remove_if_bare(path: Path) -> None:

@@ -137,7 +137,7 @@ class RunView:
         parts = [identity.get(name) for name in ("variant", "model")]
         variant, model = (part if isinstance(part, dict) else {} for part in parts)
         named = [("variant", variant.get("name")), ("model", (model.get("default") or {}).get("model"))]
-        count = ("annotations", len(self.index.done()))
+        count = ("annotations", len(self.index))
         return details([("run", self.path), *named, count]) + table(self.annotations())
 
     def close(self) -> None:

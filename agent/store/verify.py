@@ -209,7 +209,7 @@ class _Check:
             "SELECT id, round, label, confidence, failed FROM found JOIN pairs ON number = pair ORDER BY pair, round"
         )
         for name, rounds in groupby(self._notes.execute(query), key=lambda row: bytes(row[0])):
-            yield pair_label(_text(name), {row[1]: Vote(row[2], row[3], bool(row[4])) for row in rounds})
+            yield pair_label(_text(name), [Vote(row[2], row[3], bool(row[4])) for row in rounds])
 
     def _read_evidence(self) -> None:
         name = files.EVIDENCE

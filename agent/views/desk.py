@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from agent.errors import RunFolderError, UsageError
 from agent.history import History
-from agent.store.annotations import Votes, ended
+from agent.store.annotations import Vote, ended, pair_label
 from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView, criterion_of
@@ -114,10 +114,7 @@ class Desk:
         self._clock = clock
         self._id = secrets.token_hex(8)
         self._mine = self._reviews_of(reviewer)
-        self._rounds: dict[str, list[int]] = {entry.id: [] for entry in queue.entries}
-        for pair_id, number in sorted(view.index.done()):
-            if pair_id in self._rounds:
-                self._rounds[pair_id].append(number)
+        self._rounds = {entry.id: view.index.rounds_of(entry.id) for entry in queue.entries}
 
     def __len__(self) -> int:
         return len(self._queue.entries)
@@ -236,10 +233,7 @@ class Desk:
         """
         found = {number: self._view.annotation(entry.id, number) for number in self._rounds[entry.id]}
         annotations = {number: annotation for number, annotation in found.items() if annotation is not None}
-        votes = Votes()
-        for each in annotations.values():
-            votes.add(each)
-        (label,) = votes.labels()
+        label = pair_label(entry.id, [Vote.of(each) for each in annotations.values()])
         steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
         others = (review for review in read_reviews(self._log.path) if review.reviewer != self._reviewer)
         return {

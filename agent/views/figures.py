@@ -72,11 +72,10 @@ class Figures:
         self._wall = wall
         self._pairs, self._work = Tally(), Tally()
 
-    def add(self, whole: Seen, rounds: Iterable[Seen]) -> None:
+    def add(self, whole: Seen, rounds: Sequence[Seen]) -> None:
         """Take in a pair: `whole` is all its rounds `as_one`."""
         self._pairs.add(whole)
-        for seen in rounds:
-            self._work.add(seen)
+        self._work.add(*rounds)
 
     @property
     def labels(self) -> list[Block]:
@@ -132,7 +131,7 @@ class Figures:
         """What made programs run, and what they invented around the snippets."""
         work = self._work
         text = (
-            f"{counted(work.repairs, 'repair')} on {counted(len(work.repaired), 'pair')} led to another execution. "
+            f"{counted(work.repairs, 'repair')} on {counted(work.repaired, 'pair')} led to another execution. "
             "A refused command was answered, not run."
         )
         kinds = dict(sorted(work.commands.items(), key=lambda each: -each[1].total()))

@@ -197,10 +197,7 @@ def sample_of(
 
 def queue_from(sample: ReviewSample, view: RunView) -> Queue:
     """Return the pairs of a sample, in their random order."""
-    first: dict[str, int] = {}
-    for pair_id, number in view.index.done():
-        first[pair_id] = min(number, first.get(pair_id, number))
-    entries = tuple(Entry(pair_id, first[pair_id]) for pair_id in sample.ids())
+    entries = tuple(Entry(pair_id, view.index.rounds_of(pair_id)[0]) for pair_id in sample.ids())
     return Queue(described(sample), entries, sample.fingerprint)
 
 

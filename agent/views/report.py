@@ -120,7 +120,7 @@ class Report:
 
     def _collect(self, figures: Figures, on_progress: Progress | None) -> Archive:
         """Go through the run once, in the order of its input."""
-        archive, total = Archive(self.max_bytes), len(self.run.index.done())
+        archive, total = Archive(self.max_bytes), len(self.run.index)
         for pair, rounds in annotated_pairs(self.run, gold=self.gold, with_history=self.run.has_evidence):
             whole = as_one(rounds)
             figures.add(whole, rounds)
@@ -131,7 +131,7 @@ class Report:
         return archive
 
     def _document(self, figures: Figures, pairs: int, archive: Archive) -> dict[str, Any]:
-        rounds = 1 + max((number for _, number in self.run.index.done()), default=0)
+        rounds = max(self.run.index.rounds, 1)
         return {
             "name": self.title or self.run.path.resolve().name,
             "subtitle": _subtitle(self.run.manifest, pairs, rounds),
@@ -186,7 +186,7 @@ class Report:
 
     def _notes(self, archive: Archive, listed: int, with_evidence: int, stories: int) -> list[str]:
         size = f"{self.max_bytes / MEGABYTE:g} MB (--max-mb)"
-        annotated = len({pair_id for pair_id, _ in self.run.index.done()})
+        annotated = self.run.index.pairs
         of_ablation = 0 if self.ablation is None else self.ablation.pairs
         notes = {
             f"The ablation is of {counted(of_ablation, 'pair')}, this run of {annotated:,}: their figures are not of "

@@ -1,0 +1,72 @@
+"""Tables that may outgrow the memory: in a temporary file of SQLite, which has no name and is gone with the process."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agent.errors import StorageError
+
+_AT_ONCE = 50
+
+
+class Scratch:
+    """Tables (`;` between statements) that share 2 MB of memory; the rest lies where `SQLITE_TMPDIR` or `TMPDIR` says.
+
+    Usable from any thread. Nothing is undone: a statement must not be able to fail halfway (`INSERT OR IGNORE`).
+
+    Raises, as every method does:
+        StorageError: the file cannot be written.
+    """
+
+    def __init__(self, tables: str) -> None:
+        self._lock = threading.RLock()
+        self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
+        # one transaction for ever, without a journal: nothing is read after a crash
+        for statement in ("PRAGMA journal_mode = OFF", "BEGIN", *tables.split(";")):
+            self.rows(statement)
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+        """Execute a statement and return its rows, which are few."""
+        with self._used():
+            return self._connection.execute(query, values).fetchall()
+
+    def each(self, query: str, values: Sequence[object] = ()) -> Iterator[Any]:
+        """Yield the rows of a query, of which there may be many."""
+        with self._used():
+            cursor = self._connection.execute(query, values)
+        while True:
+            with self._used():
+                rows = cursor.fetchmany(_AT_ONCE)
+            if not rows:
+                return
+            yield from rows
+
+    def put(self, statement: str, rows: Iterable[Sequence[object]]) -> int:
+        """Execute a statement for each of many rows, and return how many it inserted or changed."""
+        with self._used():
+            return self._connection.executemany(statement, rows).rowcount
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._lock:  # two threads are else given one prepared statement
+            try:
+                yield
+            except sqlite3.OperationalError as error:
+                remedy = "make room where it lies, or name another folder in the variable SQLITE_TMPDIR"
+                raise StorageError(f"a temporary file of SQLite cannot be written ({error}); {remedy}") from error
+
+
+def as_key(text: str) -> bytes:
+    """Return a text as a key: SQLite's own text has no lone surrogates. Keys sort as their texts do."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def from_key(key: bytes) -> str:
+    """Return the text of a key."""
+    return key.decode("utf-8", "surrogatepass")
