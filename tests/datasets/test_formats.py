@@ -75,7 +75,7 @@ def written(folder: Path, name: str, rows: Rows) -> Path:
 
 def outcome(path: Path) -> str:
     try:
-        return f"pairs: {read_pairs(path).pairs}"
+        return f"pairs: {list(read_pairs(path))}"
     except InputError as error:
         return str(error)
 

@@ -54,16 +54,16 @@ class TestFields:
         ids=["ours", "the rest is meta", "CoSQA", "CoSQA+", "CoSQA+ of old"],
     )
     def test_known_fields_need_no_mapping(self, tmp_path: Path, record: dict[str, object], pair: Pair) -> None:
-        assert read(tmp_path, record).pairs == [pair]
+        assert list(read(tmp_path, record)) == [pair]
 
     def test_a_mapping_names_the_fields_of_other_datasets(self, tmp_path: Path) -> None:
         mapping = parse_mapping("query=question, code=snippet, id=key, language=lang, context=schema")
         record = {"question": "q", "snippet": "c", "key": 5, "lang": "sql", "schema": "s", "query": "other"}
-        pair = read(tmp_path, record, mapping=mapping).pairs[0]
+        pair = read(tmp_path, record, mapping=mapping)[0]
         assert pair == Pair(id="5", query="q", code="c", language="sql", context="s", meta={"query": "other"})
 
     def test_a_mapping_may_name_labels_which_are_kept_beside_the_field(self, tmp_path: Path) -> None:
-        pair = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd")).pairs[0]
+        pair = read(tmp_path, {**GOOD, "crowd": "1"}, mapping=parse_mapping("label=crowd"))[0]
         assert pair.meta == {"crowd": "1", "label": "1"}
         assert own_gold([pair]) == {pair.id: 1}
 
@@ -75,10 +75,10 @@ class TestFields:
 
     def test_a_pair_without_id_takes_its_line_number_blank_lines_counted(self, tmp_path: Path) -> None:
         bare = {"query": "q", "code": "c"}
-        assert [pair.id for pair in read(tmp_path, bare, b"\n  \r\n", bare).pairs] == ["1", "4"]
+        assert [pair.id for pair in read(tmp_path, bare, b"\n  \r\n", bare)] == ["1", "4"]
 
     def test_the_same_field_beside_and_inside_meta_must_agree(self, tmp_path: Path) -> None:
-        assert read(tmp_path, {**GOOD, "label": 1, "meta": {"label": 1}}).pairs[0].meta == {"label": 1}
+        assert read(tmp_path, {**GOOD, "label": 1, "meta": {"label": 1}})[0].meta == {"label": 1}
         assert "'label' stands both" in complaint(tmp_path, {**GOOD, "label": 1, "meta": {"label": 0}})
 
 
@@ -113,11 +113,11 @@ class TestContainers:
     def test_an_array_numbers_its_elements(self, tmp_path: Path, indent: int | None) -> None:
         path = tmp_path / "p.json"
         path.write_text(json.dumps([GOOD, {"query": "q", "code": "c\ud800"}], indent=indent))
-        assert read_pairs(path).pairs == [Pair(**GOOD), Pair(id="2", query="q", code="c\ud800")]
+        assert list(read_pairs(path)) == [Pair(**GOOD), Pair(id="2", query="q", code="c\ud800")]
 
     def test_json_lines_in_a_file_called_json(self, tmp_path: Path) -> None:
         path = write(tmp_path / "p.json", GOOD, {**GOOD, "id": "b"})
-        assert [pair.id for pair in read_pairs(path).pairs] == ["a", "b"]
+        assert [pair.id for pair in read_pairs(path)] == ["a", "b"]
 
     def test_a_bad_element_of_an_array_is_found_by_line_and_number(self, tmp_path: Path) -> None:
         path = tmp_path / "p.json"
@@ -245,7 +245,7 @@ class TestBadLines:
 
     def test_skipping_keeps_the_good_lines_and_reports_the_bad(self, tmp_path: Path) -> None:
         dataset = read(tmp_path, b"{\n", GOOD, {"query": "q"}, GOOD, on_bad_line="skip")
-        assert dataset.pairs == [Pair(**GOOD)]
+        assert list(dataset) == [Pair(**GOOD)]
         assert [bad.line for bad in dataset.bad_lines] == [1, 3, 4]
         assert "line 2 too" in dataset.bad_lines[2].cause
         message = complaint(tmp_path, b"{\n", {"query": "q"}, on_bad_line="skip")

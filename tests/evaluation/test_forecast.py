@@ -52,7 +52,7 @@ class Recorded(NamedTuple):
 async def recorded(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     """The 277 real pairs, annotated by a server that counts tokens and finds three of ten unclear."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    pairs = read_pairs(real_data / "cosqa_dev.jsonl").pairs
+    pairs = list(read_pairs(real_data / "cosqa_dev.jsonl"))
     with ChatServer(counted) as server:
         options = {"model": MODEL, "base_url": server.url, "variant": "ps_tpg_fa", "run_dir": folder}
         async with Annotator(**options) as annotator:

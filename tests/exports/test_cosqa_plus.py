@@ -52,7 +52,7 @@ def test_numbers_that_the_input_has_are_kept_so_that_its_export_is_of_the_same_b
         [70, 5, "sort", 9, "one", 1],
         [8, 5, "sort", 3, "two", 1],
     ]
-    again = read_pairs(tmp_path / "out/test_agent_pairs.json").pairs
+    again = list(read_pairs(tmp_path / "out/test_agent_pairs.json"))
     assert [(pair.id, pair.query, pair.code) for pair in again] == [("70", "sort", "one"), ("8", "sort", "two")]
 
 

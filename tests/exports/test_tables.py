@@ -21,7 +21,7 @@ from agent.errors import ExtraMissing, InputError, UsageError
 from agent.exports.rows import FOUND, Export, Kind, cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
-from tests.datasets.test_normalised import hostile_text, pair_lists
+from tests.datasets.test_spool import hostile_text, pair_lists
 from tests.exports.runs import exported, lines, make_run
 from tests.views.runs import HOSTILE
 
@@ -152,7 +152,7 @@ def test_an_export_can_be_annotated_again(tmp_path: Path, name: str) -> None:
         Pair(id="\ud800", query="'q'", code="\rdef f(): ...\n\n", language="sql", context="seen"),
     ]
     exported(make_run(tmp_path / "run", pairs), name.removeprefix("out."), tmp_path / name)
-    again = read_pairs(tmp_path / name).pairs
+    again = list(read_pairs(tmp_path / name))
     assert [(pair.id, pair.query, pair.code, pair.language, pair.context) for pair in again] == [
         tuple(map(joined, (pair.id, pair.query, pair.code, pair.language, pair.context))) for pair in pairs
     ]

@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent.errors import RunFolderError
-from agent.store.annotations import AnnotationIndex, AnnotationLog, decode_annotation, encode_annotation
+from agent.store.annotations import (
+    AnnotationIndex,
+    AnnotationLog,
+    Key,
+    Vote,
+    decode_annotation,
+    encode_annotation,
+    pair_label,
+)
 from agent.types import Annotation
 from tests.store.samples import full_annotation, make_annotation, make_error
 
@@ -58,8 +68,45 @@ def test_the_last_line_of_a_pair_and_round_counts(path: Path) -> None:
     assert [(a.id, a.round, a.label) for a in index] == [("b", 0, None), ("a", 0, 1), ("a", 1, None)]
     assert index.get(("a", 0)) == make_annotation("a", label=1)
     assert index.get(("c", 0)) is None
-    assert index.done() == {("a", 0), ("a", 1), ("b", 0)}
-    assert index.done(retry_errors=True) == {("a", 0), ("b", 0)}
+    assert set(index.annotated()) == {("a", 0), ("a", 1), ("b", 0)}
+    assert list(index.annotated(failed=True)) == [("a", 1)]
+
+
+KEYS = st.tuples(st.sampled_from(["", "a", "b", "ä\ud800", "\ud800", "\x00", "\U0001f600"]), st.integers(0, 3))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written=st.lists(st.tuples(KEYS, st.sampled_from([0, 1, None, "error"])), max_size=12), at=st.integers(0, 12))
+def test_it_is_as_a_dict_of_what_was_written(path: Path, written: list[tuple[Key, Any]], at: int) -> None:
+    path.unlink(missing_ok=True)
+    made = [
+        make_error(pair_id, round=number) if label == "error" else make_annotation(pair_id, label=label, round=number)
+        for (pair_id, number), label in written
+    ]
+    write(path, *made[:at])
+    log = AnnotationLog(path)
+    for annotation in made[at:]:
+        log.append(annotation)
+    log.close()
+    last = {(each.id, each.round): each for each in made}
+    ids = sorted({pair_id for pair_id, _ in last})
+    by_pair = [[last[key] for key in sorted(last) if key[0] == pair_id] for pair_id in ids]
+    for index in (log.index, AnnotationIndex(path)):
+        assert {(each.id, each.round): each for each in index} == last
+        assert (len(index), index.pairs, index.superseded) == (len(last), len(ids), len(made) - len(last))
+        assert index.rounds == 1 + max((number for _, number in last), default=-1)
+        assert list(index.annotated()) == sorted(last)
+        assert list(index.annotated(failed=True)) == sorted(key for key in last if last[key].error is not None)
+        assert list(index.by_pair()) == by_pair
+        labels = [pair_label(rounds[0].id, [Vote.of(each) for each in rounds]) for rounds in by_pair]
+        assert list(index.labels()) == [index.label(pair_id) for pair_id in ids] == labels
+        assert [index.rounds_of(pair_id) for pair_id in ids] == [[each.round for each in pair] for pair in by_pair]
+        for key, annotation in last.items():
+            assert (key in index, index.get(key)) == (True, annotation)
+            assert index.finished(key, retry_errors=True) == (annotation.error is None)
+        assert ("other", 0) not in index
+        assert index.label("other") is index.get(("other", 0)) is None
+    assert path.read_bytes().splitlines() == [encode_annotation(each) for each in made]
 
 
 @pytest.mark.parametrize("kept", range(1, 40, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.tally import Tally
-from agent.store.annotations import Ended, Label, RoundLabel, Votes, agreement, majority, standing_for
+from agent.store.annotations import Ended, Label, PairLabel, Vote, agreement, majority, pair_label, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
@@ -34,36 +35,29 @@ def test_agreement_is_what_counting_gives(outcomes: list[Label]) -> None:
     assert agreement(outcomes[:1]) is None
 
 
-def votes(**rounds: list[dict[str, Any]]) -> Votes:
-    found = Votes()
-    for identifier, fields in rounds.items():
-        for number, each in enumerate(fields):
-            record = {"id": identifier, "round": number, "label": None, "error": None, **each}
-            found.add(RoundLabel.model_validate(record))
-    return found
+def found(*rounds: Vote) -> PairLabel:
+    return pair_label("a", rounds)
 
 
 def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none() -> None:
-    failed: dict[str, Any] = {"error": {"type": "ModelError"}}
-    found = votes(
-        a=[{"label": 1}, {"label": 1}], b=[{"label": 1}, {"label": 0}], c=[{"label": 1}, failed], d=[failed, failed]
-    )
-    labels = found.labels()
+    one, zero, failed = Vote(1, None, False), Vote(0, None, False), Vote(None, None, True)
+    rounds = [(one, one), (one, zero), (one, failed), (failed, failed)]
+    labels = [found(*each) for each in rounds]
     assert [label.agreement for label in labels] == [1.0, 0.0, None, None]
-    assert Tally(votes=found).agreement == fmean([1.0, 0.0])
+    assert Tally(votes=Counter(rounds)).agreement == fmean([1.0, 0.0])
     assert [(label.label, label.errors, label.undecided) for label in labels] == [
         (1, 0, False), (None, 0, True), (1, 1, False), (None, 2, False)
     ]  # fmt: skip
-    assert Tally(votes=votes(a=[{"label": 1}])).agreement is None
+    assert Tally(votes=Counter([(one,)])).agreement is None
 
 
 def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_rest() -> None:
-    rounds = [{"label": 1, "confidence": 0.9}, {"label": 1, "confidence": 0.8}, {"label": 0, "confidence": 0.7}]
-    assert votes(a=rounds).labels()[0].confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
-    assert votes(a=[{"label": 1, "confidence": 0.9}, {"label": 0, "confidence": 0.9}]).labels()[0].confidence is None
-    assert votes(a=[{"label": 1}]).labels()[0].confidence is None
+    rounds = [Vote(1, 0.9, False), Vote(1, 0.8, False), Vote(0, 0.7, False)]
+    assert found(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
+    assert found(Vote(1, 0.9, False), Vote(0, 0.9, False)).confidence is None
+    assert found(Vote(1, None, False)).confidence is None
     for sure in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):  # exactly, not a little less
-        assert votes(a=[{"label": 1, "confidence": sure}] * 3).labels()[0].confidence == sure
+        assert found(*[Vote(1, sure, False)] * 3).confidence == sure
 
 
 @pytest.mark.parametrize(("rounds", "place"), [

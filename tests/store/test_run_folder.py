@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.datasets import iter_normalised, normalised_sha256
+from agent.datasets import Spool, iter_normalised
 from agent.errors import InputError, Outage, RunFolderError
 from agent.history import Exchange, History
 from agent.llm.base import Reply
@@ -114,7 +114,7 @@ class TestMaking:
         open_folder(path).close()
         (path / "manifest.json").rename(path / ".manifest.json.0123456789abcdef.tmp")
         with open_folder(path, pairs="z") as folder:
-            assert folder.done() == set()
+            assert set(folder.index.annotated()) == set()
         assert [pair.id for pair in iter_normalised(path / "input.jsonl.gz")] == ["z"]
 
 
@@ -124,12 +124,12 @@ class TestResuming:
             commit(folder, "1", label=1)
             folder.commit(make_error("2"), make_evidence("2"))
         with open_folder(path) as folder:
-            assert folder.done() == {("1", 0), ("2", 0)}
-            assert folder.done(retry_errors=True) == {("1", 0)}
+            assert set(folder.index.annotated()) == {("1", 0), ("2", 0)}
+            assert set(folder.index.annotated(failed=True)) == {("2", 0)}
             assert list(folder.annotations()) == [make_annotation("1", label=1), make_error("2")]
             assert folder.evidence("1") == make_evidence("1", segment=1)
             commit(folder, "2")
-            assert folder.done(retry_errors=True) == {("1", 0), ("2", 0)}
+            assert not list(folder.index.annotated(failed=True))
             assert folder.evidence("2") == make_evidence("2", segment=2)
         assert len(json.loads((path / "manifest.json").read_text())["segments"]) == 2
 
@@ -163,7 +163,7 @@ class TestGrowing:
             commit(folder, "1", label=1)
         with open_folder(path, pairs="a120b") as folder:
             assert folder.notes == ("number of pairs changed since this run began: 3 before, 5 now",)
-            assert folder.done() == {("1", 0)}
+            assert set(folder.index.annotated()) == {("1", 0)}
             commit(folder, "a", label=0)
         with load_run(path) as view:
             assert "".join(pair.id for pair in view.pairs()) == "a120b"
@@ -173,7 +173,7 @@ class TestGrowing:
             assert folder.notes == ()
         document = json.loads((path / "manifest.json").read_text())
         pairs = [make_pair(pair_id) for pair_id in "ab012"]
-        assert document["identity"]["input_sha256"] == normalised_sha256(pairs)
+        assert document["identity"]["input_sha256"] == Spool(pairs).sha256
         assert [(each["before"], each["now"]) for each in document["changes"]] == [(3, 5)]
 
     def test_pairs_that_are_gone_or_changed_are_named_and_nothing_is_changed(self, path: Path) -> None:
@@ -208,7 +208,7 @@ class TestGrowing:
                 open_folder(path, pairs="0123")
         for pairs in ("0123", "01234"):
             with open_folder(path, pairs=pairs) as folder:
-                assert folder.done() == {("1", 0)}
+                assert set(folder.index.annotated()) == {("1", 0)}
                 assert [pair.id for pair in folder.pairs()] == [*pairs]
 
 
@@ -293,9 +293,9 @@ class TestCommitting:
                 with pytest.raises(KeyboardInterrupt):
                     commit(folder, "0")
             assert folder.evidence("0") == make_evidence("0", segment=1)
-            assert folder.done() == set()
+            assert set(folder.index.annotated()) == set()
             commit(folder, "0")
-            assert folder.done() == {("0", 0)}
+            assert set(folder.index.annotated()) == {("0", 0)}
 
 
 FAILED = make_annotation("failed", error=ErrorInfo(type="ModelUnavailable", message="HTTP 503"))
@@ -310,7 +310,7 @@ class TestErrorsOfTheServer:
                 name = f"failed {number}"
                 folder.commit(FAILED.model_copy(update={"id": name}), make_evidence(name))
             commit(folder, "other", label=1)
-            assert folder.done() == {("other", 0), ("failed 0", 0), ("failed 1", 0)}
+            assert set(folder.index.annotated()) == {("other", 0), ("failed 0", 0), ("failed 1", 0)}
 
     def test_it_is_an_error_when_all_others_are_through(self, path: Path) -> None:
         with open_folder(path) as folder:

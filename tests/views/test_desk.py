@@ -30,7 +30,7 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | 
             view,
             Queue(
                 "all",
-                tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in sorted(view.index.done()) if not number),
+                tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in view.index.annotated() if not number),
                 sample,
             ),
             reviewer=reviewer,

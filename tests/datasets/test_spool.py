@@ -1,16 +1,17 @@
-"""The normalised input: the same pairs come back, and equal pairs give equal bytes."""
+"""Pairs on disk: what comes back is what a list of them would give, and equal pairs give equal bytes."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.datasets import iter_normalised, normalised_sha256, read_pairs, sources, write_normalised
+from agent.datasets import Spool, group_by_query, iter_normalised, read_pairs, sources
 from agent.datasets.encoding import dumps, loads
 from agent.errors import InputError
 from agent.types import Pair
@@ -43,9 +44,36 @@ pair_lists = st.lists(
 @given(pairs=pair_lists)
 def test_pairs_come_back_equal_and_in_order(tmp_path: Path, pairs: list[Pair]) -> None:
     path = tmp_path / "input.jsonl.gz"
-    write_normalised(path, pairs)
+    Spool(pairs).write(path)
     assert list(iter_normalised(path)) == pairs
-    assert read_pairs(path).pairs == pairs
+    assert list(read_pairs(path)) == pairs
+
+
+@settings(max_examples=100, deadline=None)
+@given(pairs=pair_lists, limit=st.integers(0, 6), part=st.slices(6))
+def test_it_is_as_a_list_of_the_pairs(pairs: list[Pair], limit: int, part: slice) -> None:
+    spool = Spool(iter(pairs))
+    for _ in range(2):
+        assert list(spool) == pairs
+    assert (len(spool), list(spool.ids())) == (len(pairs), [pair.id for pair in pairs])
+    assert [spool[place] for place in range(-len(pairs), len(pairs))] == pairs * 2
+    assert spool[part] == pairs[part]
+    assert [spool.place(pair.id) for pair in pairs] == [*range(len(pairs))]
+    assert spool.place("".join(pair.id for pair in pairs) + "x") is None
+    assert list(group_by_query(spool, limit)) == group_by_query(pairs, limit)
+    assert list(group_by_query(spool)) == group_by_query(pairs)
+    first = {pair.language: pair for pair in reversed(pairs)}
+    assert sorted(pair.id for pair in spool.of_each_language()) == sorted(pair.id for pair in first.values())
+
+
+def test_other_threads_may_go_through_it_at_once() -> None:
+    pairs = [Pair(id=str(number), query=f"q{number % 7}", code="c") for number in range(2_000)]
+    spool = Spool(pairs)
+    with ThreadPoolExecutor(4) as threads:
+        ways = [threads.submit(list, spool) for _ in range(4)]
+        grouped = [threads.submit(list, group_by_query(spool)) for _ in range(4)]
+    assert all(way.result() == pairs for way in ways)
+    assert all(way.result() == group_by_query(pairs) for way in grouped)
 
 
 @settings(max_examples=200, deadline=None)
@@ -59,23 +87,24 @@ def test_any_json_value_survives_as_one_line(value: object) -> None:
 def test_equal_pairs_give_equal_bytes_and_the_hash_is_that_of_the_lines(tmp_path: Path) -> None:
     pairs = [Pair(id="ä", query="q", code="c\ud800", meta={"b": 1, "a": 2}), Pair(id="1", query="q", code="c")]
     first, second = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
-    assert write_normalised(first, pairs) == write_normalised(second, iter(pairs)) == normalised_sha256(pairs)
+    Spool(pairs).write(first)
+    Spool(iter(pairs)).write(second)
     assert first.read_bytes() == second.read_bytes()
-    assert normalised_sha256(pairs) == hashlib.sha256(gzip.decompress(first.read_bytes())).hexdigest()
+    assert Spool(pairs).sha256 == hashlib.sha256(gzip.decompress(first.read_bytes())).hexdigest()
     marked = pairs[0].model_copy(update={"meta": {"label": 1}})
-    assert len({normalised_sha256(each) for each in (pairs, pairs[::-1], [marked, pairs[1]])}) == 3
+    assert len({Spool(each).sha256 for each in (pairs, pairs[::-1], [marked, pairs[1]])}) == 3
 
 
 def test_repeated_ids_are_refused() -> None:
     pair = Pair(id="a", query="q", code="c")
     with pytest.raises(InputError, match="'a' comes twice"):
-        normalised_sha256([pair, pair])
+        Spool([pair, pair])
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}])
 def test_meta_that_is_not_json_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="meta of pair 'a' cannot be written as JSON"):
-        normalised_sha256([Pair(id="a", query="q", code="c", meta={"x": value})])
+        Spool([Pair(id="a", query="q", code="c", meta={"x": value})])
 
 
 def test_a_damaged_file_is_told_with_its_line(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Tables on disk: small in memory, gone with the process, and a full disk is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.scratch import Scratch, as_key, from_key
+from tests.disks import tiny_disk
+
+TABLE = "CREATE TABLE notes (number INTEGER PRIMARY KEY, text BLOB)"
+FILL = f"""
+import os
+from agent.errors import StorageError
+from agent.scratch import Scratch
+
+scratch = Scratch({TABLE!r})
+try:
+    scratch.put("INSERT INTO notes VALUES (?, ?)", ((number, os.urandom(1000)) for number in range(20_000)))
+    rows = scratch.rows("SELECT count(*), sum(length(text)) FROM notes")
+    with open("/proc/self/status") as file:
+        print(rows, next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmRSS")))
+except StorageError as error:
+    print(error)
+"""
+
+
+def filled(folder: Path) -> str:
+    """Return what is printed by a process that puts 20 MB into a table whose file lies in the folder."""
+    environment = {**os.environ, "SQLITE_TMPDIR": str(folder)}
+    return subprocess.run([sys.executable, "-c", FILL], env=environment, text=True, capture_output=True).stdout
+
+
+def test_rows_are_counted_once_and_many_can_be_read_while_others_are_written() -> None:
+    scratch = Scratch(TABLE)
+    assert scratch.put("INSERT OR IGNORE INTO notes VALUES (?, ?)", [(n, b"x") for n in (1, 2, 2, 3)]) == 3
+    rows = scratch.each("SELECT number FROM notes ORDER BY number")
+    assert next(rows) == (1,)
+    scratch.put("INSERT INTO notes VALUES (?, ?)", [(n, b"x") for n in range(10, 500)])
+    assert scratch.rows("SELECT count(*) FROM notes") == [(493,)]
+    assert [number for (number,) in rows][:2] == [2, 3]
+
+
+def test_keys_sort_as_their_texts_do() -> None:
+    texts = ["", "\x00", "a", "a\x00", "ä", "\ud800", "\ue000", "\U0001f600"]
+    assert sorted(map(as_key, texts)) == [as_key(text) for text in sorted(texts)]
+    assert [from_key(as_key(text)) for text in texts] == texts
+
+
+def test_it_lies_in_the_temporary_folder_without_a_name_and_not_in_memory(tmp_path: Path) -> None:
+    rows, _, megabytes = filled(tmp_path).rpartition(" ")
+    assert rows == "[(20000, 20000000)]"
+    assert int(megabytes) < 45  # 30 MB are the interpreter's and pydantic's
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_room_the_message_says_how_to_make_some(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "disk") as disk:
+        found = filled(disk)
+    assert "a temporary file of SQLite cannot be written (database or disk is full)" in found
+    assert "SQLITE_TMPDIR" in found
