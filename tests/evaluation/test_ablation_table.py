@@ -58,12 +58,13 @@ def labels(wrong: set[str], missing: set[str]) -> dict[str, Label]:
     return {**given, **dict.fromkeys(missing)}
 
 
-def labelled(given: dict[str, Label], rounds: int = 1) -> Work:
-    """Return the work of a variant that gave these labels in each round."""
+def labelled(given: dict[str, Label], rounds: int = 1, **others: Label) -> Work:
+    """Return the work of a variant that gave these labels in each round; of `others` in the last one."""
     work = Work()
     for pair_id, label in given.items():
-        for round in range(rounds):
-            work.add(Seen(Annotation(id=pair_id, input_sha256="0" * 64, label=label, round=round)))
+        every = [label] * (rounds - 1) + [others.get(pair_id, label)]
+        seen = [Annotation(id=pair_id, input_sha256="0" * 64, label=each, round=n) for n, each in enumerate(every)]
+        work.add(*map(Seen, seen))
     return work
 
 
@@ -231,8 +232,7 @@ def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_th
 
 
 def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
-    work = labelled(labels(*WRONG["full"]), rounds=3)
-    work.add(Seen(Annotation(id="p0", input_sha256="0" * 64, label=1, round=2)))
+    work = labelled(labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
     found = make_table([run], [work], PAIRS, GOLD, Setting("exact", "m", 3, None, None), beside=Path("out"))
     (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
