@@ -11,7 +11,6 @@ from agent.config import RunnerConfig
 from agent.datasets import group_by_query
 from agent.history import Recorder
 from agent.llm.budget import Budget
-from agent.llm.budget import Budget
 from agent.llm.gateway import CircuitBreaker
 from agent.runner import Runner
 from agent.store.annotations import Key
@@ -37,8 +36,8 @@ class Job:
     """Takes pairs through a runner, each in every round, and commits them to the run's folder, where there is one.
 
     `total` is how many annotations there will be (None: not known), `finished` how many of them are there already.
-    With a folder, the pairs are its input. `at_once` says how many turns are in progress as things stand; `check` raises
-    for a pair that is not to be annotated.
+    With a folder, the pairs are its input. `at_once` says how many turns are in progress as things stand; `check`
+    raises for a pair that is not to be annotated.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class Job:
         folder: RunFolder | None,
         config: RunnerConfig,
         *,
-        budget: Budget,
         budget: Budget,
         at_once: Callable[[], int],
         check: Callable[[Pair], None],
@@ -60,7 +58,6 @@ class Job:
         self._pairs = pairs
         self._runner = runner
         self._config = config
-        self._budget = budget
         self._budget = budget
         self._at_once = at_once
         self._check = check
@@ -116,7 +113,6 @@ class Job:
         recorder = Recorder(turn.pair)
         try:
             async with self._budget.in_time():
-                async with self._budget.in_time():
                 annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
         except BaseException:
             if folder is not None:
