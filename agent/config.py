@@ -159,7 +159,7 @@ class TracingConfig(BaseModel):
     model_config = _STRICT
 
     otel: bool = Field(default=False, description="give spans and metrics to OpenTelemetry (its own variables: where)")
-    content: bool = Field(default=False, description="prompts and replies, and so queries and code, in the spans too")
+    content: bool = Field(default=False, description="prompts and replies, and so queries and code, too")
 
 
 class Config(BaseModel):

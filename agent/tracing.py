@@ -1,7 +1,6 @@
 """Spans and metrics by OpenTelemetry for those who ask for them; for all others nothing is loaded and nothing done.
 
-The names of attributes and metrics are those of OpenTelemetry's conventions for generative AI (1.37), `gen_ai.*`,
-and `annotator.*` for what those have no name for.
+Names are those of OpenTelemetry's conventions for generative AI, and `annotator.*` for what they have no name for.
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from threading import Thread
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from agent.config import TracingConfig
 from agent.errors import ConfigError, ExtraMissing, ModelError
-from agent.types import Message, Usage
-
-Kind = Literal["pair", "node", "model call", "sandbox"]
+from agent.types import Message
 
 _NAME = "test-driven-annotator"
 _NAMES = {
@@ -42,50 +38,41 @@ _NAMES = {
 }
 _CONTENT = ("prompt", "reply")
 _OF_CALLS = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
-_SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
-_TOKENS = [4**power for power in range(14)]
-_LONGEST_END, _LONGEST_END_OF_A_FAILED_ONE = 10.0, 1.0
+_BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds; the conventions' own
+_LONGEST_END = 10.0
+_LANGSMITH = ("LANGSMITH", "LANGCHAIN")
 
 
 class Span:
-    """What is in progress and is traced, or not; `set` says more of it."""
-
-    __slots__ = ("values",)
+    """What is in progress; `set` says more of it: texts, numbers, truths, the `usage` of a call. None is nothing."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
 
     def set(self, **values: Any) -> None:
-        """Say what is known by now: a text, a number, a truth, or the `usage` of a call; None is nothing."""
+        """Say what is known by now."""
         self.values |= values
 
 
 class _NotTraced(Span):
-    __slots__ = ()
-
     def set(self, **_values: Any) -> None:
         return
 
-    def __enter__(self) -> Span:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        return
-
-
-_NOT_TRACED = _NotTraced({})
+_NOT_TRACED = nullcontext(_NotTraced({}))
 
 
 class Tracer:
     """Traces nothing."""
 
-    def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Trace what happens in the context, in the span that is in progress in this task or in one that began it."""
+    def span(
+        self,
+        kind: Literal["pair", "node", "model call", "sandbox"],  # noqa: ARG002
+        name: str,  # noqa: ARG002
+        **values: Any,  # noqa: ARG002
+    ) -> AbstractContextManager[Span]:
+        """Trace what happens in the context, as a part of what is in progress in this task or where it was begun."""
         return _NOT_TRACED
-
-    def call_in_flight(self) -> AbstractContextManager[None]:
-        """Count a model call as in flight while the context lasts."""
-        return nullcontext()
 
 
 UNTRACED = Tracer()
@@ -97,25 +84,22 @@ class _OpenTelemetry(Tracer):
     def __init__(self, content: bool) -> None:
         from opentelemetry import metrics, trace
 
-        self._content = content
-        self._trace = trace
-        self._tracer = trace.get_tracer(_NAME)
-        meter = metrics.get_meter(_NAME)
-        histogram = partial(meter.create_histogram, explicit_bucket_boundaries_advisory=_SECONDS)
-        self._pairs = meter.create_counter("annotator.pairs", "{pair}", "Pairs annotated, by outcome")
-        self._cost = meter.create_counter("annotator.cost", "USD", "What model calls cost")
-        self._in_flight = meter.create_up_down_counter("annotator.calls.in_flight", "{call}", "Model calls in flight")
-        self._sandboxes = histogram("annotator.sandbox.duration", "s", "What was done in sandboxes")
-        self._calls = histogram("gen_ai.client.operation.duration", "s", "Model calls, attempts and waits included")
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", "Tokens paid for", explicit_bucket_boundaries_advisory=_TOKENS
-        )
+        self._content, self._trace, self._tracer = content, trace, trace.get_tracer(_NAME)
+        meter, buckets = metrics.get_meter(_NAME), {"explicit_bucket_boundaries_advisory": _BUCKETS}
+        self._pairs = meter.create_counter("annotator.pairs", "{pair}", "pairs annotated, by outcome")
+        self._cost = meter.create_counter("annotator.cost", "USD", "what model calls cost")
+        self._calls = meter.create_histogram("gen_ai.client.operation.duration", "s", "model calls", **buckets)
+        self._open = meter.create_up_down_counter("annotator.calls.open", "{call}", "calls that wait for their reply")
+        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "tokens paid for")
+        self._sandboxes = meter.create_histogram("annotator.sandbox.duration", "s", "work in sandboxes", **buckets)
 
     @contextmanager
-    def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Span]:
+    def span(self, kind: str, name: str, **values: Any) -> Iterator[Span]:
         """Trace what happens in the context. Messages of errors may quote pairs: their types alone are told."""
-        what = self._trace.SpanKind.CLIENT if kind == "model call" else self._trace.SpanKind.INTERNAL
+        is_call = kind == "model call"
+        what = self._trace.SpanKind.CLIENT if is_call else self._trace.SpanKind.INTERNAL
         started, said = time.perf_counter(), Span(values)
+        self._open.add(int(is_call))
         with self._tracer.start_as_current_span(
             _text(name), kind=what, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -125,41 +109,31 @@ class _OpenTelemetry(Tracer):
                 said.set(error=type(error).__name__, usage=error.usage if isinstance(error, ModelError) else None)
                 raise
             finally:
+                self._open.add(-int(is_call))
                 self._measured(kind, said.values, time.perf_counter() - started)
-                span.set_attributes(self._attributes(said.values))
+                span.set_attributes(self._attributes(dict(said.values)))
                 if said.values.get("error") is not None:
                     span.set_status(self._trace.StatusCode.ERROR)
 
-    @contextmanager
-    def call_in_flight(self) -> Iterator[None]:
-        """Count a model call as in flight while the context lasts."""
-        self._in_flight.add(1)
-        try:
-            yield
-        finally:
-            self._in_flight.add(-1)
-
-    def _attributes(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        usage: Usage | None = values.get("usage")
-        flat = {name: value for name, value in values.items() if name != "usage"}
-        if usage is not None:
-            flat |= usage.model_dump()
-        if (address := flat.get("server")) is not None:
-            flat["server"] = urlsplit(address).hostname
+    def _attributes(self, values: dict[str, Any]) -> dict[str, Any]:
+        if (usage := values.pop("usage", None)) is not None:
+            values |= usage.model_dump()
+        if values.get("server") is not None:
+            values["server"] = urlsplit(values["server"]).hostname
         for name in _CONTENT:
-            if (found := flat.pop(name, None)) is not None and self._content:
-                flat[name] = _messages(found)
-        return _named(flat, flat)
+            if (found := values.pop(name, None)) is not None and self._content:
+                values[name] = _messages(found)
+        return _named(values, values)
 
-    def _measured(self, kind: Kind, values: Mapping[str, Any], seconds: float) -> None:
+    def _measured(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
         if kind == "pair" and "decided_by" in values:  # else the run stopped, or the pair comes again
             self._pairs.add(1, _named(values, ("variant", "label", "decided_by", "error")))
         elif kind == "sandbox":
             self._sandboxes.record(seconds, _named(values, ("backend", "status", "error")))
         elif kind == "model call" and not values.get("cached"):
-            self._calls.record(values.get("seconds") or seconds, _named(values, _OF_CALLS))
-            if (usage := values.get("usage")) is not None:
-                about = _named(values, _OF_CALLS)
+            about, usage = _named(values, _OF_CALLS), values.get("usage")
+            self._calls.record(values.get("seconds") or seconds, about)
+            if usage is not None:
                 self._tokens.record(usage.input_tokens, {**about, "gen_ai.token.type": "input"})
                 self._tokens.record(usage.output_tokens, {**about, "gen_ai.token.type": "output"})
                 self._cost.add(usage.cost_usd or 0.0, about)
@@ -167,11 +141,10 @@ class _OpenTelemetry(Tracer):
 
 def _named(values: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     """Return these of the values as attributes, by their full names."""
-    found = {name: values.get(name) for name in wanted}
     return {
         _NAMES.get(name, f"annotator.{name}"): _text(value) if isinstance(value, str) else value
-        for name, value in found.items()
-        if value is not None
+        for name in wanted
+        if (value := values.get(name)) is not None
     }
 
 
@@ -183,8 +156,8 @@ def _text(value: str) -> str:
 def _messages(found: str | Iterable[Message]) -> str:
     """Return a prompt, or the text of a reply, in the form that the conventions have for messages."""
     messages = [Message("assistant", found)] if isinstance(found, str) else found
-    parts = [(each.role, [{"type": "text", "content": _text(each.content)}]) for each in messages]
-    return json.dumps([{"role": role, "parts": said} for role, said in parts], ensure_ascii=False)
+    parts = [{"role": each.role, "parts": [{"type": "text", "content": _text(each.content)}]} for each in messages]
+    return json.dumps(parts, ensure_ascii=False)
 
 
 def tracer_for(config: TracingConfig) -> Tracer:
@@ -193,35 +166,28 @@ def tracer_for(config: TracingConfig) -> Tracer:
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
     """
-    if not config.otel:
-        return UNTRACED
     try:
-        return _OpenTelemetry(config.content)
+        return _OpenTelemetry(config.content) if config.otel else UNTRACED
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
 
 
 @contextmanager
 def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[None]:
-    """Give this process providers that send by OTLP over HTTP, as OpenTelemetry's own variables say; for programs.
+    """Have a program's spans and metrics sent, by OTLP over HTTP, to where OpenTelemetry's own variables say.
 
-    A process that has a provider already keeps it. What goes wrong with sending is given to `note`, once, and has no
-    other effect. At the end what is left is sent, for ten seconds at most.
+    What goes wrong with that is given to `note`, once, and has no other effect. At the end, what is left is sent, for
+    ten seconds at most. LangSmith, which LangChain tells everything where its variables ask for that, is told content
+    only where OpenTelemetry is, unless its variables say of that, too.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
         ConfigError: one of the variables has a value that it cannot have.
     """
-    if not config.otel:
-        yield
-        return
-    log, failures = logging.getLogger("opentelemetry"), _FirstFailure(note)
-    log.addHandler(failures)
-    log.propagate = False
+    _keep_from_langsmith(config.content, note)
+    failures = _FirstFailure("OpenTelemetry", note)
     try:
-        from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
-
-        providers = _providers() if isinstance(get_tracer_provider(), ProxyTracerProvider) else []
+        providers = _providers() if config.otel else []
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
@@ -230,15 +196,11 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
         yield
     finally:
         ends = [Thread(target=each.shutdown, daemon=True) for each in providers]
+        failures.happened, until = False, time.monotonic() + _LONGEST_END
         for end in ends:
             end.start()
-        until = time.monotonic() + _LONGEST_END
-        while any(end.is_alive() for end in ends) and time.monotonic() < until:
-            if failures.happened:
-                until = min(until, time.monotonic() + _LONGEST_END_OF_A_FAILED_ONE)
-                failures.happened = False
-            ends[-1].join(0.05)
-        log.removeHandler(failures)
+        while any(end.is_alive() for end in ends) and not failures.happened and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 def _providers() -> list[Any]:
@@ -252,31 +214,38 @@ def _providers() -> list[Any]:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     resource = Resource.create({"service.name": _NAME}).merge(OTELResourceDetector().detect())
-    providers: list[Any] = []
-    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "none":
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        trace.set_tracer_provider(tracers)
-        providers.append(tracers)
-    if os.environ.get("OTEL_METRICS_EXPORTER", "otlp") != "none":
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-        meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-        metrics.set_meter_provider(meters)
-        providers.append(meters)
-    return providers
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False)
+    trace.set_tracer_provider(tracers)
+    metrics.set_meter_provider(meters)
+    return [tracers, meters]
+
+
+def _keep_from_langsmith(content: bool, note: Callable[[str], None]) -> None:
+    asked = (f"{brand}_TRACING{version}" for brand in _LANGSMITH for version in ("", "_V2"))
+    if not any(os.environ.get(name) == "true" for name in asked):
+        return
+    _FirstFailure("LangSmith", note)
+    for name in ("HIDE_INPUTS", "HIDE_OUTPUTS"):
+        if not content and not any(f"{brand}_{name}" in os.environ for brand in _LANGSMITH):
+            os.environ[f"LANGSMITH_{name}"] = "true"
+            note("note: LangSmith is told of this run, but not of its content (for that: -c tracing.content=true)")
 
 
 class _FirstFailure(logging.Handler):
-    """Tells of the first thing that OpenTelemetry warns of."""
+    """Tells of the first thing that a library warns of, and keeps the others from standard error."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, library: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._note: Callable[[str], None] | None = note
-        self.happened = False
+        self._library, self._note, self.happened = library, note, False
+        self._told = False
+        log = logging.getLogger(library.lower())
+        log.addHandler(self)
+        log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell of it."""
-        self.happened = True
-        note, self._note = self._note, None
-        if note is not None:
-            note(f"note: OpenTelemetry: {record.getMessage():.240} (the run goes on; this is said once)")
+        told, self._told, self.happened = self._told, True, True
+        if not told:
+            self._note(f"note: {self._library}: {record.getMessage():.240} (the run goes on; this is said once)")

@@ -260,8 +260,7 @@ class Gateway:
         started = time.monotonic()
         slot.goes_out()
         try:
-            with self._tracer.call_in_flight():
-                reply = await model.reply(replace(call, on_wait=on_wait))
+            reply = await model.reply(replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
             if isinstance(error, ModelUnavailable | ModelTimeout):

@@ -116,7 +116,7 @@ def test_metrics_count_pairs_tokens_cost_and_seconds(agent: Commands) -> None:
     assert [point.count for point in metrics["gen_ai.client.operation.duration"]] == [1, 1, 1]
     ran = metrics["annotator.sandbox.duration"]
     assert [(point.count, point.attributes["annotator.status"]) for point in ran] == [(2, "clean")]
-    assert [point.sum for point in metrics["annotator.calls.in_flight"]] == [0]
+    assert [point.sum for point in metrics["annotator.calls.open"]] == [0]
 
 
 @pytest.mark.bwrap
@@ -159,9 +159,8 @@ def test_nothing_is_sent_unless_asked_for_and_what_opentelemetry_is_told_counts(
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
             OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
             OTEL_SERVICE_NAME="mine",
-            OTEL_METRICS_EXPORTER="none",
         )
-        assert {path for path, _ in collector.bodies} == {"/v1/traces"}
+        assert {path for path, _ in collector.bodies} == {"/v1/traces", "/v1/metrics"}
         assert collector.resource()["service.name"] == "mine"
 
 

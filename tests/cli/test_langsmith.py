@@ -1,0 +1,95 @@
+"""LangSmith is told of a run where its own variables ask for it, and of its content only where that is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from tests.cli.commands import Commands, environment, pairs, reply
+from tests.llm.server import ChatServer
+from tests.scripts import screen
+
+CANARIES = (b"add two numbers", b"return a + b", b"canaryreply")
+
+
+class LangSmith:
+    """Stands in for LangSmith's server: keeps what it is sent, and takes it."""
+
+    def __init__(self, server: HTTPServer) -> None:
+        self.url = server.url_for("").rstrip("/")
+        self.bodies: list[bytes] = []
+        flags = {"use_multipart_endpoint": True, "size_limit": 100, "size_limit_bytes": 20_000_000}
+        flags |= {"scale_up_qsize_trigger": 1000, "scale_up_nthreads_limit": 16, "scale_down_nempty_trigger": 4}
+        server.expect_request("/info").respond_with_json({"version": "1", "batch_ingest_config": flags})
+        server.expect_request("/runs/multipart").respond_with_handler(self._keep)
+
+    def _keep(self, request: Request) -> Response:
+        self.bodies.append(request.get_data())
+        return Response("{}", 202)
+
+    @property
+    def received(self) -> bytes:
+        return b"".join(self.bodies)
+
+
+@pytest.fixture
+def langsmith(httpserver: HTTPServer) -> Iterator[LangSmith]:
+    return LangSmith(httpserver)
+
+
+def annotate(agent: Commands, *options: str, **variables: str) -> str:
+    agent.write("p.jsonl", pairs(2))
+    given = {"LANGSMITH_TRACING": "", "OPENAI_API_KEY": "sk-canarykey", "LANGSMITH_API_KEY": "lsv2_canary", **variables}
+    with ChatServer([reply(screen("match", "canaryreply"))]) as server:
+        ask = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
+        command = (sys.executable, "-m", "agent", "annotate", "p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
+        # a process of its own, as the rest is sent at its end
+        done = subprocess.run(command, cwd=agent.folder, env=environment(**given), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_nothing_is_sent_where_its_variables_do_not_ask(agent: Commands, langsmith: LangSmith) -> None:
+    told = annotate(agent, LANGSMITH_ENDPOINT=langsmith.url)
+    assert (langsmith.bodies, "LangSmith" in told) == ([], False)
+
+
+def test_it_is_told_what_happens_and_not_what_pairs_and_models_say(agent: Commands, langsmith: LangSmith) -> None:
+    told = annotate(agent, LANGSMITH_ENDPOINT=langsmith.url, LANGSMITH_TRACING="true")
+    assert "not of its content (for that: -c tracing.content=true)" in told
+    for name in (b'"screen"', b'"LangGraph"', b'"Chat"'):
+        assert name in langsmith.received
+    for canary in (*CANARIES, b"sk-canarykey"):
+        assert canary not in langsmith.received
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [
+        (("-c", "tracing.content=true"), {}),
+        ((), {"LANGSMITH_HIDE_INPUTS": "false", "LANGSMITH_HIDE_OUTPUTS": "false"}),
+    ],
+)
+def test_content_is_told_where_it_is_asked_for(
+    agent: Commands, langsmith: LangSmith, options: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    told = annotate(agent, *options, LANGSMITH_ENDPOINT=langsmith.url, LANGCHAIN_TRACING_V2="true", **variables)
+    assert "not of its content" not in told
+    for canary in CANARIES:
+        assert canary in langsmith.received
+    assert b"sk-canarykey" not in langsmith.received
+
+
+def test_a_server_that_is_gone_is_said_once(agent: Commands) -> None:
+    told = annotate(agent, LANGSMITH_ENDPOINT="http://127.0.0.1:9", LANGSMITH_TRACING="true")
+    assert told.count("this is said once") == 1
+    assert "lsv2" not in told
+    lines = (agent.folder / "out" / "annotations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [1, 1]
