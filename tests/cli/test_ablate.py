@@ -286,6 +286,20 @@ def test_a_budget_is_for_all_variants_together(agent: Commands) -> None:
     assert len(server.requests) == 10  # at two dollars each
 
 
+def test_tokens_and_deadline_are_those_of_all_variants_together(agent: Commands) -> None:
+    prepare(agent)
+    with ChatServer(third_unclear) as server:
+        options = served(server, "--gold", "gold.jsonl", "-o", "out", "--concurrency", "1")
+        ablate = ("ablate", "p.jsonl", *options, "--variants", "single_llm,ps_fa")
+        for _ in range(2):
+            stopped = agent(*ablate, "--max-tokens-total", "20000")
+            assert (stopped.code, len(server.requests)) == (3, 10), stopped.err
+        assert "the 20,000 tokens are used up (20,100 spent, 20,100 of them before this start)" in stopped.err
+        over = agent(*ablate, "--deadline", "2026-01-01T07:00")
+        assert (over.code, len(server.requests)) == (3, 10)
+        assert agent(*ablate, "--deadline", "1h").code == 0
+
+
 def test_what_a_budget_counts_of_an_ablation_is_each_question_once(agent: Commands) -> None:
     prepare(agent)
     agent.write("prices.yaml", "m: {input: 1000, output: 0}\n")

@@ -69,6 +69,11 @@ def test_the_funnel_leads_from_pairs_to_labels(blocks: dict[str, Block], tally: 
     assert f"screened: match {rows['screened', 'match']}" in funnel["chart"]["alt"]
 
 
+def test_the_funnel_says_what_an_audit_of_the_screener_found() -> None:
+    text = drawn([one(label=0, screen_verdict="match", audited=True)])["From pairs to labels"]["text"]
+    assert "1 of 1 verdicts audited: tests contradict 1 of 1" in text
+
+
 def test_a_snippet_that_does_not_parse_has_no_program() -> None:
     test = TestReport(status=Status.ERROR, cause=Cause.SNIPPET, message="invalid syntax")
     rows = drawn([one(label=0, test=test)])["From pairs to labels"]["tables"][0]["rows"]
