@@ -1,0 +1,74 @@
+"""What the process of a run and its workers say to each other: tuples of a kind, a number and more, many at a time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.config import Config
+from agent.errors import AgentError
+from agent.graph import Pipeline
+from agent.languages.base import Language
+from agent.llm.models import Models
+from agent.prompts import Prompts
+from agent.sandbox.base import SandboxBackend
+
+# to a worker
+TURN = "turn"  # of a turn: its pair and round, to be worked on
+DROP = "drop"  # of a turn: nobody wants it any more
+CALL = "call"  # of a question: the model is to be called
+ANSWER = "answer"  # of a question: the reply, or an error
+# from a worker
+ASK = "ask"  # of a question: its turn and the call without its text
+GONE = "gone"  # of a question: nobody wants its answer any more
+MADE = "made"  # of a question: what the call gave, a reply or an error
+WAIT = "wait"  # of a question: why its call waits, and how many seconds
+END = "end"  # of a turn: its annotation or the error that ends the run, and what happened in it
+EVENT = "event"  # of nothing: something for the listener
+
+Message = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a worker is made of: what the user chose, read and checked. `backend` is the user's own, if there is one."""
+
+    models: Models
+    pipeline: Pipeline
+    fallback: Pipeline | None
+    prompts: Prompts
+    languages: Mapping[str, Language]
+    backend: SandboxBackend | None
+    config: Config
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a worker runs programs: its sandbox, what that says of itself, and the limits of one."""
+
+    node: str
+    sandbox: str | None = None
+    described: Mapping[str, str] | None = None
+    limits: Mapping[str, int | float] | None = None
+
+
+def packed(messages: list[Message]) -> bytes:
+    """Return messages as bytes; Ray's own pickler takes several times as long."""
+    return pickle.dumps(messages, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(data: bytes) -> list[Message]:
+    """Return the messages again."""
+    messages: list[Message] = pickle.loads(data)
+    return messages
+
+
+def sendable(error: BaseException) -> BaseException:
+    """Return an error as it is or, where it cannot be sent, one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a user's exception may fail in any way
+        return AgentError(f"{type(error).__name__}: {error}")
+    return error
