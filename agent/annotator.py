@@ -16,6 +16,8 @@ from agent.arguments import check_all
 from agent.config import Config, SandboxConfig, configured, explained
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
+from agent.engines.ray import RayEngine
+from agent.engines.wire import Parts, Site
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
@@ -70,6 +72,8 @@ class Annotator:
         config: settings by their keys, those of `-c` on the command line, as in `{"sandbox.memory_mb": 512}`; or a
             `Config`. No file and no variable of the environment is read for them (`agent.read_settings` does).
         executions: results of programs that others with the same `sandbox` ran before, and a place for those of this.
+        engine: `ray` has pairs annotated by workers on this machine's cores or, with `address`, on a Ray cluster.
+        address: the cluster's, as in `auto` or `HOST:6379`.
         budget: what the run may cost, in dollars, all its starts in `run_dir` together; or a `Budget` that several
             `Annotator`s share, with its limits in place of those of `config`.
         on_event: called with each event of `agent.events`.
@@ -97,6 +101,8 @@ class Annotator:
         pair_timeout: float | None = None,
         config: Config | Mapping[str, Any] | None = None,
         executions: SharedExecutions | None = None,
+        engine: Literal["local", "ray"] | None = None,
+        address: str | None = None,
         budget: float | Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         **model_options: Any,
@@ -104,6 +110,7 @@ class Annotator:
         check_all(locals())
         changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
         changes["runner.budget_usd"] = None if isinstance(budget, Budget) else budget
+        changes |= {"runner.engine": engine, "runner.address": address}
         changes["pipeline.pair_timeout"] = pair_timeout
         changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
         self._config = _with(config if isinstance(config, Config) else configured(config or {}), changes)
@@ -123,10 +130,14 @@ class Annotator:
         self._cache = cache
         self._retry_errors = retry_errors
         self._executions = executions
+        if executions is not None and self._config.runner.engine == "ray":
+            raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
         self._budget = budget if isinstance(budget, Budget) else None
         self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
+        self._engine: RayEngine | None = None
+        self._site = Site("")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = tracer_for(self._config.tracing)
         self._productions: set[Production[Annotation]] = set()
@@ -146,9 +157,14 @@ class Annotator:
         deadline = self._config.runner.deadline
         self._deadline = None if deadline is None else Deadline.of(deadline)
         try:
-            if self._pipeline.uses_sandbox and self._backend is None:
-                async with (self._budget or Budget(deadline=self._deadline)).in_time():
-                    self._backend = await self._chosen()
+            async with (self._budget or Budget(deadline=self._deadline)).in_time():
+                if self._config.runner.engine == "ray":
+                    self._engine = RayEngine(self._config.runner, self._parts(), self._emit)
+                    self._site = await self._engine.open()
+                else:
+                    if self._pipeline.uses_sandbox and self._backend is None:
+                        self._backend = await self._chosen()
+                    self._site = Site.of("", self._backend)
         except BaseException:
             await self.__aexit__()
             raise
@@ -165,6 +181,9 @@ class Annotator:
             if self._backend is not None and self._given_backend is None:
                 ends.push_async_callback(self._backend.close)
                 self._backend = None
+            if self._engine is not None:
+                ends.push_async_callback(self._engine.close)
+                self._engine = None
             for production in self._productions:
                 ends.push_async_callback(production.close)
 
@@ -175,6 +194,17 @@ class Annotator:
             return backend
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
+
+    def _parts(self) -> Parts:
+        return Parts(
+            self._models,
+            self._pipeline,
+            self._fallback,
+            self._prompts,
+            self._languages,
+            self._given_backend,
+            self._config,
+        )
 
     def annotate(self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None) -> Stream[Annotation]:
         """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
@@ -271,6 +301,8 @@ class Annotator:
             on_wait=self._waiting,
             tracer=self._tracer,
         )
+        if self._engine is not None:
+            return self._engine.runner(gateway, (lambda _paid: None) if folder is None else folder.abandoned)
         return PairRunner(
             self._pipeline,
             self._fallback,
@@ -313,11 +345,11 @@ class Annotator:
 
     def environment(self) -> dict[str, Any]:
         """Return what a run folder records besides: versions, the sandbox and its limits, the models' servers."""
-        backend, servers = self._backend, self._models.addresses()
+        site, servers = self._site, self._models.addresses()
         return {
             "versions": {name: version(name) for name in _RECORDED} | {"python": platform.python_version()},
-            "sandbox": None if backend is None else dict(backend.describe()),
-            "limits": {} if backend is None else limit_settings(backend),
+            "sandbox": dict(site.described) or None,
+            "limits": limit_settings(site.limits),
             **({"servers": servers} if servers else {}),
         }
 
@@ -327,8 +359,7 @@ class Annotator:
             self._note(doubt)
         if job.folder is not None and (there := job.folder.index.rounds) > rounds:
             self._note(f"of the run's {there} rounds this is about {rounds}; labels.jsonl goes by all of them")
-        sandbox = None if self._backend is None else self._backend.name
-        return RunStarted(job.total, job.finished, self._pipeline.variant.name, sandbox, rounds)
+        return RunStarted(job.total, job.finished, self._pipeline.variant.name, self._site.name, rounds)
 
     def _check(self, pair: Pair) -> None:
         if self._unsupported == "fail" and pair.language not in self._languages:

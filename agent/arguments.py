@@ -35,6 +35,8 @@ _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
     "pair_timeout": ((int, float), "a number of seconds"),
     "config": ((Config, Mapping), 'a mapping such as {"runner.concurrency": 4}, or a Config'),
     "executions": ((SharedExecutions,), "SharedExecutions"),
+    "engine": ((str,), "'local' or 'ray'"),
+    "address": ((str,), "a Ray cluster's address"),
     "budget": ((int, float, Budget), "a number of dollars, or a Budget"),
     "on_event": ((Callable,), "a function"),  # type: ignore[dict-item]  # `isinstance` takes it
 }

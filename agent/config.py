@@ -103,6 +103,11 @@ class RunnerConfig(BaseModel):
     sandboxes: int = Field(
         default=4, ge=1, description="sandboxes in use; those that wait ready (sandbox.pool) come on top"
     )
+    engine: Literal["local", "ray"] = Field(default="local", description="local: in this process; ray: in workers")
+    address: str | None = Field(
+        default=None, min_length=1, description="Ray: a cluster, as HOST:6379 or auto; none: this machine"
+    )
+    workers: int | None = Field(default=None, ge=1, le=10_000, description="Ray: workers, of one CPU each [all CPUs]")
     rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
     batch: bool = Field(default=False, description="ask by the batches of OpenAI's Batch API, at half the price")
     budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")

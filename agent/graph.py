@@ -107,7 +107,11 @@ class Pipeline:
         self.variant = variant
         self.uses_sandbox = any(nodes[name].uses_sandbox for name in variant.nodes)
         self.roles = roles(variant, nodes)
+        self._nodes = {name: nodes[name] for name in variant.nodes}
         self._compiled = _compile(variant, nodes)
+
+    def __reduce__(self) -> tuple[type[Pipeline], tuple[Variant, Mapping[str, Node]]]:
+        return Pipeline, (self.variant, self._nodes)  # LangGraph's own objects do not survive being pickled
 
     async def run(self, state: State, tools: Tools) -> AsyncGenerator[tuple[str, State, State], None]:
         """Take one pair from start to end; yield each node that it came through, what that changed, and the state then.

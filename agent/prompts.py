@@ -85,6 +85,12 @@ class Prompts:
         for role in roles:
             self._try(role)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_sources": self._sources, "_parts": self._parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _environment=_environment(state["_sources"]))
+
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return a role's messages, by default system and user; a variable that is not given is None.
 

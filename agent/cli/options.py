@@ -150,6 +150,11 @@ class RunOptions(ModelOptions):
     ] = None
     calls_per_minute: Annotated[int | None, typer.Option(min=1, help="Most calls of a model in a minute.")] = None
     tokens_per_minute: Annotated[int | None, typer.Option(min=1, help="Most tokens of a model in a minute.")] = None
+    engine: Annotated[
+        Literal["local", "ray"] | None,
+        typer.Option(help="ray: in workers on this machine's cores, or on a cluster [default: local, one process]."),
+    ] = None
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT|auto", help="The Ray cluster.")] = None
     timeout: Annotated[
         float | None,
         typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program [default: 15]."),
@@ -315,6 +320,8 @@ _SETTINGS = {
     "runner.concurrency": "concurrency",
     "runner.calls_per_minute": "calls_per_minute",
     "runner.tokens_per_minute": "tokens_per_minute",
+    "runner.engine": "engine",
+    "runner.address": "address",
     "runner.rounds": "rounds",
     "runner.budget_usd": "budget",
     "runner.max_tokens_total": "max_tokens_total",

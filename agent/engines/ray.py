@@ -95,15 +95,17 @@ class RayEngine:
             self.parts = cloudpickle.dumps(self._parts)
         except Exception as error:
             raise UsageError(
-                f"a model, node, language or sandbox cannot be sent to workers ({error}): with --engine ray give models "
-                "by name, and nothing that holds connections, such as http_client"
+                f"a model, node, language or sandbox cannot be sent to workers ({error}): with --engine ray give "
+                "models by name, and nothing that holds connections, such as http_client"
             ) from error
         if not ray.is_initialized():
             self._ours = True
             _connect(ray, self._config)
         number = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._stations = [_Station(self) for _ in range(number)]
-        return (await self.least_busy()).site
+        found = (await self.least_busy()).site
+        assert found is not None
+        return found
 
     async def close(self) -> None:
         """End all workers, and Ray where it was started here."""
@@ -146,7 +148,7 @@ class RayEngine:
     def ready(self, site: Site) -> None:
         """Take in that a worker is."""
         self._changed.set()
-        self.note(f"worker on {site.node}: {'no sandbox needed' if site.sandbox is None else f'sandbox {site.sandbox}'}")
+        self.note(f"worker on {site.node}: {'no sandbox needed' if site.name is None else f'sandbox {site.name}'}")
 
     def failed(self, error: AgentError) -> None:
         """Take in that a worker cannot start: this ends the run unless others are there."""
@@ -360,9 +362,7 @@ class _Station:
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
             answer = wire.sendable(error)
             paid = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
-        exchange = Exchange(
-            role=call.role, key=key, messages=(), reply=paid.text, model=paid.model, usage=paid.usage
-        )
+        exchange = Exchange(role=call.role, key=key, messages=(), reply=paid.text, model=paid.model, usage=paid.usage)
         turn.paid.append(exchange)
         self.send((wire.ANSWER, number, answer))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.config import Config
@@ -13,7 +13,7 @@ from agent.graph import Pipeline
 from agent.languages.base import Language
 from agent.llm.models import Models
 from agent.prompts import Prompts
-from agent.sandbox.base import SandboxBackend
+from agent.sandbox.base import Limits, SandboxBackend
 
 # to a worker
 TURN = "turn"  # of a turn: its pair and round, to be worked on
@@ -46,12 +46,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a worker runs programs: its sandbox, what that says of itself, and the limits of one."""
+    """Where a worker runs programs: its node, and name, description and limits of its sandboxes' backend."""
 
     node: str
-    sandbox: str | None = None
-    described: Mapping[str, str] | None = None
-    limits: Mapping[str, int | float] | None = None
+    name: str | None = None
+    described: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits | None = None
+
+    @classmethod
+    def of(cls, node: str, backend: SandboxBackend | None) -> Site:
+        """Return where programs run on a node."""
+        return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
 
 
 def packed(messages: list[Message]) -> bytes:

@@ -20,15 +20,15 @@ from typing import Any
 from agent.engines import wire
 from agent.engines.wire import Message, Parts, Site
 from agent.errors import UsageError
-from agent.events import Event, Note, PairFinished, PairStarted, Waiting
+from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Recorder
-from agent.llm.base import Call, Reply, close
+from agent.llm.base import LLM, Call, Reply, close
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.runner import PairRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
-from agent.sandbox.select import choose, limit_settings
+from agent.sandbox.select import choose
 from agent.types import Pair
 
 PACKAGE = "test-driven-annotator"
@@ -80,9 +80,7 @@ class Worker:
             None,
             self._emit,
         )
-        if self._backend is None:
-            return Site(node)
-        return Site(node, self._backend.name, dict(self._backend.describe()), limit_settings(self._backend))
+        return Site.of(node, self._backend)
 
     async def exchange(self, data: bytes) -> bytes:
         """Take in messages, and return those for the run once there are any, or another exchange begins."""
@@ -153,7 +151,7 @@ class AskingGateway(Gateway):
         self._asked: dict[int, tuple[Call, asyncio.Future[Reply]]] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
 
-    async def ask(self, call: Call, key: str | None = None) -> Reply:
+    async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:  # noqa: ARG002
         """Answer one call.
 
         Raises:

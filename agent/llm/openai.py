@@ -145,6 +145,12 @@ class OpenAIModel:
         self._formats = False
         self._chats: WeakKeyDictionary[asyncio.AbstractEventLoop, Chat] = WeakKeyDictionary()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_chats"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _chats=WeakKeyDictionary())
+
     def __repr__(self) -> str:
         return f"OpenAIModel({self._config.name!r} at {self._server.url})"
 

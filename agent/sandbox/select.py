@@ -60,9 +60,8 @@ def limits(config: SandboxConfig) -> Limits:
     )
 
 
-def limit_settings(backend: SandboxBackend) -> dict[str, int | float]:
+def limit_settings(found: Limits | None) -> dict[str, int | float]:
     """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
-    found = backend.limits
     if found is None:
         return {}
     return {
