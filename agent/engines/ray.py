@@ -36,7 +36,7 @@ _PATIENCE = 600.0
 _MOST_LOSSES = 5
 _MOST_STARTS = 3
 _CLOSING = 30.0
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
 
 class _Lost(Exception):
@@ -85,6 +85,8 @@ class RayEngine:
             UsageError: the cluster cannot be reached, or a model or another part cannot be sent to workers.
             AgentError: no worker can be had.
         """
+        for name, value in _QUIET.items():  # read when Ray is imported
+            os.environ.setdefault(name, value)
         try:
             import ray
             from ray import cloudpickle
@@ -399,8 +401,6 @@ def _connect(ray: ModuleType, config: RunnerConfig) -> None:
     if config.address is None:
         cores = config.workers or len(os.sched_getaffinity(0))
         options |= {"address": "local", "num_cpus": cores, "num_gpus": 0, "include_dashboard": False}
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
     else:
         options |= {"address": config.address}
     try:
