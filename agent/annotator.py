@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from agent.arguments import check_all
-from agent.config import Config, SandboxConfig, configured, explained
+from agent.config import Config, RunnerConfig, SandboxConfig, configured, explained
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
 from agent.engines.ray import RayEngine
@@ -257,7 +257,7 @@ class Annotator:
         with folder or nullcontext():
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
-            budget, limits = self._budget or self._limits(folder), Limits(self._config.runner, self._waiting)
+            budget, limits = self._budget or self._limits(folder), Limits(self._everywhere(), self._waiting)
             job = Job(
                 pairs,
                 self._runner(folder, budget, limits),
@@ -274,6 +274,11 @@ class Annotator:
             async with aclosing(job.annotations()) as annotations:
                 async for annotation in annotations:
                     yield annotation
+
+    def _everywhere(self) -> RunnerConfig:
+        """Return how much happens at once, with the sandboxes of all workers."""
+        config, workers = self._config.runner, 1 if self._engine is None else self._engine.workers
+        return config.model_copy(update={"sandboxes": config.sandboxes * workers})
 
     def _limits(self, folder: RunFolder | None) -> Budget:
         runner = self._config.runner

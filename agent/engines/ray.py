@@ -120,6 +120,11 @@ class RayEngine:
         return RayRunner(self, gateway, abandoned)
 
     @property
+    def workers(self) -> int:
+        """How many workers there are, or are to be."""
+        return len(self._stations)
+
+    @property
     def linger(self) -> float:
         """How long messages wait for others, in seconds: the more workers, the longer, as each exchange costs."""
         return 0.02 + 0.002 * len(self._stations)

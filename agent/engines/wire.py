@@ -21,10 +21,10 @@ DROP = "drop"  # of a turn: nobody wants it any more
 CALL = "call"  # of a question: the model is to be called
 ANSWER = "answer"  # of a question: the reply, or an error
 # from a worker
-ASK = "ask"  # of a question: its turn and the call without its text
+ASK = "ask"  # of a question: its turn and the call
 GONE = "gone"  # of a question: nobody wants its answer any more
 MADE = "made"  # of a question: what the call gave, a reply or an error
-WAIT = "wait"  # of a question: why its call waits, and how many seconds
+WAIT = "wait"  # of a question: why and how long its call waits
 END = "end"  # of a turn: its annotation or the error that ends the run, and what happened in it
 EVENT = "event"  # of nothing: something for the listener
 

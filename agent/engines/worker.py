@@ -161,7 +161,7 @@ class AskingGateway(Gateway):
         number = next(self._numbers)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._asked[number] = call, future
-        bare = replace(call, messages=(), variables={}, schema=None)
+        bare = replace(call, variables={}, schema=None)
         self._say((wire.ASK, number, _turn.get(), bare, key or self.key(call)))
         try:
             return await future
@@ -192,7 +192,7 @@ class AskingGateway(Gateway):
     async def _make(self, number: int, call: Call) -> None:
         made: Reply | BaseException
         try:
-            waits = replace(call, on_wait=lambda why, seconds: self._say((wire.WAIT, number, why, seconds)))
+            waits = replace(call, on_wait=lambda wait: self._say((wire.WAIT, number, wait)))
             made = await self._models.for_role(call.role).reply(waits)
         except Exception as error:  # noqa: BLE001 - it is raised where the run is
             made = wire.sendable(error)
