@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -46,6 +47,7 @@ from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
 
+Sent = TypeVar("Sent")
 ApiKey = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
 _log = logging.getLogger(__name__)
@@ -203,6 +205,53 @@ class OpenAIModel:
             )
         return reply
 
+    @property
+    def attempts(self) -> int:
+        """How often a call is tried."""
+        return self._config.attempts
+
+    def body(self, call: Call) -> dict[str, Any]:
+        """Return the body of the request that `reply` sends for a call."""
+        body: dict[str, Any] = self._chat()._get_request_payload(_messages(call), **self._parameters(call))
+        extra = body.pop("extra_body", None) or {}
+        return {**body, **extra}
+
+    def received(self, status: int, body: Any) -> Reply:
+        """Return the reply in a body that came with an HTTP status otherwise than by `reply`.
+
+        Raises:
+            Failure: there is none in it.
+        """
+        if status >= 400:
+            raise judged(status, error_object(body), self._secrets)
+        try:
+            message = message_of(checked(lambda: body))
+        except UnusableBody as error:
+            raise self._unusable(error) from None
+        self._reached = self._formats = True
+        return replace(reply_from(message, self._config.name, self._prices), address=self.address)
+
+    def error(self, failure: Failure) -> RunStopped | ModelError:
+        """Return what a failure means for what was asked for otherwise than by `reply`."""
+        return self._error(failure, failure.usage, formatted=True)
+
+    async def request(self, send: Callable[[openai.AsyncOpenAI], Awaitable[Sent]], *, once: bool = False) -> Sent:
+        """Send what is no completion, again (unless `once`) after failures that may pass.
+
+        Raises:
+            AccountError: as `reply` raises.
+            ModelError: as `reply` raises.
+        """
+        attempts = self._attempts(Call("batch", ()))
+        try:
+            async for attempt in attempts.copy(stop=stop_after_attempt(1)) if once else attempts:
+                with attempt, self._failures():
+                    sent = await send(self._chat().root_async_client)
+        except Failure as failure:
+            raise self.error(failure) from failure.__cause__
+        self._reached = True
+        return sent
+
     async def aclose(self) -> None:
         """Close the connections made in this event loop; a later call makes new ones."""
         chat = self._chats.pop(asyncio.get_running_loop(), None)
@@ -261,15 +310,21 @@ class OpenAIModel:
 
     async def _ask(self, call: Call) -> AIMessage:
         """Ask once, or raise a `Failure`."""
-        messages = [(message.role, replace_surrogates(message.content)) for message in call.messages]
         try:
-            async with asyncio.timeout(self._config.call_timeout) as deadline:
-                return await self._chat().ainvoke(messages, **self._parameters(call))
+            with self._failures():
+                async with asyncio.timeout(self._config.call_timeout) as deadline:
+                    return await self._chat().ainvoke(_messages(call), **self._parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             why = f"gave no complete reply within {self._config.call_timeout:g} s"
             raise Failure(why, usage=Usage(calls=1), timeout=True) from error
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn what the client raises into a `Failure`."""
+        try:
+            yield
         except openai.APIStatusError as error:
             wait = retry_after(error.response.headers, self._now())
             limits = limits_of(error.response.headers)
@@ -278,15 +333,18 @@ class OpenAIModel:
         except openai.APIConnectionError as error:
             raise self._disconnected(error) from error
         except UnusableBody as error:
-            if error.error is None:
-                raise Failure(f"answered with {for_message(str(error), self._secrets)}", usage=error.usage) from None
-            code = error.error.get("code")
-            status = code if isinstance(code, int) else 500
-            raise judged(status, error.error, self._secrets, usage=error.usage) from None
+            raise self._unusable(error) from None
         except BODY_ERRORS as error:
             if getattr(error, "response", None) is None:
                 raise
             raise Failure("answered with a body that is no JSON", usage=Usage(calls=1)) from error
+
+    def _unusable(self, error: UnusableBody) -> Failure:
+        if error.error is None:
+            return Failure(f"answered with {for_message(str(error), self._secrets)}", usage=error.usage)
+        code = error.error.get("code")
+        status = code if isinstance(code, int) else 500
+        return judged(status, error.error, self._secrets, usage=error.usage)
 
     def _disconnected(self, error: openai.APIConnectionError) -> Failure:
         cause: BaseException = error
@@ -357,6 +415,10 @@ class OpenAIModel:
             http_socket_options=(),
         )
         return chat
+
+
+def _messages(call: Call) -> list[tuple[str, str]]:
+    return [(message.role, replace_surrogates(message.content)) for message in call.messages]
 
 
 def _response_format(call: Call, reply_format: str) -> dict[str, Any]:
