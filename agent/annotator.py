@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, aclosing, nullcontext
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from agent.arguments import check_all
+from agent.batches import Batches, check_possible
 from agent.config import Config, RunnerConfig, SandboxConfig, configured, explained
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
@@ -128,6 +129,8 @@ class Annotator:
         self._unsupported = unsupported
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._cache = cache
+        if self._config.runner.batch:
+            check_possible(self._config.runner, self._models, self._run_dir, cache)
         self._retry_errors = retry_errors
         self._executions = executions
         if executions is not None and self._config.runner.engine == "ray":
@@ -228,6 +231,8 @@ class Annotator:
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
         check("ordered", ordered, (bool,), "True or False")
         check("limit", limit, (int,), "a number of pairs")
+        if ordered and self._config.runner.batch:
+            raise UsageError("with runner.batch annotations come as they are ready: ordered=False")
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
         earlier = {each for each in self._productions if not each.over}
@@ -254,16 +259,22 @@ class Annotator:
                 self._check(pair)
         if self._run_dir is not None and isinstance(pairs, Spool):
             folder = self._open_folder(self._run_dir, pairs)
-        with folder or nullcontext():
+        with ExitStack() as stack:
+            if folder is not None:
+                stack.enter_context(folder)
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
             budget, limits = self._budget or self._limits(folder), Limits(self._everywhere(), self._waiting)
+            batches = self._batches(folder, budget)
+            if batches is not None:
+                stack.callback(batches.close)
             job = Job(
                 pairs,
-                self._runner(folder, budget, limits),
+                self._runner(folder, budget, limits, self._models if batches is None else batches.models),
                 folder,
                 self._config.runner,
                 budget=budget,
+                batches=batches,
                 at_once=limits.pairs,
                 check=self._check,
                 ordered=ordered,
@@ -290,14 +301,21 @@ class Annotator:
             before_tokens=0 if folder is None else folder.spent_tokens(),
         )
 
-    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits) -> Runner:
+    def _batches(self, folder: RunFolder | None, budget: Budget) -> Batches | None:
+        if not self._config.runner.batch:
+            return None
+        assert folder is not None
+        assert isinstance(self._open_cache, SqliteReplyCache)
+        return Batches(folder.path, self._models, self._open_cache, budget, self._emit, retry_errors=self._retry_errors)
+
+    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, models: Models) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
             self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
 
         gateway = Gateway(
-            self._models,
+            models,
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limits=limits,

@@ -7,8 +7,10 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, S
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from agent.batches import Batches
 from agent.config import RunnerConfig
 from agent.datasets import group_by_query
+from agent.errors import Deferred
 from agent.history import Recorder
 from agent.llm.budget import Budget
 from agent.llm.gateway import CircuitBreaker
@@ -49,6 +51,7 @@ class Job:
         *,
         budget: Budget,
         at_once: Callable[[], int],
+        batches: Batches | None,
         check: Callable[[Pair], None],
         ordered: bool,
         limit: int | None,
@@ -60,6 +63,9 @@ class Job:
         self._config = config
         self._budget = budget
         self._at_once = at_once
+        self._batches = batches
+        self._deferred = False
+        self._failed = set[Key]()
         self._check = check
         self._ordered = ordered
         self._limit = math.inf if limit is None else limit
@@ -75,10 +81,18 @@ class Job:
             for annotation in self.folder.annotations():
                 if self._is_ours((annotation.id, annotation.round)):
                     yield annotation
-        turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
-        async with aclosing(turns) as done:
-            async for annotation in done:
-                yield annotation
+        if self._batches is not None:
+            await self._batches.ended()
+        while True:
+            self._deferred = False
+            turns = completed(self._turns(), self._work, concurrency=self._at_once, ordered=self._ordered)
+            async with aclosing(turns) as done:
+                async for found in done:
+                    if found is not None:
+                        yield found
+            if self._batches is None or not self._deferred:
+                return
+            await self._batches.answered()
 
     def _is_finished(self, key: Key) -> bool:
         return self.folder is not None and self.folder.index.finished(key, retry_errors=self._retry_errors)
@@ -102,10 +116,10 @@ class Job:
             while left > 0 and (pair := await anext(coming, None)) is not None:
                 left -= 1
                 for turn in (Turn(pair, number) for number in range(self._config.rounds)):
-                    if self._ordered or not self._is_finished(turn.key):
+                    if self._ordered or not (turn.key in self._failed or self._is_finished(turn.key)):
                         yield turn
 
-    async def _work(self, turn: Turn) -> Annotation:
+    async def _work(self, turn: Turn) -> Annotation | None:
         folder = self.folder
         if folder is not None and self._is_finished(turn.key) and (found := folder.annotation(*turn.key)) is not None:
             return found
@@ -114,11 +128,18 @@ class Job:
         try:
             async with self._budget.in_time():
                 annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
+        except Deferred:
+            self._deferred = True
+            if self._batches is not None:
+                await self._batches.send_full()
+            return None
         except BaseException:
             if folder is not None:
                 folder.abandoned(recorder.history.exchanges)
             raise
         if folder is not None:
             folder.commit(annotation, recorder.history)
+        if annotation.error is not None and self._batches is not None:
+            self._failed.add(turn.key)  # not to be tried again in this start's next pass
         self._breaker.finished(annotation, recorder.history)
         return annotation

@@ -174,6 +174,9 @@ class RunOptions(ModelOptions):
         str | None,
         typer.Option(metavar="WHEN", help="Stop after a while, as 8h or 2h30m, or at a time, as 07:30."),
     ] = None
+    batch: Annotated[
+        bool | None, typer.Option("--batch", help="Ask by OpenAI's Batch API: half the price, up to a day per stage.")
+    ] = None
     field_map: Annotated[
         str | None,
         typer.Option(
@@ -324,6 +327,7 @@ _SETTINGS = {
     "runner.address": "address",
     "runner.rounds": "rounds",
     "runner.budget_usd": "budget",
+    "runner.batch": "batch",
     "runner.max_tokens_total": "max_tokens_total",
     "runner.deadline": "deadline",
     "pipeline.test_timeout": "timeout",

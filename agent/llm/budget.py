@@ -55,11 +55,11 @@ class Budget:
         if self._untried:
             async with self._first_call:
                 if self._untried:
-                    self._check()
+                    self.check()
                     yield
                     self._untried = False
                     return
-        self._check()
+        self.check()
         yield
 
     def in_time(self) -> AbstractAsyncContextManager[None]:
@@ -70,28 +70,36 @@ class Budget:
         """
         return nullcontext() if self.deadline is None else self.deadline.held()
 
-    def _check(self) -> None:
+    def check(self, expected: Usage | None = None) -> None:
+        """Let calls be made that may take about so much more.
+
+        Raises:
+            BudgetExceeded: as `turn` raises.
+            DeadlineReached: the time is over.
+        """
         if self.deadline is not None:
             self.deadline.check()
+        more = expected or Usage()
         if self.max_tokens is not None:
-            self._check_tokens(self.max_tokens)
+            self._check_tokens(self.max_tokens, more.input_tokens + more.output_tokens)
         if self.limit_usd is not None:
-            self._check_cost(self.limit_usd)
+            self._check_cost(self.limit_usd, more.cost_usd)
 
-    def _check_tokens(self, limit: int) -> None:
+    def _check_tokens(self, limit: int, more: int) -> None:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
                 "--max-tokens-total cannot be held: the tokens of the run's earlier starts are not known",
                 _WITHOUT_TOKENS,
             )
-        if tokens + before >= limit:
+        if tokens + before + more >= limit:
             earlier = f", {before:,} of them before this start" if before else ""
-            raise BudgetExceeded(f"the {limit:,} tokens are used up ({tokens + before:,} spent{earlier})", _MORE_TOKENS)
+            what = f"do not reach for about {more:,} more" if more else "are used up"
+            raise BudgetExceeded(f"the {limit:,} tokens {what} ({tokens + before:,} spent{earlier})", _MORE_TOKENS)
 
-    def _check_cost(self, limit: float) -> None:
+    def _check_cost(self, limit: float, more: float | None) -> None:
         cost, before = self.spent.cost_usd, self.before_usd
-        if cost is None:
+        if cost is None or more is None:
             raise BudgetExceeded(
                 "the budget cannot be held: no price is known for the model; give one with --prices", _WITHOUT
             )
@@ -101,9 +109,10 @@ class Budget:
                 "--prices, or begin a new folder, in which replies from the cache cost nothing",
                 _WITHOUT,
             )
-        if cost + before >= limit:
+        if cost + before + more >= limit:
             earlier = f", ${before:.4f} of it before this start" if before else ""
-            raise BudgetExceeded(f"the budget of ${limit:g} is used up (${cost + before:.4f} spent{earlier})")
+            what = f"does not reach for about ${more:.4f} more" if more else "is used up"
+            raise BudgetExceeded(f"the budget of ${limit:g} {what} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:
         """Count what a call cost."""

@@ -297,7 +297,8 @@ class Limits:
             key = (address_of(model), str(model.identity().get("model")))
             if key not in self._limiters:
                 config = self._config
-                given = (each and each / 60 for each in (config.calls_per_minute, config.tokens_per_minute))
+                minute = (None, None) if config.batch else (config.calls_per_minute, config.tokens_per_minute)
+                given = (each and each / 60 for each in minute)
                 self._limiters[key] = _Limiter(self._most, config.concurrency != "auto", *given)
             found = self._of[id(model)] = self._limiters[key]
         return found

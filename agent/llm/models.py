@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -177,6 +177,12 @@ class Models:
         found = [] if self._default is None else [self._default]
         found += self._by_role.values()
         return list({id(model): model for model in found}.values())
+
+    def mapped(self, change: Callable[[LLM], LLM]) -> Models:
+        """Return these models with another in place of each."""
+        changed = {id(model): change(model) for model in self.all()}
+        default = None if self._default is None else changed[id(self._default)]
+        return Models(default, {role: changed[id(model)] for role, model in self._by_role.items()})
 
     @property
     def roles(self) -> tuple[str, ...]:

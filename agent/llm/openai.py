@@ -334,6 +334,8 @@ class OpenAIModel:
             raise self._disconnected(error) from error
         except UnusableBody as error:
             raise self._unusable(error) from None
+        except httpx2.HTTPError as error:  # in the middle of a file
+            raise Failure(f"cut the connection ({type(error).__name__})") from error
         except BODY_ERRORS as error:
             if getattr(error, "response", None) is None:
                 raise

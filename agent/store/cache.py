@@ -46,6 +46,10 @@ class SqliteReplyCache(Database):
         """Drop the reply of a key, if there is one."""
         self.execute("DELETE FROM replies WHERE key = ?", (key,))
 
+    def prepaid(self) -> list[str]:
+        """Return the keys of the replies that are prepaid."""
+        return [key for (key,) in self.execute("SELECT key FROM replies WHERE prepaid")]
+
     def mark(self, key: str, *, prepaid: bool) -> bool:
         """Set whether a reply is prepaid, and say whether that changed anything; of several processes, to one."""
         values = (prepaid, key, prepaid)

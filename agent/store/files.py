@@ -29,6 +29,7 @@ INPUT = "input.jsonl.gz"
 ANNOTATIONS = "annotations.jsonl"
 EVIDENCE = "evidence.sqlite"
 LABELS = "labels.jsonl"
+BATCHES = "batches.sqlite"
 REVIEWS = "reviews.jsonl"
 REVIEW_SAMPLE = "review_sample.json"
 ABLATION = "ablation.json"
@@ -36,7 +37,7 @@ ABLATION = "ablation.json"
 ABLATION_CSV = "ablation.csv"
 ABLATION_MARKDOWN = "ablation.md"
 
-OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, REVIEWS, REVIEW_SAMPLE, ABLATION})
+OWN = frozenset({LOCK, MANIFEST, INPUT, ANNOTATIONS, EVIDENCE, LABELS, BATCHES, REVIEWS, REVIEW_SAMPLE, ABLATION})
 """What is read again, and nothing else may take the place of."""
 
 # What a run that was killed while it was made may have left, besides hidden files.

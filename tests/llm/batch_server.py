@@ -349,6 +349,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         except KeyError as error:
             status, given = 404, {"error": {"message": f"no such thing: {error}", "code": None}}
+        except ValueError as error:
+            status, given = 400, {"error": {"message": str(error), "code": None}}
         content = given if isinstance(given, bytes) else json.dumps(given).encode()
         kind = "application/octet-stream" if isinstance(given, bytes) else "application/json"
         head = f"HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n\r\n"

@@ -1,0 +1,164 @@
+"""What a run asked by batches: requests that wait for one, are in one, failed or were answered, and the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from agent.store.database import Database
+from agent.types import Usage
+
+
+class Batch(NamedTuple):
+    """A batch in progress; `id` is None where it may have been made or not. `expected` is what it may use."""
+
+    token: str
+    model: str
+    id: str | None
+    created: float
+    requests: int
+    expected: Usage
+
+
+class BatchStore(Database):
+    """The requests by cache key and the batches of a run, so that no restart asks for anything twice.
+
+    A request waits while it has a body and no batch. Its `problem` is why it failed, `usage` what its reply took.
+
+    Raises, as every method does:
+        RunFolderError: the file is damaged or something else's.
+        StorageError: it cannot be written.
+    """
+
+    application_id = 0x74646162  # "tdab"
+    tables = """
+        CREATE TABLE requests (
+            number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, model TEXT NOT NULL, body BLOB, batch TEXT,
+            attempts INTEGER NOT NULL DEFAULT 0, problem TEXT, usage TEXT
+        );
+        CREATE INDEX waiting ON requests (model) WHERE body IS NOT NULL AND batch IS NULL;
+        CREATE INDEX sent ON requests (batch) WHERE batch IS NOT NULL;
+        CREATE TABLE batches (
+            token TEXT PRIMARY KEY, model TEXT NOT NULL, id TEXT, created REAL NOT NULL, requests INTEGER NOT NULL,
+            expected TEXT NOT NULL
+        )
+    """
+    remedy = "Delete it: what its batches were asked is then asked and paid for again."
+
+    def begin(self, *, retry_errors: bool) -> None:
+        """Forget what waited when an earlier start ended, and on request what failed for good."""
+        self.execute("UPDATE requests SET body = NULL WHERE batch IS NULL AND body IS NOT NULL")
+        if retry_errors:
+            self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")
+
+    def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> tuple[int, str | None]:
+        """Have a request wait unless it does or is in a batch; return the size of its line, 0 where it was there.
+
+        Of one that failed so many times, return why it did.
+        """
+        there, tried, problem = self._one(
+            "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
+        ) or (0, 0, None)
+        if there or tried >= attempts:
+            return 0, None if there else problem
+        body = line()
+        self.execute(
+            "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) "
+            # at the end again: a batch that is being made is of all that wait up to a number
+            "ON CONFLICT (key) DO UPDATE SET model = excluded.model, body = excluded.body, "
+            "number = (SELECT max(number) + 1 FROM requests)",
+            (key, model, body),
+        )
+        return len(body), None
+
+    def waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, str, bytes]]:
+        """Yield number, key and line of a model's requests, as many as there may be in a batch, of so many bytes."""
+        after, left = 0, size
+        for _ in range(requests):
+            found = self._one(
+                "SELECT number, key, body FROM requests WHERE model = ? AND number > ? AND body IS NOT NULL "
+                "AND batch IS NULL ORDER BY number LIMIT 1", model, after
+            )  # fmt: skip
+            if found is None or (left := left - len(found[2])) < 0:
+                return
+            after = found[0]
+            yield found
+
+    def waits(self, model: str) -> bool:
+        """Say whether a request of a model waits."""
+        query = "SELECT 1 FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL LIMIT 1"
+        return self._one(query, model) is not None
+
+    def drop(self, number: int) -> None:
+        """Have a request wait no more."""
+        self.execute("UPDATE requests SET body = NULL WHERE number = ?", (number,))
+
+    def create(self, batch: Batch, last: int) -> None:
+        """Note a batch of a model's waiting requests up to a number, before it is made."""
+        with self.transaction() as database:
+            database.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
+                (*batch[:5], batch.expected.model_dump_json()),
+            )
+            database.execute(
+                "UPDATE requests SET batch = ? WHERE model = ? AND number <= ? AND body IS NOT NULL AND batch IS NULL",
+                (batch.token, batch.model, last),
+            )
+
+    def made(self, token: str, batch_id: str) -> None:
+        """Note the id of a batch."""
+        self.execute("UPDATE batches SET id = ? WHERE token = ?", (batch_id, token))
+
+    def accepted(self, token: str) -> None:
+        """Drop the bodies of a batch's requests: its server has them."""
+        self.execute("UPDATE requests SET body = NULL WHERE batch = ? AND body IS NOT NULL", (token,))
+
+    def open(self) -> list[Batch]:
+        """Return the batches in progress, the oldest first."""
+        rows = self.execute("SELECT * FROM batches ORDER BY created")
+        return [Batch._make((*row[:5], Usage.model_validate_json(row[5]))) for row in rows]
+
+    def imported(
+        self, token: str, answered: Iterable[tuple[str, Usage]], failed: Iterable[tuple[str, str, int]]
+    ) -> None:
+        """Note what became of requests of a batch: by key the usage, or the problem and how many attempts it counts."""
+        with self.transaction() as database:
+            database.executemany(
+                "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ? AND batch = ?",
+                [(usage.model_dump_json(), key, token) for key, usage in answered],
+            )
+            database.executemany(
+                "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ? AND batch = ?",
+                [(problem, attempts, key, token) for key, problem, attempts in failed],
+            )
+
+    def end(self, token: str, lost: str | None = None) -> int:
+        """Forget a batch, and return how many of its requests nothing was said of; `lost` says that for an attempt."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM batches WHERE token = ?", (token,))
+            values = (lost, lost is not None, token)
+            return database.execute(
+                "UPDATE requests SET problem = coalesce(?, problem), attempts = attempts + ?, batch = NULL "
+                "WHERE batch = ?", values
+            ).rowcount  # fmt: skip
+
+    def batch_of(self, key: str) -> str | None:
+        """Return the token of the batch that a request is in, empty where it is in none; None: there is no such one."""
+        found = self._one("SELECT coalesce(batch, '') FROM requests WHERE key = ?", key)
+        return None if found is None else str(found[0])
+
+    def usage(self, key: str) -> Usage:
+        """Return what the reply to a request took."""
+        found = self._one("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
+        return Usage() if found is None else Usage.model_validate_json(found[0])
+
+    def written(self, model: str) -> float | None:
+        """Return the mean of the output tokens of a model's replies so far."""
+        mean: float | None = self.execute(
+            "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ? AND usage IS NOT NULL",
+            (model,),
+        )[0][0]
+        return mean
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        return next(iter(self.execute(query, values)), None)
