@@ -37,6 +37,18 @@ def listed(
 
 
 @app.command()
+def merge(
+    runs: Runs,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="The new run's folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Join runs of the same settings, such as shards of the pairs, into a new one; it is a run like any other."""
+    from agent.cli.runs_merge import run
+
+    run(runs, out, as_json=as_json)
+
+
+@app.command()
 def verify(runs: Runs, as_json: AsJson = False) -> None:
     """Check that runs are whole: ids, counts, hashes, labels and evidence. An unfinished run may be fine.
 

@@ -79,6 +79,11 @@ class Database:
         with self.errors():
             return self._connection.execute(statement, values).fetchall()
 
+    def each(self, statement: str) -> Iterator[Any]:
+        """Yield the rows of a query, of which there may be many; raises as the class does."""
+        with self.errors():
+            yield from self._connection.execute(statement)
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Give the connection within a transaction, of which all is kept or nothing; raises as the class does."""

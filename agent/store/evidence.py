@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ INSERT INTO paid VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 """
 # Texts that are known to be stored; forgotten as a whole, so that unusual prompts cannot fill the memory.
 _REMEMBERED = 10_000
+_AT_ONCE = 500
 
 
 class EvidenceStore(Database):
@@ -97,6 +99,35 @@ class EvidenceStore(Database):
         except (ValueError, TypeError, KeyError) as error:
             cause = f"is damaged ({what_is_wrong(error)})"
             raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
+
+    def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: Mapping[int, int]) -> None:
+        """Copy another store's evidence of these pairs and rounds, all its answers, and add what it cost.
+
+        `segments` has the new number of each of its segments.
+        """
+        self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.each("SELECT hash, text FROM texts"))
+        self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.each("SELECT key, reply FROM answers"))
+        self._copy(_PAY, other.each("SELECT * FROM paid"))
+        records = (other._record_of(*key, segments) for key in keys)
+        self._copy("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", records)
+
+    def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        rows = iter(rows)
+        while batch := list(islice(rows, _AT_ONCE)):
+            with self.transaction() as connection:
+                connection.executemany(statement, batch)
+
+    def _record_of(self, pair_id: str, round: int, segments: Mapping[int, int]) -> tuple[bytes, int, bytes]:
+        key = (_key(pair_id), round)
+        try:
+            ((packed,),) = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", key)
+            record = loads(unpacked(packed))
+            number = record.get("segment")
+        except (ValueError, AttributeError):
+            raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged") from None
+        if segments.get(number, number) == number:
+            return *key, packed
+        return *key, zlib.compress(dumps({**record, "segment": segments[number]}))
 
     def has(self, pair_id: str, round: int = 0) -> bool:
         """Whether anything is kept of a pair and round."""

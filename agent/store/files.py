@@ -190,6 +190,26 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
+@contextmanager
+def unchanging(folder: Path) -> Iterator[None]:
+    """Keep a folder that is read from being written to; one that was copied without its lock file is nobody's.
+
+    Raises:
+        RunFolderError: another process holds its lock (the message names it).
+    """
+    try:
+        lock = open_regular(folder / LOCK)
+    except OSError:
+        yield
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{folder}: is in use by {_holder(lock.read(4096))}; wait for it") from None
+        yield
+
+
 def _holder(content: bytes) -> str:
     try:
         record = loads(content)

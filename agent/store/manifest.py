@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,15 +100,16 @@ class Manifest:
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save; what differs from the environment before is flagged."""
-        known: dict[str, Any] = {}
-        for segment in self.document["segments"]:
-            known.update(flatten(segment["environment"]))
         new = as_json(environment)
-        for name, value in flatten(new).items():
-            before = known.get(name)
-            if before is not None and before != value:
-                self._flag(name, before, value)
-        segment = {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
+        for name, before, value in changed(self.document["segments"], new):
+            self._flag(name, before, value)
+        segment: dict[str, Any] = {
+            "started": self._now(),
+            "ended": None,
+            "environment": new,
+            "served": [],
+            "replies": {},
+        }
         self.document["segments"].append(segment)
         self.save()
 
@@ -233,14 +234,27 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changed(segments: Iterable[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what of an environment is not as it was in the segments before: its name, the value then and now."""
+    known: dict[str, Any] = {}
+    for segment in segments:
+        known.update(flatten(segment["environment"]))
+    for name, value in flatten(environment).items():
+        before = known.get(name)
+        if before is not None and before != value:
+            yield name, before, value
+
+
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], there: str = "in the folder", here: str = "now"
+) -> list[str]:
     """Return a line for each leaf that differs, as in `model: 'a' in the folder, 'b' now`."""
     old, new = flatten(before), flatten(now)
     lines = []
     for name in dict.fromkeys((*old, *new)):
         was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
         if was != is_now:
-            lines.append(f"{name}: {quoted(was)} in the folder, {quoted(is_now)} now")
+            lines.append(f"{name}: {quoted(was)} {there}, {quoted(is_now)} {here}")
     return lines
 
 

@@ -97,11 +97,12 @@ class Killing:
 
     def kill(self, kinds: Mapping[str, Kill], times: int) -> None:
         """Kill so many times, each kind in turn, at random moments; a run that ends of it is begun again."""
-        requests = 2 * self.count  # about as many as the whole run will send, with what is lost
+        requests = self.count * 5 // 3  # each pair is screened; a third has a program written and is then arbitrated
         names = list(kinds)
         for number in range(times):
             name = names[number % len(names)]
-            self._go_on(self.chance.randint(0, requests * 4 // 3 // times))
+            left = requests - len(self.server.requests)
+            self._go_on(self.chance.randint(0, max(0, left) // (times - number)))
             time.sleep(self.chance.uniform(0, 0.05))
             until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill")  # type: ignore[misc]
             self.killed[name] += 1
@@ -123,10 +124,10 @@ class Killing:
         return self.process
 
     def _go_on(self, requests: int) -> None:
-        """Let the run send so many requests."""
+        """Let the run send so many more requests."""
         goal = len(self.server.requests) + requests
         process = self._running()
-        until(lambda: len(self.server.requests) >= goal or not Path(f"/proc/{process.pid}").exists(), "requests")
+        until(lambda: len(self.server.requests) >= goal, f"{requests} requests of {process.pid}")
 
     def finish(self) -> None:
         """Let the run come to its end, and check that all is as it would be undisturbed."""

@@ -1,0 +1,203 @@
+"""Folders of one run are joined into a whole one, in any order; what does not belong together is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.datasets import iter_normalised
+from agent.errors import InputError, RunFolderError
+from agent.history import Exchange, Visit
+from agent.store import load_run
+from agent.store.merge import merge
+from agent.store.reviews import read_reviews
+from agent.store.verify import verify
+from agent.types import Pair, Usage
+from tests.evaluation.runs import review, sample_of
+from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
+
+COST = 0.25
+
+
+def pair(name: str, **fields: Any) -> Pair:
+    return Pair(id=name, query=f"query {name}", code="pass", meta={"of": name}, **fields)
+
+
+def commit(folder: Any, name: str, round: int = 0, *, error: bool = False, label: int = 1) -> None:
+    """Annotate a pair; each costs the same, and has a shared answer of its own."""
+    usage = Usage(calls=1, input_tokens=7, cost_usd=COST)
+    asked = Exchange(role="r", key=name, messages=(), reply=f"answer {name}", usage=usage, shared=True)
+    verdict = Visit(node="screen", outcome="", seconds=0, label=None if error else label)  # type: ignore[arg-type]
+    make = make_error if error else make_annotation
+    found = make(name, round=round, label=None if error else label, input_sha256=pair(name).input_sha256())
+    evidence = make_evidence(name, asked, verdict).model_copy(update={"pair": pair(name)})
+    folder.commit(found, evidence)
+
+
+def write(path: Path, names: Sequence[str], *, rounds: int = 1, failed: Sequence[str] = (), **options: Any) -> Path:
+    """Make a run of these pairs, all of them annotated."""
+    with open_folder(path, pairs=[pair(name) for name in names], **options) as folder:
+        for name in names:
+            for number in range(rounds):
+                commit(folder, name, number, error=name in failed)
+    return path
+
+
+def content(run: Path) -> dict[str, Any]:
+    """Return what a run holds, whatever the order of its pairs."""
+    with load_run(run) as view:
+        annotations = {(each.id, each.round): each for each in view.annotations()}
+        evidence = {key: view.evidence(*key) for key in annotations}
+        answers = {name: view._store.answer(name) for name, _ in annotations}
+        segments = len(view.manifest["segments"])
+        assert all(found and found.segment and found.segment <= segments for found in evidence.values())
+        labels = [json.loads(line) for line in (run / "labels.jsonl").read_bytes().splitlines()]
+        return {
+            "pairs": {each.id: each for each in view.pairs()},
+            "annotations": annotations,
+            "evidence": {key: found and found.model_copy(update={"segment": None}) for key, found in evidence.items()},
+            "answers": answers,
+            "labels": {each["id"]: each for each in labels},
+            "spent": view.spent_usd(),
+        }
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_parts_of_a_run_make_the_whole_however_it_was_split_and_in_whichever_order(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.text(max_size=3), min_size=1, max_size=8, unique=True), "names")
+    rounds = data.draw(st.integers(1, 2), "rounds")
+    place = st.integers(0, 2)
+    shards: list[list[str]] = [[], [], []]
+    for name in names:
+        shards[data.draw(place)].append(name)
+    order = data.draw(st.permutations([shard for shard in shards if shard]), "shards")
+    with tempfile.TemporaryDirectory() as folder:
+        whole = write(Path(folder, "whole"), names, rounds=rounds)
+        parts = [write(Path(folder, f"part{n}"), shard, rounds=rounds) for n, shard in enumerate(order)]
+        out = Path(folder, "new", "joined")
+        merge(parts, out)
+        assert content(out) == content(whole)
+        assert [each.id for each in iter_normalised(out / "input.jsonl.gz")] == [
+            name for shard in order for name in shard
+        ]
+        found = verify(out)
+        assert (found.problems, found.missing, found.closed) == ([], 0, True)
+
+
+class TestJoining:
+    def test_a_joined_run_goes_on_with_the_joined_input(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name) for name in ("ab", "cd")]
+        with open_folder(parts[0], pairs=map(pair, "abx")):
+            pass
+        merge(parts, tmp_path / "new")
+        with open_folder(tmp_path / "new", pairs=map(pair, "dcbax")) as folder:
+            assert {each.id for each in folder.annotations()} == set("abcd")
+            commit(folder, "x")
+            assert folder.spent_usd() == 5 * COST
+        found = verify(tmp_path / "new")
+        assert (found.problems, found.missing) == ([], 0)
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_of_a_pair_that_several_have_an_annotation_without_error_stays(
+        self, tmp_path: Path, order: tuple[int, int]
+    ) -> None:
+        parts = [write(tmp_path / "one", "ab", failed="a"), write(tmp_path / "two", "abc", failed="b")]
+        merge([parts[each] for each in order], tmp_path / "new")
+        with load_run(tmp_path / "new") as view:
+            assert {each.id: each.label for each in view.annotations()} == dict.fromkeys("abc", 1)
+        assert verify(tmp_path / "new").problems == []
+
+    def test_of_equals_that_of_the_run_given_last_stays(self, tmp_path: Path) -> None:
+        parts = []
+        for label in (0, 1):
+            with open_folder(tmp_path / str(label), pairs=[pair("a")]) as folder:
+                commit(folder, "a", label=label)
+            parts.append(tmp_path / str(label))
+        for given_, label in ((parts, 1), (parts[::-1], 0)):
+            merge(given_, tmp_path / f"new{label}")
+            with load_run(tmp_path / f"new{label}") as view:
+                assert [each.label for each in view.annotations()] == [label]
+            assert verify(tmp_path / f"new{label}").problems == []
+
+    def test_starts_are_put_in_the_order_of_their_time_and_other_surroundings_are_flagged(self, tmp_path: Path) -> None:
+        def at(hour: int) -> dict[str, Any]:
+            return {"clock": lambda: datetime(2026, 1, 1, hour, tzinfo=UTC), "environment": {"image": f"at {hour}"}}
+
+        late, early = write(tmp_path / "late", "a", **at(9)), write(tmp_path / "early", "b", **at(3))
+        merge([late, early], tmp_path / "new")
+        with load_run(tmp_path / "new") as view:
+            assert [each["environment"]["image"] for each in view.manifest["segments"]] == ["at 3", "at 9"]
+            (change,) = view.manifest["changes"]
+            assert (change["what"], change["before"], change["now"]) == ("image", "at 3", "at 9")
+            found = [view.evidence(name) for name in "ab"]
+            assert [each and each.segment for each in found] == [2, 1]
+
+    def test_a_killed_run_is_joined_as_far_as_it_came(self, tmp_path: Path) -> None:
+        with open_folder(tmp_path / "one", pairs=map(pair, "ab")) as folder:
+            commit(folder, "a", error=True)
+            commit(folder, "a")
+            shutil.copytree(tmp_path / "one", tmp_path / "killed")
+        with (tmp_path / "killed/annotations.jsonl").open("ab") as file:
+            file.write(b'{"torn')
+        merge([tmp_path / "killed", write(tmp_path / "two", "c")], tmp_path / "new")
+        found = verify(tmp_path / "new")
+        assert (found.problems, found.annotations, found.missing) == ([], 2, 1)
+
+    def test_reviews_come_along_and_samples_do_not(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name) for name in "ab"]
+        with load_run(parts[1]) as view:
+            sample_of(parts[1], list(view.annotations()), ["label"], 1)
+        for part in parts:
+            review(part, "ada", {part.name: 1})
+        merged = merge(parts, tmp_path / "new")
+        assert merged.left_out == (str(parts[1] / "review_sample.json"),)
+        assert {each.id for each in read_reviews(tmp_path / "new/reviews.jsonl")} == set("ab")
+
+
+class TestRefusing:
+    def test_other_settings_are_listed(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name, identity={"model": name}) for name in "ab"]
+        with pytest.raises(RunFolderError, match=r"model: 'a' in .*a, 'b' in .*b$"):
+            merge(parts, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+    def test_another_pair_of_the_same_id(self, tmp_path: Path) -> None:
+        one = write(tmp_path / "one", "a")
+        with open_folder(tmp_path / "two", pairs=[pair("a", context="more")]):
+            pass
+        with pytest.raises(RunFolderError, match=r"two: pair 'a' is another than in .*one; they cannot be joined"):
+            merge([one, tmp_path / "two"], tmp_path / "new")
+        assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}
+
+    def test_a_run_at_work(self, tmp_path: Path) -> None:
+        one = write(tmp_path / "one", "a")
+        with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=r"two: is in use by process \d+ on "):
+            merge([one, tmp_path / "two"], tmp_path / "new")
+
+    def test_a_place_that_is_taken(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name) for name in "ab"]
+        with pytest.raises(RunFolderError, match="is there already"):
+            merge(parts, parts[0])
+        (tmp_path / "empty").mkdir()
+        merge(parts, tmp_path / "empty")
+
+    @pytest.mark.parametrize(
+        ("name", "error"),
+        [("manifest.json", RunFolderError), ("input.jsonl.gz", InputError), ("evidence.sqlite", RunFolderError)],
+    )
+    def test_a_damaged_run(self, tmp_path: Path, name: str, error: type[Exception]) -> None:
+        parts = [write(tmp_path / each, each) for each in "ab"]
+        (parts[1] / name).unlink()
+        with pytest.raises(error, match=str(parts[1])):
+            merge(parts, tmp_path / "new")
+        assert {each.name for each in tmp_path.iterdir()} == {"a", "b"}
