@@ -28,7 +28,11 @@ SERVER = "https://llm.example.org/v1"
 INSTALLERS = ("uv", "pipx", "pip")
 DEMO = "agent annotate examples/pairs.jsonl --model replay:examples/replies.jsonl -o runs/demo --timeout 5"
 MINE = f"agent annotate pairs.jsonl --model MODEL --base-url {SERVER} -o runs/mine"
-RUNS = {"runs/demo": DEMO, "runs/mine": MINE}
+PARTS = {
+    f"runs/{n}": MINE.replace("pairs.jsonl", f).replace("mine", n)
+    for n, f in (("one", "pairs.jsonl"), ("two", "more/a.jsonl"))
+}
+RUNS = {"runs/demo": DEMO, "runs/mine": MINE, **PARTS}
 """Runs that pages speak of, and how one is made where the page itself does not."""
 BEGINNINGS = {
     "agent replay runs/demo dedupe-order": "the same outcome\n",

@@ -5,38 +5,27 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from agent.datasets import normalised_sha256, write_normalised
 from agent.datasets.encoding import dumps
+from agent.datasets.spool import Spool
 from agent.errors import RunFolderError
 from agent.store import files
-from agent.store.annotations import AnnotationIndex, Votes, annotation_key, decode_annotation, write_labels
+from agent.store.annotations import AnnotationIndex, Key, annotation_key, write_labels
 from agent.store.evidence import EvidenceStore
 from agent.store.files import to_disk, unchanging, writing
 from agent.store.manifest import Manifest, changed, differences
 from agent.store.reviews import iter_reviews
 from agent.store.run_view import RunView, load_run
-from agent.types import Pair
 
 Progress = Callable[[str, int, int], None]
 
 _EACH = 500
 _INPUT = "input_sha256"
-# Of each pair the hash of all it holds and the run it came from; of each pair and round the run whose annotation stays.
-_TABLES = """
-CREATE TABLE pairs (id BLOB UNIQUE, hash TEXT, run INTEGER);
-CREATE TABLE best (id BLOB, round INTEGER, run INTEGER, failed INTEGER, PRIMARY KEY (id, round)) WITHOUT ROWID;
-"""
-_KEEP = """
-INSERT INTO best VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET run = excluded.run, failed = excluded.failed
-    WHERE failed OR NOT excluded.failed
-"""
 
 
 @dataclass(frozen=True)
@@ -67,12 +56,10 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
             views.append(stack.enter_context(load_run(path)))
             stack.enter_context(unchanging(path))
         _check_identities(views)
-        notes = stack.enter_context(closing(sqlite3.connect("", isolation_level=None)))  # on disk, and then gone
-        notes.executescript(f"PRAGMA journal_mode = OFF; {_TABLES}")
         with _placed(out) as draft:
-            joined = _Join(views, draft, notes, progress)
+            joined = _Join(views, draft, progress)
             joined.write()
-        return Merged(str(out), joined.pairs, joined.annotations, joined.left_out)
+        return Merged(str(out), len(joined.pairs), joined.annotations, joined.left_out)
 
 
 def _check_identities(views: Sequence[RunView]) -> None:
@@ -106,83 +93,69 @@ def _placed(out: Path) -> Iterator[Path]:
 
 
 class _Join:
-    def __init__(self, views: Sequence[RunView], draft: Path, notes: sqlite3.Connection, progress: Progress) -> None:
+    def __init__(self, views: Sequence[RunView], draft: Path, progress: Progress) -> None:
         self._views = views
         self._draft = draft
-        self._notes = notes
         self._progress = progress
-        self._done = 0
-        self.pairs = self.annotations = 0
+        self.pairs = Spool()
+        self.annotations = 0
         self.left_out: tuple[str, ...] = ()
 
     def write(self) -> None:
         """Write all files of the new folder; the manifest comes last."""
-        input_sha256 = write_normalised(self._draft / files.INPUT, self._pairs())
-        to_disk(self._draft / files.INPUT)
-        self._choose()
+        self._write_input()
         segments, numbers = self._segments()
         self._write_annotations(numbers)
         self._write_reviews()
-        identity = {**self._views[0].manifest["identity"], _INPUT: input_sha256}
+        identity = {**self._views[0].manifest["identity"], _INPUT: self.pairs.sha256}
         manifest = Manifest(self._draft / files.MANIFEST, identity)
         manifest.document.update(segments=segments, changes=self._changes(segments, numbers))
         manifest.save()
 
-    def _pairs(self) -> Iterator[Pair]:
+    def _write_input(self) -> None:
         for number, view in enumerate(self._views):
             for pair in view.pairs():
-                row = (_bytes(pair.id), normalised_sha256([pair]), number)
-                if self._notes.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?)", row).rowcount:
-                    self.pairs += 1
-                    self._step("pairs", self.pairs)
-                    yield pair
-                else:
-                    self._check_same(pair, row)
-
-    def _check_same(self, pair: Pair, row: tuple[bytes, str, int]) -> None:
-        hashed, run = self._notes.execute("SELECT hash, run FROM pairs WHERE id = ?", row[:1]).fetchone()
-        if hashed != row[1]:
-            paths = f"{self._views[row[2]].path}: pair {pair.id[:60]!r} is another than in {self._views[run].path}"
-            raise RunFolderError(f"{paths}; they cannot be joined")
-
-    def _choose(self) -> None:
-        """Find out which run's annotation of each pair and round stays."""
-        for number, view in enumerate(self._views):
-            for line, content in view.index.lines():
-                place = f"{view.index.path}:{line}"
-                found = decode_annotation(content, place)
-                key = _bytes(found.id)
-                if not self._notes.execute("SELECT 1 FROM pairs WHERE id = ?", (key,)).fetchone():
-                    raise RunFolderError(f"{place}: pair {found.id[:60]!r} is none of the run's input")
-                self._notes.execute(_KEEP, (key, found.round, number, found.error is not None))
-        (self.annotations,) = self._notes.execute("SELECT count(*) FROM best").fetchone()
+                if not self.pairs.put(pair, number) and self.pairs[self.pairs.place(pair.id) or 0] != pair:
+                    first = self._views[self.pairs.origin(pair.id)[0]].path
+                    what = f"{view.path}: pair {pair.id[:60]!r} is another than in {first}"
+                    raise RunFolderError(f"{what}; they cannot be joined")
+                self._step("pairs", len(self.pairs))
+        self.pairs.write(self._draft / files.INPUT)
+        to_disk(self._draft / files.INPUT)
 
     def _write_annotations(self, numbers: Sequence[Mapping[int, int]]) -> None:
         path = self._draft / files.ANNOTATIONS
         with EvidenceStore(self._draft / files.EVIDENCE) as store, path.open("wb") as file:
             for number, view in enumerate(self._views):
-                if view.has_evidence or any(view.index.lines()):
+                if view.has_evidence or len(view.index):
                     with EvidenceStore(view.path / files.EVIDENCE, read_only=True) as evidence:
                         store.take(evidence, self._written(number, file), numbers[number])
             file.flush()
             os.fsync(file.fileno())
-        index, votes = AnnotationIndex(path), Votes()
-        for found in index.labels():
-            votes.add(found)
-        rows = self._notes.execute("SELECT id FROM pairs ORDER BY rowid")
-        order = (bytes(row[0]).decode("utf-8", "surrogatepass") for row in rows)
-        write_labels(self._draft / files.LABELS, votes.labels(order))
+        write_labels(self._draft / files.LABELS, filter(None, map(AnnotationIndex(path).label, self.pairs.ids())))
 
-    def _written(self, number: int, file: Any) -> Iterator[tuple[str, int]]:
+    def _written(self, number: int, file: IO[bytes]) -> Iterator[Key]:
         """Write what stays of a run's annotations, and yield which pairs and rounds they are of."""
-        for line, content in self._views[number].index.lines():
-            key = annotation_key(content, f"{self._views[number].index.path}:{line}")
-            stays = "SELECT run FROM best WHERE (id, round) = (?, ?)"
-            if self._notes.execute(stays, (_bytes(key[0]), key[1])).fetchone() == (number,):
+        index = self._views[number].index
+        for line, content in index.lines():
+            place = f"{index.path}:{line}"
+            key = annotation_key(content, place)
+            if self.pairs.place(key[0]) is None:
+                raise RunFolderError(f"{place}: pair {key[0][:60]!r} is none of the run's input")
+            if self._stays(number, key):
                 file.write(content)
-                self._done += 1
-                self._step("annotations", self._done, self.annotations)
+                self.annotations += 1
+                self._step("annotations", self.annotations)
                 yield key
+
+    def _stays(self, number: int, key: Key) -> bool:
+        """Say whether of all annotations of a pair and round that of this run is the one that stays."""
+        succeeded = self._views[number].index.finished(key, retry_errors=True)
+        for other, view in enumerate(self._views):
+            better = view.index.finished(key, retry_errors=True)
+            if (better and not succeeded) or (other > number and key in view.index and better == succeeded):
+                return False
+        return True
 
     def _segments(self) -> tuple[list[dict[str, Any]], list[dict[int, int]]]:
         """Return the segments of all runs by their time, and of each run the new number of each of its own."""
@@ -216,10 +189,6 @@ class _Join:
         samples = (view.path / files.REVIEW_SAMPLE for view in self._views)
         self.left_out = tuple(str(path) for path in samples if path.exists())
 
-    def _step(self, what: str, done: int, total: int | None = None) -> None:
+    def _step(self, what: str, done: int) -> None:
         if done % _EACH == 0:
-            self._progress(what, done, total or done)
-
-
-def _bytes(pair_id: str) -> bytes:
-    return pair_id.encode("utf-8", "surrogatepass")
+            self._progress(what, done, max(done, sum(len(view.index) for view in self._views)))

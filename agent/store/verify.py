@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -16,6 +14,7 @@ from agent.datasets.encoding import loads
 from agent.datasets.sources import open_regular, opened, raw_lines
 from agent.errors import InputError, RunFolderError
 from agent.history import History
+from agent.scratch import Scratch, as_key, from_key
 from agent.store import files
 from agent.store.annotations import REMEDY, Label, PairLabel, Vote, decode_annotation, ended, pair_label
 from agent.store.evidence import EvidenceStore
@@ -81,15 +80,13 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
     """
     if not any((path / name).is_file() for name in (files.MANIFEST, files.ANNOTATIONS)):
         load_run(path)
-    with closing(sqlite3.connect("", isolation_level=None)) as notes:  # a file without a name: on disk, and then gone
-        notes.executescript(f"PRAGMA journal_mode = OFF; {_TABLES}")
-        return _Check(path, notes, progress).all()
+    return _Check(path, progress).all()
 
 
 class _Check:
-    def __init__(self, path: Path, notes: sqlite3.Connection, progress: Progress) -> None:
+    def __init__(self, path: Path, progress: Progress) -> None:
         self._path = path
-        self._notes = notes
+        self._notes = Scratch(_TABLES)
         self._progress = progress
         self._found = Findings(str(path))
 
@@ -124,8 +121,8 @@ class _Check:
                 for number, line in enumerate(raw_lines(file, self._path / files.INPUT), start=1):
                     digest.update(line)
                     pair = Pair.model_validate(loads(line))
-                    row = (number, _bytes(pair.id), pair.input_sha256())
-                    if not self._notes.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?)", row).rowcount:
+                    row = (number, as_key(pair.id), pair.input_sha256())
+                    if not self._notes.put("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?)", [row]):
                         self._problem("input", files.INPUT, "the id comes twice", _COPY, line=number, pair=pair.id)
                     self._step("input", number)
         except InputError as error:
@@ -137,7 +134,7 @@ class _Check:
             if sha256 is not None and digest.hexdigest() != sha256:
                 what = "is not the input that the manifest names: their hashes differ"
                 self._problem("input", files.INPUT, what, _COPY)
-        (self._found.pairs,) = self._notes.execute("SELECT count(*) FROM pairs").fetchone()
+        ((self._found.pairs,),) = self._notes.rows("SELECT count(*) FROM pairs")
 
     def _read_annotations(self) -> None:
         name, line = files.ANNOTATIONS, b"\n"
@@ -152,9 +149,9 @@ class _Check:
         if self._found.closed and not line.endswith(b"\n"):
             self._problem("annotations", name, "is cut off in its last line", _COPY)
         counts = "SELECT count(*), coalesce(max(round), 0) + 1, count(sha256) FROM found JOIN pairs ON pair = number"
-        self._found.annotations, self._found.rounds, known = self._notes.execute(counts).fetchone()
+        ((self._found.annotations, self._found.rounds, known),) = self._notes.rows(counts)
         self._found.missing = self._found.pairs * self._found.rounds - known
-        rows = self._notes.execute("SELECT label, failed, count(*) FROM found GROUP BY label, failed")
+        rows = self._notes.rows("SELECT label, failed, count(*) FROM found GROUP BY label, failed")
         for label, failed, count in rows:
             self._found.ended[ended(label, failed=bool(failed))] += count
 
@@ -170,26 +167,25 @@ class _Check:
         where |= {"pair": annotation.id, "round": annotation.round, "remedy": REMEDY}
         pair = self._pair(annotation, where)
         vote = (annotation.label, annotation.confidence, annotation.error is not None)
-        before = self._notes.execute("SELECT line FROM found WHERE (pair, round) = (?, ?)", (pair, annotation.round))
-        earlier = before.fetchone()
-        if earlier is not None and self._found.closed:
+        earlier = self._notes.rows("SELECT line FROM found WHERE (pair, round) = (?, ?)", (pair, annotation.round))
+        if earlier and self._found.closed:
             where["remedy"] = "Give the run's command again: it leaves the last line of each"
-            self._problem("twice", **where, what=f"is annotated in line {earlier[0]} too")
+            self._problem("twice", **where, what=f"is annotated in line {earlier[0][0]} too")
         row = (pair, annotation.round, number, *vote)
-        self._notes.execute("INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?, ?, ?)", row)
+        self._notes.rows("INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _pair(self, annotation: Annotation, where: dict[str, Any]) -> int:
         """Return the number of an annotation's pair, which one that the input does not have is given here."""
-        key = (_bytes(annotation.id),)
-        row = self._notes.execute("SELECT number, sha256 FROM pairs WHERE id = ?", key).fetchone()
-        if row is None:
+        key = (as_key(annotation.id),)
+        rows = self._notes.rows("SELECT number, sha256 FROM pairs WHERE id = ?", key)
+        if not rows:
             self._problem("unknown pair", **where, what="is none of the input's pairs")
             insert = "INSERT INTO pairs (id) VALUES (?) RETURNING number, sha256"
-            row = self._notes.execute(insert, key).fetchone()
-        elif row[1] not in (None, annotation.input_sha256):
+            rows = self._notes.rows(insert, key)
+        elif rows[0][1] not in (None, annotation.input_sha256):
             what = "is another than the input's pair of this id: query, code, language or context differ"
             self._problem("other pair", **where, what=what)
-        return int(row[0])
+        return int(rows[0][0])
 
     def _read_labels(self) -> None:
         """Compare the labels with the annotations'; of a file that differs the first line that does."""
@@ -208,8 +204,8 @@ class _Check:
         query = (
             "SELECT id, round, label, confidence, failed FROM found JOIN pairs ON number = pair ORDER BY pair, round"
         )
-        for name, rounds in groupby(self._notes.execute(query), key=lambda row: bytes(row[0])):
-            yield pair_label(_text(name), [Vote(row[2], row[3], bool(row[4])) for row in rounds])
+        for name, rounds in groupby(self._notes.each(query), key=lambda row: bytes(row[0])):
+            yield pair_label(from_key(name), [Vote(row[2], row[3], bool(row[4])) for row in rounds])
 
     def _read_evidence(self) -> None:
         name = files.EVIDENCE
@@ -226,8 +222,8 @@ class _Check:
 
     def _read_records(self, store: EvidenceStore) -> None:
         query = "SELECT id, sha256, round, line, label FROM found JOIN pairs ON number = pair"
-        for done, (name, sha256, round_number, line, label) in enumerate(self._notes.execute(query), start=1):
-            pair_id = _text(name)
+        for done, (name, sha256, round_number, line, label) in enumerate(self._notes.each(query), start=1):
+            pair_id = from_key(name)
             try:
                 what = _wrong(store.get(pair_id, round_number), pair_id, sha256, label)
             except RunFolderError as error:
@@ -258,11 +254,3 @@ def _decoded(line: bytes) -> Any:
         return loads(line)
     except ValueError:
         return None
-
-
-def _bytes(pair_id: str) -> bytes:
-    return pair_id.encode("utf-8", "surrogatepass")
-
-
-def _text(pair_id: bytes) -> str:
-    return pair_id.decode("utf-8", "surrogatepass")

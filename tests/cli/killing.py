@@ -127,7 +127,10 @@ class Killing:
         """Let the run send so many more requests."""
         goal = len(self.server.requests) + requests
         process = self._running()
-        until(lambda: len(self.server.requests) >= goal, f"{requests} requests of {process.pid}")
+        try:
+            until(lambda: len(self.server.requests) >= goal, f"{requests} requests")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {process.err.read_text()}") from error
 
     def finish(self) -> None:
         """Let the run come to its end, and check that all is as it would be undisturbed."""

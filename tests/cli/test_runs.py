@@ -1,4 +1,4 @@
-"""`agent runs` lists what lies in a folder of runs, damaged ones too, and checks them."""
+"""`agent runs` lists what lies in a folder of runs, damaged ones too, checks and joins them."""
 
 from __future__ import annotations
 
@@ -86,5 +86,23 @@ def test_runs_are_checked_and_problems_are_an_exit_code(agent: Commands) -> None
 
 def test_the_help_names_what_can_be_done_with_runs(agent: Commands) -> None:
     shown = agent("runs", "--help").out
-    assert all(f"\n  {name} " in shown for name in ("list", "verify"))
+    assert all(f"\n  {name} " in shown for name in ("list", "merge", "verify"))
     assert "\x1b" not in shown
+
+
+def test_shards_are_joined_into_a_run_that_goes_on_with_the_joined_input(agent: Commands) -> None:
+    rows = pairs(6)
+    how = ("--model", "heuristic", "--variant", "single_llm")
+    for name, shard in (("one", rows[:3]), ("two", rows[3:])):
+        agent("annotate", agent.write(f"{name}.jsonl", shard), "-o", f"runs/{name}", "--limit", "2", *how)
+    ended = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
+    assert (ended.code, ended.out) == (0, "runs/whole: 6 pairs, 4 annotations of 2 runs\n")
+    for file in ("runs/whole/input.jsonl.gz", agent.write("all.jsonl", rows)):
+        done = agent("annotate", file, "-o", "runs/whole", *how, "--json")
+        assert done.code == 0
+    assert agent("runs", "verify", "runs/whole").out.startswith("runs/whole: fine\n  6 pairs, 6 annotations: ")
+
+    refused = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
+    assert (refused.code, refused.err) == (2, "agent: runs/whole: is there already; give a new folder (-o)\n")
+    merged = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/again", "--json").json
+    assert merged == {"run": "runs/again", "pairs": 6, "annotations": 4, "left_out": []}
