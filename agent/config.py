@@ -22,11 +22,8 @@ LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 
 def _deadline(value: Any) -> Any:
     """Refuse what is no deadline; what one means is decided when a run starts."""
-    try:
-        if value is not None:
-            Deadline.of(str(value))
-    except ValueError as error:
-        raise PydanticCustomError("deadline", "{why}", {"why": str(error)}) from error
+    if value is not None:
+        Deadline.of(str(value))
     return value
 
 
@@ -238,7 +235,7 @@ def _explained(problem: Any, kind: type[BaseModel]) -> str:
     if problem["type"] == "model_type":
         return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
     given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
-    return f"setting {key}: {problem['msg']}, not {given[:60]}"
+    return f"setting {key}: {problem['msg'].removeprefix('Value error, ')}, not {given[:60]}"
 
 
 _PACKAGE = Path(__file__).resolve().parent

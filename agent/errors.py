@@ -116,7 +116,9 @@ class InterpreterUnavailable(SandboxUnavailable):
 class RunStopped(AgentError):
     """The run ended early; what was finished is kept and `with_what` the same command goes on."""
 
-    with_what = ""
+    def __init__(self, message: str, with_what: str = "") -> None:
+        self.with_what = with_what
+        super().__init__(message)
 
 
 class AccountError(RunStopped):
@@ -135,16 +137,11 @@ class BudgetExceeded(RunStopped):
     """The limit of cost or of tokens given for the run was reached, or cannot be held."""
 
     def __init__(self, message: str, with_what: str = "with a larger budget (--budget)") -> None:
-        self.with_what = with_what
-        super().__init__(message)
+        super().__init__(message, with_what)
 
 
 class DeadlineReached(RunStopped):
     """The time until which the run was to go on is over."""
-
-    def __init__(self, message: str, with_what: str = "") -> None:
-        self.with_what = with_what
-        super().__init__(message)
 
 
 class StorageError(RunStopped):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -36,7 +37,7 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "undecided": ended["undecided"],
         "errors": dict(tally.errors.most_common()),
         "decided_by": _decided_by(tally),
-        "audit": {name: audit.as_json() for name, audit in audits(tally).items()},
+        "audit": {name: asdict(audit) for name, audit in audits(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
         "causes": _causes(tally),
         "tests_checked": tally.checked,

@@ -10,6 +10,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.audit import audits, in_words
+from agent.evaluation.statistics import Interval
 from agent.evaluation.tally import Seen, Tally
 from agent.nodes.asking import drawn
 from agent.types import Annotation, ErrorInfo, Verdict
@@ -80,7 +81,7 @@ def test_a_pair_without_a_label_says_nothing_of_the_screener_and_is_counted_apar
 def test_without_labels_there_is_no_estimate() -> None:
     found = audits(counted([screened(Verdict.MATCH, None)]))
     assert in_words(found) == "1 of 1 verdicts audited (1 undecided): no label, and so no estimate"
-    assert found["all"].as_json()["share"] is None
+    assert (found["all"].share, found["all"].interval) == (None, Interval(0.0, 1.0))
 
 
 def test_what_was_not_audited_has_no_audit() -> None:
