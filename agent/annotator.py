@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -160,7 +160,9 @@ class Annotator:
         deadline = self._config.runner.deadline
         self._deadline = None if deadline is None else Deadline.of(deadline)
         try:
-            async with (self._budget or Budget(deadline=self._deadline)).in_time():
+            starts = self._config.runner.engine == "ray" or (self._pipeline.uses_sandbox and self._backend is None)
+            budget = self._budget or Budget(deadline=self._deadline)
+            async with budget.in_time() if starts else nullcontext():
                 if self._config.runner.engine == "ray":
                     self._engine = RayEngine(self._config.runner, self._parts(), self._emit)
                     self._site = await self._engine.open()
