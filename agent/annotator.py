@@ -31,7 +31,7 @@ from agent.llm.limits import Limits
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
 from agent.prompts import Prompts
-from agent.runner import PairRunner, Runner
+from agent.runner import PairRunner, Runner, TracedRunner
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
 from agent.sandbox.dependencies.requirements import read_requirements
@@ -270,9 +270,10 @@ class Annotator:
             batches = self._batches(folder, budget)
             if batches is not None:
                 stack.callback(batches.close)
+            runner = self._runner(folder, budget, limits, self._models if batches is None else batches.models)
             job = Job(
                 pairs,
-                self._runner(folder, budget, limits, self._models if batches is None else batches.models),
+                TracedRunner(runner, self._tracer, self._pipeline.variant.name),
                 folder,
                 self._config.runner,
                 budget=budget,

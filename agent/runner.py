@@ -43,6 +43,22 @@ class Runner(Protocol):
 
 
 @dataclass
+class TracedRunner:
+    """A `Runner` that traces what another one does with each pair."""
+
+    runner: Runner
+    tracer: Tracer
+    variant: str
+
+    async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
+        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as span:
+            annotation = await self.runner.annotate(pair, round_number, recorder)
+            error = None if annotation.error is None else annotation.error.type
+            span.set(label=annotation.label, decided_by=annotation.decided_by, error=error)
+            return annotation
+
+
+@dataclass
 class PairRunner:
     """A `Runner` in this process. Takes pairs through a pipeline.
 
@@ -68,14 +84,6 @@ class PairRunner:
         )
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        variant = self.pipeline.variant.name
-        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=variant) as span:
-            annotation = await self._annotated(pair, round_number, recorder)
-            error = None if annotation.error is None else annotation.error.type
-            span.set(label=annotation.label, decided_by=annotation.decided_by, error=error)
-            return annotation
-
-    async def _annotated(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.listener(PairStarted(pair.id, round_number))
         started = since = time.monotonic()
         reasks = self.config.pipeline.reasks

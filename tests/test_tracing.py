@@ -17,6 +17,7 @@ from agent import Annotator, Pair, ScriptedLLM
 from agent.errors import ExtraMissing, ModelError
 from agent.llm.base import Call
 from agent.llm.gateway import MemoryReplyCache
+from tests.llm.server import ChatServer, says
 from tests.otlp import Collector
 from tests.scripts import label, screen
 
@@ -86,6 +87,18 @@ async def test_a_reply_that_was_kept_is_told_from_one_that_was_paid_for(collecto
             await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))
     calls = [each.attributes["annotator.cached"] for each in collector.spans() if each.name == "chat scripted"]
     assert calls == [False, True]
+
+
+@pytest.mark.long
+async def test_on_ray_the_process_of_the_run_traces_pairs_and_calls(collector: Collector) -> None:
+    with ChatServer([says(screen("match"), prompt_tokens=2000)]) as server:
+        options = {"model": "m", "base_url": server.url, "api_key": "none", "variant": "ps_fa", "engine": "ray"}
+        async with Annotator(**options, config=ON) as annotator:
+            async for _ in annotator.annotate([Pair(id=str(number), query="q", code="x = 1") for number in range(3)]):
+                pass
+    spans = collector.spans()
+    assert sorted((each.within, each.name) for each in spans) == [("", "pair")] * 3 + [("pair", "chat m")] * 3
+    assert len({each.trace for each in spans}) == 3
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

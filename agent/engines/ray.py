@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count
@@ -45,13 +46,14 @@ class _Lost(Exception):
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair in one round, in one worker; `paid` are its replies so far."""
+    """A pair in one round, in one worker; `paid` are its replies so far, `context` is its span's."""
 
     pair: Pair
     round: int
     gateway: Gateway
     end: asyncio.Future[tuple[Annotation | BaseException, Iterable[Any]]]
     paid: list[Exchange] = field(default_factory=list)
+    context: Context = field(default_factory=copy_context)
 
 
 class RayEngine:
@@ -329,7 +331,9 @@ class _Station:
         if kind == wire.ASK:
             turn_number, call, key = more
             if turn_number in self.turns:
-                task = asyncio.ensure_future(self._answer(number, self.turns[turn_number], call, key))
+                turn = self.turns[turn_number]
+                work = self._answer(number, turn, call, key)
+                task = asyncio.get_running_loop().create_task(work, context=turn.context)
                 self._asks[number] = task
                 task.add_done_callback(lambda _task: self._asks.pop(number))
         elif kind == wire.GONE:
