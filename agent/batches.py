@@ -160,6 +160,7 @@ class Batches:
 
             def ready() -> None:
                 self._store.create(batch._replace(created=self._clock()), last)
+                self._store.sync()
 
             try:
                 made = await api.create(model, file, batch.token, ready)
@@ -225,6 +226,7 @@ class Batches:
                 while lines := list(islice(file, _LINES_AT_ONCE)):
                     self._take(batch, model, lines)
                     await asyncio.sleep(0)
+        self._cache.sync()
         if state.status == "completed":
             self._progress += self._store.end(batch.token, "its batch was completed, and said nothing of it")
             return

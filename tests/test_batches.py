@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -9,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent import Annotator, Pair
+from agent.errors import BudgetExceeded, ConfigError, DeadlineReached, Outage, UsageError
+from agent.events import Event, Note, Waiting
+from agent.llm.batch import Line, read_line, request_line
+from agent.store.run_view import load_run
 from agent.types import Annotation
 from tests.llm.batch_server import BatchServer, Faults
 
-ANSWERS = "tests.test_batches:answer"
 PRICES = {"test-model": {"input": 1.0, "output": 10.0}}
 PAIRS = [Pair(id=f"p{number}", query=f"query {number}", code=f"def f(): return {number}") for number in range(40)]
 
@@ -31,12 +37,17 @@ def answer(body: dict[str, Any]) -> str:
     return json.dumps({"reason": "r", "label": number % 2})
 
 
+def verbose(body: dict[str, Any]) -> str:
+    """Give the same answers, as JSON with 2,000 tokens of blanks in it."""
+    return answer(body).replace("{", "{" + " " * 8_000)
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., BatchServer]]:
     servers: list[BatchServer] = []
 
-    def start(**faults: Any) -> BatchServer:
-        server = BatchServer(tmp_path / f"server{len(servers)}", ANSWERS, Faults(**faults))
+    def start(answers: str = "answer", **faults: Any) -> BatchServer:
+        server = BatchServer(tmp_path / f"server{len(servers)}", f"{__name__}:{answers}", Faults(**faults))
         servers.append(server)
         server.start()
         return server
@@ -133,3 +144,140 @@ class TestARun:
         assert len(found) == 20
         assert len(server.answered()) == 2
         assert sum(each.usage.calls for each in found) == 2  # paid for by the first, in the cache for the others
+
+    async def test_a_batch_that_was_made_unheard_is_found_and_one_that_was_not_is_made(
+        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("agent.batches._MADE_BY", 0.2)
+        unheard = serve(unheard=(1,))
+        assert len(await run(unheard, tmp_path / "a")) == 40
+        assert set(unheard.answered().values()) == {1}
+        lost = serve(lost=(1,))
+        with pytest.raises(Outage, match=r"give no replies: the model server at .* cut the connection"):
+            await run(lost, tmp_path / "b")
+        assert len(await run(lost, tmp_path / "b")) == 40
+
+    async def test_a_server_that_goes_away_and_comes_back_is_waited_for(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Waiting) and "batch_1" in event.what and not restarted:
+                restarted.append(event.what)
+                server.kill()
+                asyncio.get_running_loop().call_later(0.5, server.start)
+
+        restarted: list[str] = []
+        assert len(await run(server, tmp_path, on_event=on_event)) == 40
+        assert restarted == ["batch batch_1: in_progress, 0 of 40 done, for 0 min"]
+        assert set(server.answered().values()) == {1}
+
+    async def test_what_a_run_that_was_left_had_sent_is_waited_for_by_the_next_start(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server, notes = serve(), list[str]()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Note):
+                notes.append(event.message)
+            if isinstance(event, Waiting):
+                task.cancel()
+
+        task = asyncio.ensure_future(run(server, tmp_path, on_event=on_event))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert notes[0].startswith("batch batch_1: 40 requests to test-model at http://")
+        assert notes[-1] == "1 batch goes on at the server; the same command waits for that, and pays nothing twice"
+        assert len(await run(server, tmp_path)) == 40
+        assert set(server.answered().values()) == {1}
+
+    async def test_a_batch_that_is_refused_ends_the_run_with_the_servers_words(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve(rejected=(1,), code="invalid_json_line")
+        with pytest.raises(Outage, match=r"a batch failed \(invalid_json_line: refused: invalid_json_line\)"):
+            await run(server, tmp_path)
+        assert len(await run(server, tmp_path)) == 40
+
+    async def test_pairs_in_error_are_asked_again_on_request(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve(failing=0.4)
+        first = await run(server, tmp_path, attempts=1)
+        second = await run(server, tmp_path, attempts=4, retry_errors=True)
+        errors = [sum(each.error is not None for each in found.values()) for found in (first, second)]
+        assert errors[0] > 10
+        assert errors[1] < 5
+        assert sum(count > 1 for count in server.answered().values()) <= 1  # the reply that could not be used
+
+
+class TestLimits:
+    async def test_nothing_is_sent_that_the_budget_is_not_expected_to_reach_for(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve()
+        with pytest.raises(BudgetExceeded, match=r"the budget of \$0.1 does not reach for about \$0.1\d+ more"):
+            await run(server, tmp_path, budget=0.1)
+        with pytest.raises(BudgetExceeded, match=r"the 20,000 tokens do not reach for about 8.,... more"):
+            await run(server, tmp_path, config={"runner.max_tokens_total": 20_000})
+        assert server.batches() == []
+        annotations = await run(server, tmp_path, budget=0.2)  # its replies are shorter than the 500 tokens expected
+        assert sum(each.usage.cost_usd or 0 for each in annotations.values()) < 0.1
+
+    async def test_what_was_paid_for_counts_also_where_it_waits_for_its_turn(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve("verbose")
+        with pytest.raises(BudgetExceeded, match=r"the budget of \$0.39 does not reach for about"):
+            await run(server, tmp_path, budget=0.39)  # most replies are of labels, at $0.32
+        assert len(server.batches()) == 1
+        with load_run(tmp_path / "run") as view:
+            assert 0 < view.index.pairs < 40
+        assert len(await run(server, tmp_path, budget=2.0)) == 40
+        assert set(server.answered().values()) == {1}
+
+    async def test_the_deadline_ends_the_waiting(
+        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server = serve()
+        monkeypatch.setattr("agent.batches._FIRST_PAUSE", 60.0)
+        with pytest.raises(DeadlineReached):
+            await run(server, tmp_path, config={"runner.deadline": "5s"})
+        monkeypatch.setattr("agent.batches._FIRST_PAUSE", 0.01)
+        assert len(await run(server, tmp_path)) == 40
+        assert set(server.answered().values()) == {1}
+
+    def test_what_has_no_batches_is_refused(self, tmp_path: Path) -> None:
+        config = {"runner.batch": True}
+        places: dict[str, Any] = {"run_dir": tmp_path / "run", "cache": tmp_path / "c.sqlite"}
+        with pytest.raises(ConfigError, match="heuristic has no batches: those are for models that are asked by name"):
+            Annotator(model="heuristic", config=config, **places)
+        with pytest.raises(UsageError, match=r"runner.batch needs run_dir= and, as cache=, a file"):
+            Annotator(model="gpt", api_key="k", config=config, run_dir=tmp_path)
+        with pytest.raises(UsageError, match="leave out --engine ray"):
+            Annotator(model="gpt", api_key="k", config={**config, "runner.engine": "ray"}, **places)
+
+
+class TestLines:
+    """What a server's lines may be."""
+
+    @pytest.mark.parametrize(
+        "line", [b"", b"{", b"[]", b"null", b"\xff", b'{"custom_id": 3}', b"{}", b"[" * 100_000]
+    )  # fmt: skip
+    def test_what_is_no_line_is_none(self, line: bytes) -> None:
+        assert read_line(line) is None
+
+    def test_a_response_or_an_error_is_read(self) -> None:
+        assert read_line(b'{"custom_id": "a", "response": {"status_code": 200, "body": {}}}') == Line("a", 200, {})
+        error = {"code": "batch_expired", "message": "m"}
+        expired = json.dumps({"custom_id": "a", "response": None, "error": error}).encode()
+        assert read_line(expired) == Line("a", error=error)
+        assert read_line(b'{"custom_id": "a"}') == Line("a", error={"message": "no response"})
+        assert read_line(b'{"custom_id": "a", "response": {"body": 1}}') == Line("a", 500, 1)
+
+    @given(text=st.text())
+    def test_a_request_is_one_line_whatever_its_text(self, text: str) -> None:
+        line = request_line("k", {"messages": [{"content": text}]})
+        assert line.count(b"\n") == 1
+        assert json.loads(line)["custom_id"] == "k"

@@ -63,7 +63,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     wanted = dataset[: options.limit]
     labels = _gold(gold, dataset, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent
-    models, cache = defaults.models(options), defaults.cache(options)
+    models, cache = defaults.models(options), defaults.cache(options.cache)
     out = options.out or default_folder(dataset, "ablation", models.label())
     _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)

@@ -57,7 +57,7 @@ def run(
         raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
     # an estimate asks nobody, and needs no key
     models = defaults.models(options, **({"api_key": "none"} if dry_run else {}))
-    cache, prompts = defaults.cache(options), defaults.prompts(options)
+    cache, prompts = defaults.cache(options.cache), defaults.prompts(options)
     chosen = load_variant(config.variant)
     for node in without:
         chosen = chosen.without(node)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli import retrieval, runs
+from agent.cli import requests, retrieval, runs
 from agent.cli.options import (
     AsJson,
     ExcludeNewer,
@@ -320,6 +320,7 @@ def schema(
 
 
 app.add_typer(retrieval.app, name="retrieval")
+app.add_typer(requests.app, name="requests")
 app.add_typer(runs.app, name="runs")
 environments = typer.Typer(no_args_is_help=True, help="Look after the dependency environments kept from run to run.")
 app.add_typer(environments, name="env")

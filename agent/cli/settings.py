@@ -141,9 +141,9 @@ class Defaults:
         own = {name: self._values[name] for name in OF_MODELS if name in self._values}
         return Models.of(options.model or self.model, **{**own, **options.model_options(), **more})
 
-    def cache(self, options: RunOptions) -> Path:
+    def cache(self, given: Path | None) -> Path:
         """Return the file that keeps replies over runs."""
-        return options.cache or self._values.get("cache") or _CACHE
+        return given or self._values.get("cache") or _CACHE
 
     def prompts(self, options: RunOptions) -> Path | None:
         """Return the folder of templates that replace the built-in ones."""

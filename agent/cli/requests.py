@@ -1,0 +1,60 @@
+"""Declares `agent requests`; what the commands do is imported when they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import ModelOptions, PairsFiles, RunOptions, Without, takes_options
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Have a batch system of your own answer a run's requests: export, let it answer, import, annotate; repeat.",
+)
+
+
+@app.command()
+@takes_options
+def export(
+    pairs: PairsFiles,
+    variant: Annotated[str | None, typer.Option(help="As of `agent annotate` [default: full].")] = None,
+    without: Without = None,
+    *,
+    options: RunOptions,
+) -> None:
+    """Write to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer.
+
+    Beside it stand FILE-2 and so on where a model's requests are more than one batch takes. Replies are what
+    `agent requests import` puts into the cache; options are those of the `agent annotate` that will use them.
+    """
+    from agent.cli.requests_files import export
+
+    export(pairs, variant, tuple(without or ()), options)
+
+
+@app.command("import")
+@takes_options
+def import_(
+    outputs: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Output and error files, in OpenAI's batch format.")
+    ],
+    cache: Annotated[
+        Path | None, typer.Option(help="Where replies are kept [default: runs/cache.sqlite, as for `annotate`].")
+    ] = None,
+    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None,
+    price_factor: Annotated[
+        float, typer.Option(min=0, metavar="X", help="What the replies cost, by the list price.")
+    ] = 0.5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")] = False,
+    *,
+    options: ModelOptions,
+) -> None:
+    """Put the replies of batches into the cache; failed lines are counted and shown, and may be exported again.
+
+    Exit code 1: there were failed lines, or lines that are no reply to an exported request.
+    """
+    from agent.cli.requests_files import import_
+
+    import_(outputs, options, cache, prices, price_factor, as_json=as_json)
