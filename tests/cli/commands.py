@@ -82,6 +82,10 @@ class Running:
     err: Path
     code: int | None = None
 
+    def over(self) -> bool:
+        """Say whether it has ended."""
+        return bool(select.select([self.codes], [], [], 0)[0])
+
     def wait(self, seconds: float = 60) -> Ended:
         """Wait for its end.
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.cli.commands import ADD, Commands, Running, annotations, reply
+from tests.cli.commands import ADD, Commands, Ended, Running, annotations, reply
 from tests.cli.processes import alive, descendants, until
 from tests.cli.unclear import role
 from tests.llm.server import Answer, ChatServer, Request, slow
@@ -119,22 +119,32 @@ class Killing:
         return True
 
     def _running(self) -> Running:
+        """Return the command at work; one that a kill ended is given again."""
+        if self.process is not None and self.process.over():
+            self._check_killed(self.process.wait())
         if self.process is None:
             self.process = self.agent.start(*self.command)
         return self.process
 
+    def _check_killed(self, ended: Ended) -> None:
+        """Demand that a command ended of a kill: before the first pair a sandbox is tried, and the kill was its."""
+        self.process = None
+        assert (ended.code, "ended with exit code 137" in ended.err) == (2, True), ended
+
     def _go_on(self, requests: int) -> None:
         """Let the run send so many more requests."""
         goal = len(self.server.requests) + requests
-        process = self._running()
         try:
-            until(lambda: len(self.server.requests) >= goal, f"{requests} requests")
+            until(lambda: bool(self._running()) and len(self.server.requests) >= goal, f"{requests} requests")
         except AssertionError as error:
-            raise AssertionError(f"{error}: {process.err.read_text()}") from error
+            raise AssertionError(f"{error}: {self._running().err.read_text()}") from error
 
     def finish(self) -> None:
         """Let the run come to its end, and check that all is as it would be undisturbed."""
         ended = self._running().wait(300)
+        if ended.code == 2:
+            self._check_killed(ended)
+            ended = self._running().wait(300)
         assert (ended.code, ended.json["errors"]) == (0, {}), ended.err
         until(self.server.has_heard_all, "the end of its connections")
         run = self.agent.folder / "run"
