@@ -93,6 +93,8 @@ class Killing:
         self.command = ("annotate", file, "--model", "m", "--base-url", server.url, "-o", "run", "--json", *options)
         self.command = (*self.command, "--cache", "cache.sqlite", "--concurrency", str(AT_ONCE))
         self.killed: Counter[str] = Counter()
+        self.ended = 0
+        self.pids: list[int] = []
         self.process: Running | None = None
 
     def kill(self, kinds: Mapping[str, Kill], times: int) -> None:
@@ -104,11 +106,11 @@ class Killing:
             left = requests - len(self.server.requests)
             self._go_on(self.chance.randint(0, max(0, left) // (times - number)))
             time.sleep(self.chance.uniform(0, 0.05))
-            until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill")  # type: ignore[misc]
             self.killed[name] += 1
+            until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill")  # type: ignore[misc]
 
     def _killed(self, kill: Kill) -> bool:
-        process = self._running()
+        process = self._running()  # also where it came to its end meanwhile
         below = descendants(process.pid)
         if not kill(process.pid, self.chance):
             return False
@@ -124,12 +126,16 @@ class Killing:
             self._check_killed(self.process.wait())
         if self.process is None:
             self.process = self.agent.start(*self.command)
+            self.pids.append(self.process.pid)
         return self.process
 
     def _check_killed(self, ended: Ended) -> None:
-        """Demand that a command ended of a kill: before the first pair a sandbox is tried, and the kill was its."""
+        """Demand that a command that came to its end did so for a kill, as of the sandbox that is tried at first."""
         self.process = None
-        assert (ended.code, "ended with exit code 137" in ended.err) == (2, True), ended
+        self.ended += 1
+        assert ended.code in (2, 3), ended
+        assert "Traceback" not in ended.err
+        assert self.ended <= self.killed.total() - self.killed["driver"], ended
 
     def _go_on(self, requests: int) -> None:
         """Let the run send so many more requests."""
@@ -142,7 +148,7 @@ class Killing:
     def finish(self) -> None:
         """Let the run come to its end, and check that all is as it would be undisturbed."""
         ended = self._running().wait(300)
-        if ended.code == 2:
+        if ended.code > 1:
             self._check_killed(ended)
             ended = self._running().wait(300)
         assert (ended.code, ended.json["errors"]) == (0, {}), ended.err

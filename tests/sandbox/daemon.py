@@ -53,17 +53,17 @@ class Daemon:
             log if Path(log).is_file() else os.devnull,
         )
 
-    def stop(self) -> None:
-        """End it, and wait until it is gone.
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it by a signal, and wait until it is gone.
 
         Raises:
             TimeoutError: it does not end.
         """
-        os.kill(self.pid, signal.SIGTERM)
+        os.kill(self.pid, how)
         deadline = time.monotonic() + STOPS_WITHIN
         while _name(Path("/proc", str(self.pid))) == "dockerd":
             if time.monotonic() > deadline:
-                raise TimeoutError(f"dockerd goes on {STOPS_WITHIN:g} s after SIGTERM")
+                raise TimeoutError(f"dockerd goes on {STOPS_WITHIN:g} s after {how.name}")
             time.sleep(0.1)
 
     def start(self) -> None:
@@ -75,8 +75,10 @@ class Daemon:
             )  # fmt: skip
 
 
-def restart() -> None:
-    """Restart the daemon, by systemd where that started it; return when it answers again. Blocks.
+def restart(how: signal.Signals = signal.SIGTERM) -> None:
+    """Restart the daemon, by systemd where that started it, and otherwise ended by a signal.
+
+    Returns when it answers again. Blocks.
 
     Raises:
         LookupError, TimeoutError: it cannot be found, does not end, or does not come back.
@@ -87,7 +89,7 @@ def restart() -> None:
     else:
         daemon = Daemon.find()
         try:
-            daemon.stop()
+            daemon.stop(how)
         finally:
             daemon.start()
     deadline = time.monotonic() + ANSWERS_WITHIN
