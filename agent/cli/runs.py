@@ -43,9 +43,9 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Join runs of the same settings, such as shards of the pairs, into a new one; it is a run like any other."""
-    from agent.cli.runs_merge import run
+    from agent.cli.runs_check import join
 
-    run(runs, out, as_json=as_json)
+    join(runs, out, as_json=as_json)
 
 
 @app.command()
@@ -54,6 +54,6 @@ def verify(runs: Runs, as_json: AsJson = False) -> None:
 
     Exit code 0: they are fine; 1: there are problems, each with its remedy.
     """
-    from agent.cli.runs_verify import run
+    from agent.cli.runs_check import check
 
-    run(runs, as_json=as_json)
+    check(runs, as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -100,16 +100,13 @@ class EvidenceStore(Database):
             cause = f"is damaged ({what_is_wrong(error)})"
             raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
 
-    def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: Mapping[int, int]) -> None:
-        """Copy another store's evidence of these pairs and rounds, all its answers, and add what it cost.
-
-        `segments` has the new number of each of its segments.
-        """
+    def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
+        """Copy another store's evidence of these pairs and rounds, with `segments` put before its own; and all else."""
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.each("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.each("SELECT key, reply FROM answers"))
         self._copy(_PAY, other.each("SELECT * FROM paid"))
-        records = (other._record_of(*key, segments) for key in keys)
-        self._copy("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", records)
+        records = (other._record_after(segments, *key) for key in keys)
+        self._copy("INSERT INTO records VALUES (?, ?, ?)", records)
 
     def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         rows = iter(rows)
@@ -117,17 +114,15 @@ class EvidenceStore(Database):
             with self.transaction() as connection:
                 connection.executemany(statement, batch)
 
-    def _record_of(self, pair_id: str, round: int, segments: Mapping[int, int]) -> tuple[bytes, int, bytes]:
+    def _record_after(self, segments: int, pair_id: str, round: int) -> tuple[bytes, int, bytes]:
         key = (_key(pair_id), round)
         try:
             ((packed,),) = self.execute("SELECT record FROM records WHERE key = ? AND round = ?", key)
             record = loads(unpacked(packed))
-            number = record.get("segment")
-        except (ValueError, AttributeError):
+            moved = {**record, "segment": (record["segment"] or 0) + segments}
+        except (ValueError, TypeError, KeyError):
             raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged") from None
-        if segments.get(number, number) == number:
-            return *key, packed
-        return *key, zlib.compress(dumps({**record, "segment": segments[number]}))
+        return *key, zlib.compress(dumps(moved))
 
     def has(self, pair_id: str, round: int = 0) -> bool:
         """Whether anything is kept of a pair and round."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,16 +100,15 @@ class Manifest:
 
     def open_segment(self, environment: Mapping[str, Any]) -> None:
         """Begin a segment for this process and save; what differs from the environment before is flagged."""
+        known: dict[str, Any] = {}
+        for segment in self.document["segments"]:
+            known.update(flatten(segment["environment"]))
         new = as_json(environment)
-        for name, before, value in changed(self.document["segments"], new):
-            self._flag(name, before, value)
-        segment: dict[str, Any] = {
-            "started": self._now(),
-            "ended": None,
-            "environment": new,
-            "served": [],
-            "replies": {},
-        }
+        for name, value in flatten(new).items():
+            before = known.get(name)
+            if before is not None and before != value:
+                self._flag(name, before, value)
+        segment = {"started": self._now(), "ended": None, "environment": new, "served": [], "replies": {}}
         self.document["segments"].append(segment)
         self.save()
 
@@ -232,17 +231,6 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[f"{prefix}{name}"] = inner
     return leaves
-
-
-def changed(segments: Iterable[Mapping[str, Any]], environment: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what of an environment is not as it was in the segments before: its name, the value then and now."""
-    known: dict[str, Any] = {}
-    for segment in segments:
-        known.update(flatten(segment["environment"]))
-    for name, value in flatten(environment).items():
-        before = known.get(name)
-        if before is not None and before != value:
-            yield name, before, value
 
 
 def differences(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from agent.datasets.encoding import dumps
 from agent.datasets.spool import Spool
@@ -18,7 +18,7 @@ from agent.store import files
 from agent.store.annotations import AnnotationIndex, Key, annotation_key, write_labels
 from agent.store.evidence import EvidenceStore
 from agent.store.files import to_disk, unchanging, writing
-from agent.store.manifest import Manifest, changed, differences
+from agent.store.manifest import Manifest, differences
 from agent.store.reviews import iter_reviews
 from agent.store.run_view import RunView, load_run
 
@@ -65,10 +65,7 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
 def _check_identities(views: Sequence[RunView]) -> None:
     first, *others = views
     for view in others:
-        was, now = (
-            {name: value for name, value in each.manifest["identity"].items() if name != _INPUT}
-            for each in (first, view)
-        )
+        was, now = ({**each.manifest["identity"], _INPUT: None} for each in (first, view))
         if found := differences(was, now, f"in {first.path}", f"in {view.path}"):
             listed = "".join(f"\n  {line}" for line in found)
             raise RunFolderError(f"{view.path} and {first.path} are of other settings, and not joined:{listed}")
@@ -78,7 +75,7 @@ def _check_identities(views: Sequence[RunView]) -> None:
 def _placed(out: Path) -> Iterator[Path]:
     """Give a folder to write to; it becomes `out` once it is whole."""
     with writing(out):
-        if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
             raise RunFolderError(f"{out}: is there already; give a new folder (-o)")
         out.parent.mkdir(parents=True, exist_ok=True)
         draft = out.with_name(f".{out.name[:40]}.{secrets.token_hex(8)}.tmp")
@@ -104,12 +101,13 @@ class _Join:
     def write(self) -> None:
         """Write all files of the new folder; the manifest comes last."""
         self._write_input()
-        segments, numbers = self._segments()
-        self._write_annotations(numbers)
+        self._write_annotations()
         self._write_reviews()
-        identity = {**self._views[0].manifest["identity"], _INPUT: self.pairs.sha256}
-        manifest = Manifest(self._draft / files.MANIFEST, identity)
-        manifest.document.update(segments=segments, changes=self._changes(segments, numbers))
+        manifest = Manifest(
+            self._draft / files.MANIFEST, {**self._views[0].manifest["identity"], _INPUT: self.pairs.sha256}
+        )
+        for part in ("segments", "changes"):
+            manifest.document[part] = [each for view in self._views for each in view.manifest[part]]
         manifest.save()
 
     def _write_input(self) -> None:
@@ -123,13 +121,14 @@ class _Join:
         self.pairs.write(self._draft / files.INPUT)
         to_disk(self._draft / files.INPUT)
 
-    def _write_annotations(self, numbers: Sequence[Mapping[int, int]]) -> None:
-        path = self._draft / files.ANNOTATIONS
+    def _write_annotations(self) -> None:
+        path, segments = self._draft / files.ANNOTATIONS, 0
         with EvidenceStore(self._draft / files.EVIDENCE) as store, path.open("wb") as file:
             for number, view in enumerate(self._views):
                 if view.has_evidence or len(view.index):
                     with EvidenceStore(view.path / files.EVIDENCE, read_only=True) as evidence:
-                        store.take(evidence, self._written(number, file), numbers[number])
+                        store.take(evidence, self._written(number, file), segments)
+                segments += len(view.manifest["segments"])
             file.flush()
             os.fsync(file.fileno())
         write_labels(self._draft / files.LABELS, filter(None, map(AnnotationIndex(path).label, self.pairs.ids())))
@@ -156,30 +155,6 @@ class _Join:
             if (better and not succeeded) or (other > number and key in view.index and better == succeeded):
                 return False
         return True
-
-    def _segments(self) -> tuple[list[dict[str, Any]], list[dict[int, int]]]:
-        """Return the segments of all runs by their time, and of each run the new number of each of its own."""
-        every = [
-            (segment["started"], number, place, segment)
-            for number, view in enumerate(self._views)
-            for place, segment in enumerate(view.manifest["segments"], start=1)
-        ]
-        every.sort(key=lambda each: each[:3])
-        numbers: list[dict[int, int]] = [{} for _ in self._views]
-        for new, (_, number, place, _) in enumerate(every, start=1):
-            numbers[number][place] = new
-        return [each[3] for each in every], numbers
-
-    def _changes(
-        self, segments: Sequence[Mapping[str, Any]], numbers: Sequence[Mapping[int, int]]
-    ) -> list[dict[str, Any]]:
-        """Return the changes that the runs recorded, and those of environment from one run to the next, by time."""
-        found = [change for view in self._views for change in view.manifest["changes"]]
-        for first in sorted(new for own in numbers for place, new in own.items() if place == 1):
-            now = segments[first - 1]
-            for what, before, value in changed(segments[: first - 1], now["environment"]):
-                found.append({"at": now["started"], "what": what, "before": before, "now": value})
-        return sorted(found, key=lambda change: str(change.get("at")))
 
     def _write_reviews(self) -> None:
         reviews = [review for view in self._views for review in iter_reviews(view.path / files.REVIEWS)]

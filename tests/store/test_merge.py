@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,18 +128,19 @@ class TestJoining:
                 assert [each.label for each in view.annotations()] == [label]
             assert verify(tmp_path / f"new{label}").problems == []
 
-    def test_starts_are_put_in_the_order_of_their_time_and_other_surroundings_are_flagged(self, tmp_path: Path) -> None:
-        def at(hour: int) -> dict[str, Any]:
-            return {"clock": lambda: datetime(2026, 1, 1, hour, tzinfo=UTC), "environment": {"image": f"at {hour}"}}
+    def test_starts_come_in_the_order_of_the_runs_and_evidence_names_its_own(self, tmp_path: Path) -> None:
+        def on(image: str) -> dict[str, Any]:
+            return {"environment": {"image": image}}
 
-        late, early = write(tmp_path / "late", "a", **at(9)), write(tmp_path / "early", "b", **at(3))
-        merge([late, early], tmp_path / "new")
+        one, two = write(tmp_path / "one", "a", **on("x")), write(tmp_path / "two", "b", **on("y"))
+        with open_folder(one, pairs=[pair("a")], **on("z")):
+            pass
+        merge([one, two], tmp_path / "new")
         with load_run(tmp_path / "new") as view:
-            assert [each["environment"]["image"] for each in view.manifest["segments"]] == ["at 3", "at 9"]
-            (change,) = view.manifest["changes"]
-            assert (change["what"], change["before"], change["now"]) == ("image", "at 3", "at 9")
+            assert [each["environment"]["image"] for each in view.manifest["segments"]] == ["x", "z", "y"]
+            assert [change["what"] for change in view.manifest["changes"]] == ["image"]
             found = [view.evidence(name) for name in "ab"]
-            assert [each and each.segment for each in found] == [2, 1]
+            assert [each and each.segment for each in found] == [1, 3]
 
     def test_a_killed_run_is_joined_as_far_as_it_came(self, tmp_path: Path) -> None:
         with open_folder(tmp_path / "one", pairs=map(pair, "ab")) as folder:

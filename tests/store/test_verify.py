@@ -40,10 +40,10 @@ def run(tmp_path: Path) -> Path:
     return write(tmp_path / "run")
 
 
-def only(found: Findings) -> tuple[str, str, int | None, str | None]:
+def only(found: Findings) -> tuple[str, int | None, str | None]:
     (problem,) = found.problems
     assert problem.remedy
-    return problem.kind, problem.file, problem.line, problem.pair
+    return problem.kind, problem.line, problem.pair
 
 
 def lines(run: Path, change: Callable[[list[bytes]], list[bytes]], name: str = "annotations.jsonl") -> None:
@@ -93,43 +93,45 @@ class TestInput:
         file = run / "input.jsonl.gz"
         file.write_bytes(gzip.compress(b"".join(gzip.decompress(file.read_bytes()).splitlines(keepends=True)[::-1])))
         kinds = [problem.kind for problem in verify(run).problems]
-        assert kinds == ["input", "labels"]  # their order is that of the input
+        assert kinds == ["input.jsonl.gz", "labels.jsonl"]  # their order is that of the input
 
-    @pytest.mark.parametrize("damage", ["empty", "no gzip", "no pair", "cut off"])
+    @pytest.mark.parametrize("damage", ["empty", "no gzip", "no pair", "cut off", "twice"])
     def test_a_damaged_one_is_told(self, run: Path, damage: str) -> None:
-        packed = gzip.compress(b"{}\n")
-        content = {"empty": b"", "no gzip": b"{}", "no pair": packed, "cut off": packed[:-9]}[damage]
-        (run / "input.jsonl.gz").write_bytes(content)
-        assert verify(run).problems[0].kind == "input"
+        packed, whole = gzip.compress(b"{}\n"), gzip.decompress((run / "input.jsonl.gz").read_bytes())
+        damaged = {"empty": b"", "no gzip": b"{}", "no pair": packed, "cut off": packed[:-9], "twice": whole + whole}
+        (run / "input.jsonl.gz").write_bytes(gzip.compress(damaged[damage]) if damage == "twice" else damaged[damage])
+        assert verify(run).problems[0].kind == "input.jsonl.gz"
 
     def test_a_missing_one_is_told(self, run: Path) -> None:
         (run / "input.jsonl.gz").unlink()
-        assert verify(run).kinds["unknown pair"] == 3
+        assert verify(run).kinds == {"input.jsonl.gz": 1, "annotations.jsonl": 3, "labels.jsonl": 1}
 
 
 class TestAnnotations:
     def test_of_an_unknown_pair(self, run: Path) -> None:
-        lines(run, lambda all_of_them: [*all_of_them, changed(all_of_them[0], id="z")])
+        lines(run, lambda found: [*found, changed(found[0], id="z")])
         first, *_ = verify(run).problems
-        assert (first.kind, first.line, first.pair) == ("unknown pair", 4, "z")
+        assert (first.kind, first.line, first.pair) == ("annotations.jsonl", 4, "z")
 
     def test_of_another_pair_with_that_id(self, run: Path) -> None:
-        lines(run, lambda all_of_them: [changed(all_of_them[0], input_sha256="0" * 64), *all_of_them[1:]])
-        assert only(verify(run)) == ("other pair", "annotations.jsonl", 1, "a")
+        lines(run, lambda found: [changed(found[0], input_sha256="0" * 64), *found[1:]])
+        first, second = verify(run).problems
+        assert (first.kind, first.line, first.pair) == ("annotations.jsonl", 1, "a")
+        assert second.kind == "evidence.sqlite"
 
-    def test_twice_in_a_closed_run(self, run: Path) -> None:
-        lines(run, lambda all_of_them: [*all_of_them, all_of_them[1]])
-        assert only(verify(run)) == ("twice", "annotations.jsonl", 4, "b")
+    @pytest.mark.parametrize("more", [b'{"id', None])
+    def test_twice_or_torn_in_a_closed_run(self, run: Path, more: bytes | None) -> None:
+        lines(run, lambda found: [*found, more or found[1]])
+        assert only(verify(run)) == ("annotations.jsonl", None, None)
 
     def test_a_damaged_line(self, run: Path) -> None:
-        lines(run, lambda all_of_them: [all_of_them[0], b"{\n", all_of_them[2]])
-        first, second = verify(run).problems
-        assert (first.kind, first.file, first.line) == ("annotations", "annotations.jsonl", 2)
-        assert second.kind == "labels"
+        lines(run, lambda found: [found[0], b"{\n", found[2]])
+        assert only(verify(run))[0] == "annotations.jsonl"
+        assert "annotations.jsonl:2: is not an annotation" in verify(run).problems[0].what
 
-    def test_a_torn_line_in_a_closed_run(self, run: Path) -> None:
-        lines(run, lambda all_of_them: [*all_of_them, b'{"id'])
-        assert only(verify(run))[:2] == ("annotations", "annotations.jsonl")
+    def test_a_missing_file(self, run: Path) -> None:
+        (run / "annotations.jsonl").unlink()
+        assert only(verify(run))[0] == "annotations.jsonl"
 
 
 class TestLabels:
@@ -147,33 +149,32 @@ class TestLabels:
         self, run: Path, change: Callable[[list[bytes]], list[bytes]], line: int, pair: str | None
     ) -> None:
         lines(run, change, "labels.jsonl")
-        assert only(verify(run)) == ("labels", "labels.jsonl", line, pair)
+        assert only(verify(run)) == ("labels.jsonl", line, pair)
 
     def test_a_missing_file(self, run: Path) -> None:
         (run / "labels.jsonl").unlink()
-        assert only(verify(run))[0] == "labels"
+        assert only(verify(run))[0] == "labels.jsonl"
 
 
 class TestEvidence:
     def test_a_missing_file(self, run: Path) -> None:
         (run / "evidence.sqlite").unlink()
-        assert only(verify(run)) == ("evidence", "evidence.sqlite", None, None)
+        assert only(verify(run)) == ("evidence.sqlite", None, None)
 
     @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET record = x'00'"])
     def test_a_pair_whose_evidence_is_missing_or_unreadable(self, run: Path, statement: str) -> None:
         sql(run, f"{statement} WHERE rowid = 2")
-        assert only(verify(run)) == ("evidence", "evidence.sqlite", None, "b")
-        assert "Delete line 2 of annotations.jsonl" in verify(run).problems[0].remedy
+        assert only(verify(run)) == ("evidence.sqlite", 2, "b")
 
     def test_a_system_message_that_pairs_share(self, run: Path) -> None:
         sql(run, "DELETE FROM texts")
-        assert verify(run).kinds == {"evidence": 3}
+        assert verify(run).kinds == {"evidence.sqlite": 3}
 
     def test_of_another_pair_or_another_try(self, run: Path) -> None:
         sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
-        assert only(verify(run))[3] == "c"
+        assert only(verify(run))[2] == "c"
         lines(run, lambda found: [changed(found[0], label=0), *found[1:]])
-        (what,) = (each.what for each in verify(run).problems if (each.kind, each.pair) == ("evidence", "a"))
+        (what,) = (each.what for each in verify(run).problems if (each.kind, each.pair) == ("evidence.sqlite", "a"))
         assert "another try" in what
 
     def test_a_damaged_page(self, tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ class TestEvidence:
         content = bytearray(file.read_bytes())
         content[-4096:] = b"\xee" * 4096
         file.write_bytes(content)
-        assert verify(run).kinds["evidence"] > 0
+        assert verify(run).kinds["evidence.sqlite"] > 0
 
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"schema": 9}'])
@@ -190,7 +191,7 @@ def test_a_manifest_that_is_missing_or_damaged(run: Path, content: bytes | None)
     (run / "manifest.json").unlink()
     if content is not None:
         (run / "manifest.json").write_bytes(content)
-    assert only(verify(run)) == ("manifest", "manifest.json", None, None)
+    assert only(verify(run)) == ("manifest.json", None, None)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
