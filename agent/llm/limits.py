@@ -22,17 +22,16 @@ from agent.types import Usage
 
 START = 8
 """Calls in flight that a run begins with, where the number is found out."""
-_FEWEST_SAMPLES = 8
+_FEWEST_SAMPLES = 32
 _NEAR, _FAR = 1.5, 2.0
 _SLACK = 0.05
-_DRIFT = 1.01
 _REFUSED = 0.8
-_FAILING = 0.05
+_FEWEST_FAILURES, _FAILING = 2, 0.1
 _BURST_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
 _REPORTED_PAUSE = 1.0
 _CHARACTERS_PER_TOKEN = 4
-_MOST = 10**9
+_DAY = 86_400.0
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
 _COUNTED = ("requests", "tokens")
 _UNITS = (3600.0, 60.0, 1.0, 0.001)
@@ -52,7 +51,7 @@ class Window:
         self._changed = -math.inf
         self._baselines: dict[str, float] = {}
         self._latencies: defaultdict[str, list[float]] = defaultdict(list)
-        self._replies = self._failures = 0
+        self._begin_round()
 
     def replied(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
         """Count a reply; `saturated` says whether the limit was reached while it was on its way."""
@@ -62,31 +61,36 @@ class Window:
             self.limit = min(self._most, self.limit + (1.0 if self._doubling else 1.0 / self.limit))
         self._latencies[role].append(seconds)
         self._replies += 1
-        if self._replies >= max(self.limit, _FEWEST_SAMPLES):
+        if self._replies >= self._round:
             self._judge(began + seconds)
 
     def failed(self, *, refused: bool, began: float, now: float) -> None:
         """Count a call that was refused, or failed otherwise: a stray failure in a round trip is no sign."""
         self._failures += 1
-        if began > self._changed and (refused or self._failures >= _FAILING * self.limit):
+        failing = self._failures >= max(_FEWEST_FAILURES, _FAILING * self.limit)
+        if began > self._changed and (refused or failing):
             self._shrink(_REFUSED, now)
 
     def _judge(self, now: float) -> None:
-        """Compare a round trip's latencies with the baselines, by role, as the lengths of replies differ."""
+        """Compare a round trip's latencies with the baselines, by role, as the lengths of replies differ.
+
+        A baseline is the least there was, until it turns out that the model became slower with few in flight, too.
+        """
         took = expected = 0.0
+        few = self.limit <= START
         for role, seconds in self._latencies.items():
             if len(seconds) < _FEWEST_SAMPLES:
                 continue
             typical = median(seconds)
-            # The least there was, but not for ever: the model may have become slower by itself.
-            baseline = self._baselines[role] = min(typical, _DRIFT * self._baselines.get(role, typical))
+            baseline = typical if few else min(typical, self._baselines.get(role, typical))
+            self._baselines[role] = baseline
             took += len(seconds) * typical
             expected += len(seconds) * (baseline + _SLACK)
             seconds.clear()
-        self._replies = self._failures = 0
+        self._begin_round()
         ratio = took / expected if expected else 1.0
         self._near = ratio <= _NEAR
-        self._doubling = self._doubling and self._near
+        self._doubling = self._near and (self._doubling or few)
         if ratio > _FAR and self.limit > START:
             self._shrink(max(0.5, _NEAR / ratio, START / self.limit), now)
 
@@ -95,21 +99,28 @@ class Window:
         self._doubling = False
         self._changed = now
         self._latencies.clear()
+        self._begin_round()
+
+    def _begin_round(self) -> None:
         self._replies = self._failures = 0
+        self._round = max(self.limit, _FEWEST_SAMPLES)
 
 
 class Allowance:
     """Lets so much out a second, evenly: in any `t` seconds no more than `rate * (t + 1)`, and one item more.
 
-    `rate` None lets everything out. Times are in seconds.
+    `rate` None lets everything out. No item waits longer than `longest`. Times are in seconds.
     """
 
-    def __init__(self, rate: float | None = None) -> None:
+    def __init__(self, rate: float | None = None, *, longest: float = math.inf) -> None:
         self.rate = rate
+        self._longest = longest
         self._free = -math.inf
+        self._period = 0.0
 
     def pause(self, now: float) -> float:
         """Return how long the next item has to wait."""
+        self._free = min(self._free, now + self._longest)
         return max(0.0, self._free - now)
 
     def take(self, amount: float, now: float) -> None:
@@ -128,31 +139,31 @@ class Allowance:
         It has `remaining` of `limit` left, and all of it after `reset` seconds. What is left is spread over that time,
         which is right for servers that refill at once, and settles at the rate of those that refill steadily.
         """
+        self._period = max(self._period, reset)
         left, seconds = remaining - sent, reset - age
         if seconds <= 0:
-            self.rate, self._free = None, min(self._free, now)
-        elif left >= 1:
-            self.rate = left / seconds
+            left, seconds = limit - sent, self._period
+        if left >= 1:
+            self.rate = left / seconds if seconds else None
         else:
-            self.rate = limit / reset
-            self._free = max(self._free, now + min(seconds, _LONGEST_PAUSE))
+            self.rate = limit / self._period if self._period else None
+            self._free = max(self._free, now + seconds)
 
 
 class Slot:
     """One call's place in flight. Whoever makes the call says when it goes out and what becomes of it."""
 
-    def __init__(self, limiter: _Limiter, role: str, tokens: float) -> None:
+    def __init__(self, limiter: _Limiter, role: str, tokens: float, sent: tuple[float, float]) -> None:
         self._limiter = limiter
         self.role = role
         self.tokens = tokens
         self.entered = self.began = _now()
-        self.sent = (0.0, 0.0)
+        self.sent = sent
         self._tries_again = False
 
     def goes_out(self) -> None:
         """The call is made now."""
         self.began = _now()
-        self.sent = self._limiter.sent()
 
     def waits(self, wait: Wait) -> None:
         """An attempt failed; the next one is made after so many seconds."""
@@ -160,17 +171,18 @@ class Slot:
         self.fails(refused=wait.refused)
         self._tries_again = True
         self.began = _now() + wait.seconds
-        self.sent = self._limiter.sent()
+        self.sent = self._limiter.goes_out(self.tokens)
 
     def fails(self, *, refused: bool = False) -> None:
         """The call failed as one does where a server is not up to it."""
-        self._limiter.window.failed(refused=refused, began=self.began, now=_now())
+        if not self._limiter.fixed:
+            self._limiter.window.failed(refused=refused, began=self.began, now=_now())
 
     def replied(self, reply: Reply) -> None:
         """The model answered."""
         self._limiter.learn(self, reply.limits)
         self._limiter.took(self, reply.usage)
-        if not self._tries_again:
+        if not self._tries_again and not self._limiter.fixed:
             began, entered = self.began, self.entered
             saturated = self._limiter.full >= entered
             self._limiter.window.replied(self.role, _now() - began, began=began, saturated=saturated)
@@ -183,10 +195,9 @@ class _Limiter:
         self.window = Window(most)
         if fixed:
             self.window.limit = float(most)
-        self._fixed = fixed
-        self._calls = (Allowance(calls), Allowance())
-        self._tokens = (Allowance(tokens), Allowance())
-        self._sent = [0.0, 0.0]
+        self.fixed = fixed
+        self._calls, self._tokens = ((Allowance(each), Allowance(longest=_LONGEST_PAUSE)) for each in (calls, tokens))
+        self._sent = (0.0, 0.0)
         self._output: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._turn = asyncio.Lock()
         self._left = asyncio.Event()
@@ -197,8 +208,14 @@ class _Limiter:
     def allowed(self) -> int:
         return int(self.window.limit)
 
-    def sent(self) -> tuple[float, float]:
-        return self._sent[0], self._sent[1]
+    def goes_out(self, tokens: float) -> tuple[float, float]:
+        """Count a call, or another attempt; return what was sent up to it."""
+        now = _now()
+        for amount, allowances in ((1.0, self._calls), (tokens, self._tokens)):
+            for each in allowances:
+                each.take(amount, now)
+        self._sent = (self._sent[0] + 1, self._sent[1] + tokens)
+        return self._sent
 
     async def enter(self, call: Call, told: Callable[[str, float], None] | None) -> Slot:
         """Wait for a place and for the allowances, one call after another."""
@@ -214,14 +231,10 @@ class _Limiter:
                     told("room in the calls or tokens a minute that the model's server allows", pause)
                 await asyncio.sleep(pause)
             self.in_flight += 1
-        now = _now()
-        for amount, allowances in ((1.0, self._calls), (tokens, self._tokens)):
-            for each in allowances:
-                each.take(amount, now)
-        self._sent = [self._sent[0] + 1, self._sent[1] + tokens]
+            sent = self.goes_out(tokens)
         if self.in_flight >= self.allowed:
-            self.full = now
-        return Slot(self, call.role, tokens)
+            self.full = _now()
+        return Slot(self, call.role, tokens, sent)
 
     def leave(self) -> None:
         if self.in_flight >= self.allowed:
@@ -311,7 +324,7 @@ def read(headers: Mapping[str, str], what: str) -> tuple[float, float, float] | 
     """
     limit, remaining = (_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
     reset = _seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
-    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining:
+    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining or reset > _DAY:
         return None
     return limit, remaining, reset
 

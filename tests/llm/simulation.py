@@ -1,0 +1,141 @@
+"""Calls through `Limits` in simulated time, and servers that answer there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from agent.config import RunnerConfig
+from agent.llm.base import Call, Message, Reply, ScriptedLLM, Wait
+from agent.llm.limits import Limits
+from agent.streams import completed
+from agent.types import Usage
+
+Server = Callable[["Traffic"], Awaitable[Reply | Wait]]
+PROMPT, OUTPUT = 400, 20
+TOKENS = PROMPT // 4 + OUTPUT
+
+
+@dataclass
+class Traffic:
+    """What a server was asked, and when (seconds); `limit` is the limit in flight after each call."""
+
+    random: random.Random
+    in_flight: int = 0
+    most: int = 0
+    refused: int = 0
+    starts: list[float] = field(default_factory=list)
+    limit: list[int] = field(default_factory=list)
+
+    @property
+    def now(self) -> float:
+        """The simulated time."""
+        return asyncio.get_running_loop().time()
+
+
+async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: int = 1) -> Traffic:
+    """Make so many calls of one role, as many at once as the limits say."""
+    limits, model, traffic = Limits(config), ScriptedLLM([]), Traffic(random.Random(seed))
+    call = Call("screen", (Message("user", "x" * PROMPT),))
+
+    async def one(_number: int) -> None:
+        async with limits.slot(model, call) as slot:
+            assert limits.in_flight <= config.llm_calls
+            slot.goes_out()
+            while isinstance(reply := await attempt(traffic, serve), Wait):
+                traffic.refused += 1
+                slot.waits(reply)
+                await asyncio.sleep(reply.seconds)
+            slot.replied(reply)
+        traffic.limit.append(limits.allowed)
+
+    async for _ in completed(range(number), one, concurrency=limits.pairs):
+        pass
+    return traffic
+
+
+async def attempt(traffic: Traffic, serve: Server) -> Reply | Wait:
+    """Ask the server once."""
+    traffic.in_flight += 1
+    traffic.most = max(traffic.most, traffic.in_flight)
+    traffic.starts.append(traffic.now)
+    try:
+        return await serve(traffic)
+    finally:
+        traffic.in_flight -= 1
+
+
+def reply(limits: Mapping[str, str] | None = None) -> Reply:
+    """A reply as expected."""
+    return Reply("x", usage=Usage(calls=1, input_tokens=PROMPT // 4, output_tokens=OUTPUT), limits=limits or {})
+
+
+def server(
+    *,
+    seconds: float = 1.0,
+    spread: float = 0.0,
+    most: int | None = None,
+    capacity: int | None = None,
+    errors: float = 0,
+) -> Server:
+    """A server whose replies take so long (the logarithm spread by so much), and longer above its `capacity`.
+
+    Above `most` calls in flight it refuses, and a share of the calls ends in another error.
+    """
+
+    async def serve(traffic: Traffic) -> Reply | Wait:
+        again = 1 + traffic.random.random()
+        if most is not None and traffic.in_flight > most:
+            await asyncio.sleep(0.02)
+            return Wait("HTTP 429", again, refused=True)
+        if traffic.random.random() < errors:
+            await asyncio.sleep(0.3)
+            return Wait("HTTP 500", again)
+        load = 1.0 if capacity is None else max(1.0, traffic.in_flight / capacity)
+        await asyncio.sleep(seconds * load * traffic.random.lognormvariate(0, spread))
+        return reply()
+
+    return serve
+
+
+class Metered:
+    """A server that lets so many calls through in `period` seconds and says so in its headers; it refuses others.
+
+    It refills at once at the end of each period, or (`steady`) evenly.
+    """
+
+    def __init__(self, calls: int, period: float, *, steady: bool, seconds: float = 0.5) -> None:
+        self._calls, self._period, self._steady, self._seconds = calls, period, steady, seconds
+        self._left, self._since = float(calls), 0.0
+
+    def _refill(self, now: float) -> None:
+        if self._steady:
+            self._left = min(self._calls, self._left + (now - self._since) * self._calls / self._period)
+            self._since = now
+        elif now >= self._since + self._period:
+            self._since, self._left = now - now % self._period, self._calls
+
+    def _headers(self, now: float) -> dict[str, str]:
+        full = (
+            (self._calls - self._left) * self._period / self._calls
+            if self._steady
+            else self._since + self._period - now
+        )
+        names = ("limit", "remaining", "reset")
+        values = (str(self._calls), str(int(self._left)), f"{full:.3f}s")
+        return {f"x-ratelimit-{name}-requests": value for name, value in zip(names, values, strict=True)}
+
+    async def __call__(self, traffic: Traffic) -> Reply | Wait:
+        """Answer or refuse."""
+        self._refill(traffic.now)
+        if self._left < 1:
+            headers = self._headers(traffic.now)
+            await asyncio.sleep(0.01)
+            return Wait("HTTP 429", 1 + traffic.random.random(), refused=True, limits=headers)
+        self._left -= 1
+        answer = partial(reply, self._headers(traffic.now))
+        await asyncio.sleep(self._seconds)
+        return answer()

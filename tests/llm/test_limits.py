@@ -1,0 +1,189 @@
+"""As many calls are in flight as the server takes, and no more go out in a minute than are let."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from statistics import mean
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.config import RunnerConfig
+from agent.llm.base import Call, ScriptedLLM
+from agent.llm.limits import START, Limits, read
+from tests.llm.simulation import TOKENS, Metered, Traffic, call_often, server
+from tests.simulated import simulated
+
+AUTO = RunnerConfig()
+
+
+def traffic(number: int, serve: Any, **config: Any) -> Traffic:
+    return simulated(call_often(number, RunnerConfig(**config), serve))
+
+
+def most_in_a_minute(starts: list[float]) -> int:
+    return max(bisect_left(starts, start + 60) - number for number, start in enumerate(starts))
+
+
+class TestInFlight:
+    def test_the_number_doubles_each_round_trip_up_to_the_cap(self) -> None:
+        found = traffic(5000, server(), llm_calls=96)
+        seconds = [sum(1 for start in found.starts if second <= start < second + 1) for second in range(6)]
+        assert seconds == [8, 16, 32, 64, 96, 96]
+        assert found.most == 96
+
+    @pytest.mark.parametrize("spread", [0.0, 0.7])
+    def test_latencies_that_differ_by_chance_are_no_sign(self, spread: float) -> None:
+        assert traffic(8000, server(spread=spread), llm_calls=256).limit[-1] == 256
+
+    @pytest.mark.parametrize("spread", [0.0, 0.5])
+    def test_it_settles_below_the_number_at_which_a_server_refuses(self, spread: float) -> None:
+        found = traffic(10_000, server(most=40, spread=spread))
+        assert 30 <= mean(found.limit[1000:]) <= 41
+        assert found.refused < 0.01 * 10_000
+
+    @pytest.mark.parametrize("spread", [0.0, 0.5])
+    def test_it_settles_where_latency_begins_to_grow_with_the_load(self, spread: float) -> None:
+        found = traffic(10_000, server(capacity=20, spread=spread))
+        assert 15 <= mean(found.limit[2000:]) <= 45
+
+    @pytest.mark.parametrize("share", [0.005, 0.02])
+    def test_stray_errors_are_no_sign(self, share: float) -> None:
+        assert traffic(20_000, server(errors=share, spread=0.5)).limit[-1] > 128
+
+    def test_a_server_that_mostly_fails_is_left_with_little(self) -> None:
+        assert max(traffic(300, server(errors=0.7)).limit) <= START
+
+    def test_it_grows_no_further_than_it_is_used(self) -> None:
+        limits = Limits(RunnerConfig(sandboxes=1))
+
+        async def one_after_another() -> None:
+            for _ in range(200):
+                async with limits.slot(ScriptedLLM([]), Call("judge", ())) as slot:
+                    slot.goes_out()
+                    await asyncio.sleep(1)
+
+        simulated(one_after_another())
+        assert (limits.allowed, limits.pairs()) == (START, START + 2)
+
+    def test_a_model_that_became_slower_by_itself_gets_as_much_again(self) -> None:
+        async def serve(traffic: Traffic) -> Any:
+            return await server(seconds=1.0 if len(traffic.starts) < 3000 else 4.0)(traffic)
+
+        found = traffic(20_000, serve, llm_calls=128)
+        assert min(found.limit[3000:]) <= 2 * START
+        assert found.limit[-1] == 128
+
+    def test_a_given_number_is_kept_whatever_happens(self) -> None:
+        found = traffic(2000, server(most=10, errors=0.1), concurrency=24)
+        assert (set(found.limit), found.most) == ({24}, 24)
+
+    def test_models_of_one_server_have_limits_of_their_own_and_a_cap_in_common(self) -> None:
+        async def both() -> int:
+            limits, most = Limits(RunnerConfig(concurrency=64, llm_calls=10)), 0
+
+            async def one(model: ScriptedLLM) -> None:
+                nonlocal most
+                async with limits.slot(model, Call("judge", ())):
+                    most = max(most, now := now_in_flight())
+                    assert now <= 10
+                    await asyncio.sleep(1)
+
+            inside = [0]
+
+            def now_in_flight() -> int:
+                inside[0] += 1
+                asyncio.get_running_loop().call_later(0.999, lambda: inside.__setitem__(0, inside[0] - 1))
+                return inside[0]
+
+            models = [ScriptedLLM([], name=name) for name in "ab"]
+            await asyncio.gather(*(one(model) for _ in range(30) for model in models))
+            return most
+
+        assert simulated(both()) == 10
+
+
+class TestEachMinute:
+    @settings(max_examples=25, deadline=None)
+    @given(
+        rate=st.integers(1, 2000), concurrency=st.integers(1, 64), seconds=st.floats(0.01, 20), spread=st.floats(0, 1)
+    )
+    def test_no_minute_has_more_calls_than_are_let_and_a_second_of_them(
+        self, rate: int, concurrency: int, seconds: float, spread: float
+    ) -> None:
+        serve = server(seconds=seconds, spread=spread)
+        found = traffic(300, serve, concurrency=concurrency, calls_per_minute=rate)
+        assert found.most <= concurrency
+        assert most_in_a_minute(found.starts) <= rate + rate / 60 + 1
+
+    @settings(max_examples=25, deadline=None)
+    @given(rate=st.integers(100, 100_000), concurrency=st.integers(1, 64))
+    def test_no_minute_has_more_tokens_than_are_let_once_the_length_of_replies_is_known(
+        self, rate: int, concurrency: int
+    ) -> None:
+        found = traffic(300, server(), concurrency=concurrency, tokens_per_minute=rate)
+        unknown = concurrency * TOKENS
+        assert TOKENS * most_in_a_minute(found.starts[concurrency:]) <= rate + rate / 60 + TOKENS + unknown
+
+    def test_what_is_let_is_used(self) -> None:
+        found = traffic(1200, server(seconds=0.2), concurrency=64, calls_per_minute=600)
+        assert found.starts[-1] == pytest.approx(120, abs=2)
+
+    @pytest.mark.parametrize("steady", [False, True])
+    @pytest.mark.parametrize(("calls", "period"), [(60, 60.0), (600, 60.0), (50, 2.0)])
+    def test_what_a_servers_headers_say_is_kept_and_used(self, calls: int, period: float, steady: bool) -> None:
+        number = 10 * calls
+        found = traffic(number, Metered(calls, period, steady=steady))
+        assert found.refused <= 0.02 * number
+        assert found.starts[-1] <= 1.25 * number * period / calls
+
+
+LIMIT, REMAINING, RESET = (f"x-ratelimit-{name}-requests" for name in ("limit", "remaining", "reset"))
+
+
+class TestHeaders:
+    @pytest.mark.parametrize(
+        ("reset", "seconds"),
+        [("1s", 1), ("6m0s", 360), ("1h2m3.5s", 3723.5), ("8.64s", 8.64), ("20ms", 0.02), ("12", 12)],
+    )
+    def test_resets_are_durations_or_seconds(self, reset: str, seconds: float) -> None:
+        assert read({LIMIT: "60", REMAINING: "59", RESET: reset}, "requests") == (60, 59, pytest.approx(seconds))
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            {LIMIT: "0"},
+            {LIMIT: "-1"},
+            {LIMIT: "1e999"},
+            {LIMIT: "9" * 5000},
+            {LIMIT: "٣"},
+            {REMAINING: "-1"},
+            {REMAINING: "61"},
+            {REMAINING: "nan"},
+            {RESET: ""},
+            {RESET: "-1s"},
+            {RESET: "inf"},
+            {RESET: "9" * 5000 + "s"},
+            {RESET: "1 day"},
+            {RESET: "25h"},
+            {RESET: "2026-11-22T00:00:00Z"},
+        ],
+    )
+    def test_what_cannot_be_is_ignored(self, hostile: dict[str, str]) -> None:
+        assert read({LIMIT: "60", REMAINING: "59", RESET: "1s", **hostile}, "requests") is None
+
+    @given(st.dictionaries(st.sampled_from([LIMIT, REMAINING, RESET]), st.text()))
+    def test_nothing_breaks_on_them(self, headers: dict[str, str]) -> None:
+        found = read(headers, "requests")
+        assert found is None or (found[0] >= 1 and 0 <= found[1] <= found[0] and found[2] >= 0)
+
+    def test_a_server_that_never_lets_anything_through_holds_a_call_up_for_a_minute_at_most(self) -> None:
+        class Never(Metered):
+            def _headers(self, _now: float) -> dict[str, str]:
+                return {LIMIT: "1000", REMAINING: "0", RESET: "23h"}
+
+        found = traffic(4, Never(1000, 60, steady=True), concurrency=1)
+        assert max(b - a for a, b in zip(found.starts, found.starts[1:], strict=False)) <= 61
