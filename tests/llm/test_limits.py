@@ -35,7 +35,7 @@ class TestInFlight:
         assert seconds == [8, 16, 32, 64, 96, 96]
         assert found.most == 96
 
-    @pytest.mark.parametrize("spread", [0.0, 0.7])
+    @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_latencies_that_differ_by_chance_are_no_sign(self, spread: float) -> None:
         assert traffic(8000, server(spread=spread), llm_calls=256).limit[-1] == 256
 
