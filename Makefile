@@ -30,6 +30,7 @@ lint: .venv/.ready-dev
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
 	.venv/bin/python -m tests.benchmarks.calls
+	.venv/bin/python -m tests.benchmarks.throughput
 	.venv/bin/python -m tests.benchmarks.reports
 
 clean:

@@ -43,3 +43,15 @@ def test_a_small_benchmark_of_calls_says_what_a_pair_adds_to_a_bare_call() -> No
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"a screened-out pair takes [+-]\d+\.\d\d ms beside a bare call", done.stdout)
+
+
+def test_a_small_benchmark_of_throughput_compares_with_the_least_time(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    options = ("--pairs", "60", "--in-flight", "12", "--delay", "0.2", "--json", str(figures))
+    command = [sys.executable, "-m", "tests.benchmarks.throughput", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(figures.read_text())
+    assert found["server_ms"] > 0
+    assert list(found["ways"]) == ["one process, 12 in flight", "one process, auto up to 12"]
+    assert all(each["ideal"] == 1.0 <= each["ratio"] for each in found["ways"].values())

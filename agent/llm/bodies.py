@@ -12,8 +12,7 @@ from agent.llm.base import Message
 from agent.llm.langchain import count, storable
 from agent.types import Usage
 
-BODY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What langchain-openai and openai raise on bodies that they did not expect, besides openai.OpenAIError."""
+_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _CHARACTERS_PER_TOKEN = 8
 _WORD = re.compile(r"\w+")
 
@@ -35,7 +34,7 @@ def checked(read: Callable[[], Any]) -> dict[str, Any]:
     """
     try:
         body = storable(read())
-    except BODY_ERRORS as error:
+    except _ERRORS as error:
         raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
     if not isinstance(body, dict):
         raise UnusableBody("JSON that is no object")

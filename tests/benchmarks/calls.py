@@ -15,10 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import openai
 from langchain_openai import ChatOpenAI
@@ -38,8 +37,8 @@ CODE = 'def reverse(values):\n    """Return the values, the last one first."""\n
 PROMPT = [(message.role, message.content) for message in Prompts().render(SCREEN, SCREEN.variables)]
 
 
-async def serve() -> None:
-    """Answer every request alike after `DELAY` seconds, at little cost; print the port."""
+async def serve(delay: float) -> None:
+    """Answer every request alike after so many seconds, at little cost; print the port."""
     body = says(
         json.dumps({"reason": "It sorts, and was to reverse.", "verdict": "non_match"}), prompt_tokens=2000
     ).body
@@ -52,7 +51,7 @@ async def serve() -> None:
                 request = await reader.readuntil(b"\r\n\r\n")
                 length = request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
                 await reader.readexactly(int(length))
-                await asyncio.sleep(DELAY)
+                await asyncio.sleep(delay)
                 writer.write(answer)
         writer.close()
 
@@ -62,13 +61,13 @@ async def serve() -> None:
 
 
 @contextmanager
-def serving() -> Any:
-    """Start the server in a process of its own; give its base URL."""
-    command = [sys.executable, "-m", "tests.benchmarks.calls", "--serve"]
+def serving(delay: float = DELAY) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start the server in a process of its own; give its base URL, and the process."""
+    command = [sys.executable, "-m", "tests.benchmarks.calls", "--serve", str(delay)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
         finally:
             process.terminate()
 
@@ -86,10 +85,9 @@ async def bare(url: str, number: int, in_flight: int) -> None:
         await asyncio.gather(*(worker() for _ in range(in_flight)))
 
 
-async def annotated(url: str, number: int, in_flight: int) -> None:
+async def annotated(url: str, number: int, runner: RunnerConfig) -> None:
     """Annotate so many pairs, each settled by the screener."""
     pairs = [Pair(id=str(each), query=f"reverse list {each}", code=CODE) for each in range(number)]
-    config = Config(runner=RunnerConfig(concurrency=in_flight, llm_calls=in_flight))
     with tempfile.TemporaryDirectory() as folder:
         annotator = Annotator(
             model="m",
@@ -97,7 +95,7 @@ async def annotated(url: str, number: int, in_flight: int) -> None:
             sandbox=ScriptedSandbox(),
             run_dir=Path(folder, "run"),
             cache=Path(folder, "cache.sqlite"),
-            config=config,
+            config=Config(runner=runner),
         )
         async with annotator:
             labels = [annotation.label async for annotation in annotator.annotate(pairs)]
@@ -117,9 +115,13 @@ def spent(work: Callable[[str, int, int], Awaitable[None]], url: str, number: in
 
 def measure(number: int, in_flight: int, times: int, console: Console) -> dict[str, float]:
     """Measure both by turns, print a table, and return the medians in milliseconds."""
-    works = {"bare ChatOpenAI.ainvoke": bare, "screened-out pair": annotated}
+
+    def pairs(url: str, number: int, in_flight: int) -> Awaitable[None]:
+        return annotated(url, number, RunnerConfig(concurrency=in_flight, llm_calls=in_flight))
+
+    works = {"bare ChatOpenAI.ainvoke": bare, "screened-out pair": pairs}
     found: dict[str, list[float]] = {name: [] for name in works}
-    with serving() as url:
+    with serving() as (url, _):
         for work in works.values():
             spent(work, url, min(number, in_flight), in_flight)  # imports, connections
         for _ in range(times):
@@ -141,10 +143,10 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=3000, help="calls, and pairs, of one measurement")
     parser.add_argument("--in-flight", type=int, default=512, help="how many at once")
     parser.add_argument("--times", type=int, default=3, help="how often each is measured")
-    parser.add_argument("--serve", action="store_true", help="be the server")
+    parser.add_argument("--serve", type=float, metavar="SECONDS", help="be the server, which answers after so long")
     arguments = parser.parse_args()
-    if arguments.serve:
-        asyncio.run(serve())
+    if arguments.serve is not None:
+        asyncio.run(serve(arguments.serve))
     else:
         measure(arguments.calls, arguments.in_flight, arguments.times, Console())
 
