@@ -51,10 +51,10 @@ class TracedRunner:
     variant: str
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as span:
+        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as told:
             annotation = await self.runner.annotate(pair, round_number, recorder)
-            error = None if annotation.error is None else annotation.error.type
-            span.set(label=annotation.label, decided_by=annotation.decided_by, error=error)
+            error = annotation.error and annotation.error.type
+            told(label=annotation.label, decided_by=annotation.decided_by, error=error)
             return annotation
 
 

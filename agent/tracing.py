@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
 from threading import Thread
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from agent.config import TracingConfig
-from agent.errors import ConfigError, ExtraMissing, ModelError
+from agent.errors import ConfigError, ExtraMissing
 from agent.types import Message
 
 _NAME = "test-driven-annotator"
@@ -43,38 +44,24 @@ _LONGEST_END = 10.0
 _LANGSMITH = ("LANGSMITH", "LANGCHAIN")
 
 
-class Span:
-    """What is in progress; `set` says more of it: texts, numbers, truths, the `usage` of a call. None is nothing."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values
-
-    def set(self, **values: Any) -> None:
-        """Say what is known by now."""
-        self.values |= values
+Kind = Literal["pair", "node", "model call", "sandbox"]
+Told = Callable[..., None]
+"""Takes what is known by now of what is in progress: texts, numbers, the `usage` of a call. None is nothing."""
 
 
-class _NotTraced(Span):
-    def set(self, **_values: Any) -> None:
-        return
-
-
-_NOT_TRACED = nullcontext(_NotTraced({}))
+def _to_nobody(**_values: Any) -> None:
+    return
 
 
 class Tracer:
     """Traces nothing."""
 
-    def span(
-        self,
-        kind: Literal["pair", "node", "model call", "sandbox"],  # noqa: ARG002
-        name: str,  # noqa: ARG002
-        **values: Any,  # noqa: ARG002
-    ) -> AbstractContextManager[Span]:
+    def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Told]:  # noqa: ARG002
         """Trace what happens in the context, as a part of what is in progress in this task or where it was begun."""
-        return _NOT_TRACED
+        return _UNTRACED
 
 
+_UNTRACED = nullcontext(_to_nobody)
 UNTRACED = Tracer()
 
 
@@ -94,25 +81,23 @@ class _OpenTelemetry(Tracer):
         self._sandboxes = meter.create_histogram("annotator.sandbox.duration", "s", "work in sandboxes", **buckets)
 
     @contextmanager
-    def span(self, kind: str, name: str, **values: Any) -> Iterator[Span]:
+    def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Told]:
         """Trace what happens in the context. Messages of errors may quote pairs: their types alone are told."""
-        is_call = kind == "model call"
-        what = self._trace.SpanKind.CLIENT if is_call else self._trace.SpanKind.INTERNAL
-        started, said = time.perf_counter(), Span(values)
-        self._open.add(int(is_call))
-        with self._tracer.start_as_current_span(
-            _text(name), kind=what, record_exception=False, set_status_on_exception=False
-        ) as span:
+        started, calls = time.perf_counter(), int(kind == "model call")
+        span_kind = self._trace.SpanKind.CLIENT if calls else self._trace.SpanKind.INTERNAL
+        silent = {"record_exception": False, "set_status_on_exception": False}
+        self._open.add(calls)
+        with self._tracer.start_as_current_span(_text(name), kind=span_kind, **silent) as span:
             try:
-                yield said
+                yield values.update
             except BaseException as error:
-                said.set(error=type(error).__name__, usage=error.usage if isinstance(error, ModelError) else None)
+                values |= {"error": type(error).__name__, "usage": getattr(error, "usage", None)}  # of a ModelError
                 raise
             finally:
-                self._open.add(-int(is_call))
-                self._measured(kind, said.values, time.perf_counter() - started)
-                span.set_attributes(self._attributes(dict(said.values)))
-                if said.values.get("error") is not None:
+                self._open.add(-calls)
+                self._measured(kind, values, time.perf_counter() - started)
+                span.set_attributes(self._attributes(values))
+                if values.get("error") is not None:
                     span.set_status(self._trace.StatusCode.ERROR)
 
     def _attributes(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -121,8 +106,8 @@ class _OpenTelemetry(Tracer):
         if values.get("server") is not None:
             values["server"] = urlsplit(values["server"]).hostname
         for name in _CONTENT:
-            if (found := values.pop(name, None)) is not None and self._content:
-                values[name] = _messages(found)
+            found = values.pop(name, None)
+            values[name] = _messages(found) if found is not None and self._content else None
         return _named(values, values)
 
     def _measured(self, kind: str, values: Mapping[str, Any], seconds: float) -> None:
@@ -131,9 +116,9 @@ class _OpenTelemetry(Tracer):
         elif kind == "sandbox":
             self._sandboxes.record(seconds, _named(values, ("backend", "status", "error")))
         elif kind == "model call" and not values.get("cached"):
-            about, usage = _named(values, _OF_CALLS), values.get("usage")
+            about = _named(values, _OF_CALLS)
             self._calls.record(values.get("seconds") or seconds, about)
-            if usage is not None:
+            if (usage := values.get("usage")) is not None:
                 self._tokens.record(usage.input_tokens, {**about, "gen_ai.token.type": "input"})
                 self._tokens.record(usage.output_tokens, {**about, "gen_ai.token.type": "output"})
                 self._cost.add(usage.cost_usd or 0.0, about)
@@ -238,14 +223,15 @@ class _FirstFailure(logging.Handler):
 
     def __init__(self, library: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._library, self._note, self.happened = library, note, False
-        self._told = False
+        self._note, self._count, self.happened = note, count(), False
         log = logging.getLogger(library.lower())
         log.addHandler(self)
         log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell of it."""
-        told, self._told, self.happened = self._told, True, True
-        if not told:
-            self._note(f"note: {self._library}: {record.getMessage():.240} (the run goes on; this is said once)")
+        self.happened = True
+        if next(self._count) == 0:
+            self._note(
+                f"note: {record.name.partition('.')[0]}: {record.getMessage():.240} (said once; the run goes on)"
+            )

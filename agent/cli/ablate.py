@@ -33,6 +33,7 @@ from agent.evaluation.ablation_text import (
 )
 from agent.evaluation.labels import own_gold, read_gold
 from agent.evaluation.measures import Confusion, measures
+from agent.events import Note
 from agent.graph import Variant
 from agent.llm.models import scripted
 from agent.store import files
@@ -71,7 +72,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     note_without_effect(console, options, chosen, models)
     if "variant" in options.setting_flags():
         say(console, "note: -c variant has no effect: --variants names what is compared")
-    with Display(console) as display, exporting(config.tracing, display.note):
+    with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
         runs = AblationRuns(
             chosen,
             out=out,

@@ -21,6 +21,7 @@ from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.tally import Seen, Tally
+from agent.events import Note
 from agent.graph import load_variant
 from agent.store import files
 from agent.store.run_view import RunView, load_run
@@ -78,7 +79,7 @@ def run(
         return
     check_writable(out, cache)
     note_without_effect(console, options, [chosen], models)
-    with Display(console) as display, exporting(config.tracing, display.note):
+    with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
         annotator = Annotator(
             run_dir=out,
             model=models,

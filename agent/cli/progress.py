@@ -61,7 +61,9 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Note):
-            self.note(event.message)
+            if event.message not in self._noted:
+                self._noted.add(event.message)
+                say(self._console, event.message)
         elif isinstance(event, Waiting):
             self._waiting, self._waiting_until = one_line(event.what, 100), self._clock() + event.seconds
             self._update()
@@ -71,12 +73,6 @@ class Display:
             self._start(event)
         elif isinstance(event, PairFinished):
             self._count(event.annotation)
-
-    def note(self, message: str) -> None:
-        """Print a note, unless it was printed before."""
-        if message not in self._noted:
-            self._noted.add(message)
-            say(self._console, message)
 
     def seconds(self) -> float:
         """Return the seconds since the display was made."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
-from agent.tracing import UNTRACED, Span, Tracer
+from agent.tracing import UNTRACED, Told, Tracer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -113,15 +113,15 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as span:
-            await self._take_place(span)
+        with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as told:
+            await self._take_place(told)
             if self._executions is None or fresh:
                 result = await self._run(job)
             else:
                 commands = [argv for argv, _ in self._replay]
                 result = await self._executions.run(self._backend, job, commands, lambda: self._run(job))
             status = "timeout" if result.timed_out else result.limit or ("clean" if result.clean else "failed")
-            span.set(status=status, seconds=result.seconds, shared=result.shared)
+            told(status=status, seconds=result.seconds, shared=result.shared)
             return result
 
     async def _run(self, job: Job) -> RunResult:
@@ -137,10 +137,10 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as span:
-            await self._take_place(span)
+        with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as told:
+            await self._take_place(told)
             result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
-            span.set(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
+            told(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
         if result.exit_code == 0:
             self._replay.append((tuple(argv), timeout))
         return result
@@ -199,12 +199,12 @@ class SandboxSession:
             while self._environments:
                 self._backend.environments.release(self._environments.popitem()[0])
 
-    async def _take_place(self, span: Span) -> None:
+    async def _take_place(self, told: Told) -> None:
         if self._gates is not None and not self._placed:
             started = time.monotonic()
             await self._gates.running.acquire()
             self._placed = True
-            span.set(waited=time.monotonic() - started)
+            told(waited=time.monotonic() - started)
 
     async def _leave(self) -> None:
         placed, self._placed = self._placed, False
