@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from agent.config import TracingConfig
-from agent.errors import ConfigError, ExtraMissing
+from agent.errors import ConfigError, ExtraMissing, ModelError
 from agent.types import Message
 
 _NAME = "test-driven-annotator"
@@ -85,13 +85,14 @@ class _OpenTelemetry(Tracer):
         """Trace what happens in the context. Messages of errors may quote pairs: their types alone are told."""
         started, calls = time.perf_counter(), int(kind == "model call")
         span_kind = self._trace.SpanKind.CLIENT if calls else self._trace.SpanKind.INTERNAL
-        silent = {"record_exception": False, "set_status_on_exception": False}
+        silent: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
         self._open.add(calls)
         with self._tracer.start_as_current_span(_text(name), kind=span_kind, **silent) as span:
             try:
                 yield values.update
             except BaseException as error:
-                values |= {"error": type(error).__name__, "usage": getattr(error, "usage", None)}  # of a ModelError
+                paid = error.usage if isinstance(error, ModelError) else None
+                values |= {"error": type(error).__name__, "usage": paid}
                 raise
             finally:
                 self._open.add(-calls)
