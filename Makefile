@@ -31,6 +31,7 @@ bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
 	.venv/bin/python -m tests.benchmarks.calls
 	.venv/bin/python -m tests.benchmarks.throughput
+	.venv/bin/python -m tests.benchmarks.memory
 	.venv/bin/python -m tests.benchmarks.reports
 
 clean:

@@ -55,3 +55,11 @@ def test_a_small_benchmark_of_throughput_compares_with_the_least_time(tmp_path: 
     assert found["server_ms"] > 0
     assert list(found["ways"]) == ["one process, 12 in flight", "one process, auto up to 12"]
     assert all(each["ideal"] == 1.0 <= each["ratio"] for each in found["ways"].values())
+
+
+def test_a_small_benchmark_of_memory_says_what_ten_times_as_many_pairs_take() -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.memory", "--pairs", "20", "--heuristic"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"200 pairs: \d+ MB at the peak", done.stdout)
+    assert re.search(r"ten times as many pairs take \d\.\d\d × the memory", done.stdout)

@@ -16,6 +16,7 @@ from agent.types import Annotation, Usage
 from agent.wording import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
+_MOST_MESSAGES = 1_000
 
 
 def bar(console: Console) -> Progress:
@@ -97,6 +98,8 @@ class Display:
         self.outcomes[_outcome(annotation)] += 1
         if annotation.error is not None:
             kind, message = annotation.error.type, one_line(annotation.error.message, 160)
+            if (kind, message) not in self._errors and len(self._errors) >= _MOST_MESSAGES:
+                message = "too many different messages to list each"
             self._errors[kind, message] += 1
             if self._errors[kind, message] == 1:
                 say(self._console, f"{one_line(annotation.id, 40)}: {kind}: {message}")

@@ -18,6 +18,7 @@ Judged = tuple[int | None, int]
 """A label, and gold."""
 WAYS = ("decided_by", "tests", "stand_ins", "overrides")
 """The ways in which pairs with gold are grouped."""
+_MOST_NAMES = 20_000
 _OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
 
@@ -151,7 +152,7 @@ class Tally:
     with_stand_ins: int = 0
     """Pairs with stand-ins in any round."""
     stand_in_names: Counter[str] = field(default_factory=Counter)
-    """In how many programs each name stands."""
+    """In how many programs each name stands; of names beyond the first 20,000 nothing is kept."""
     by_stand_ins: Table = field(default_factory=_table)
     """Annotations with a program: `with stand-ins` and `without`."""
     confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -299,7 +300,9 @@ class Tally:
         stand_ins = seen.annotation.stand_ins
         self.stages["programs"]["written"] += 1
         # the name alone: behind a colon is what it stands for
-        self.stand_in_names.update({each.partition(":")[0].strip() for each in stand_ins})
+        names = {each.partition(":")[0].strip() for each in stand_ins}
+        more = len(self.stand_in_names) < _MOST_NAMES
+        self.stand_in_names.update(names if more else names & self.stand_in_names.keys())
         self.by_stand_ins["with stand-ins" if stand_ins else "without"][seen.label] += 1
 
     def _add_history(self, history: History) -> None:
