@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from agent.arguments import check_all
-from agent.batches import Batches, check_possible
+from agent.batches import Batches, ResultsOnDisk, check_possible
 from agent.config import Config, RunnerConfig, SandboxConfig, configured, explained
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
@@ -132,7 +132,9 @@ class Annotator:
         if self._config.runner.batch:
             check_possible(self._config.runner, self._models, self._run_dir, cache)
         self._retry_errors = retry_errors
-        self._executions = executions
+        self._executions = (
+            SharedExecutions(ResultsOnDisk()) if self._config.runner.batch and executions is None else executions
+        )
         if executions is not None and self._config.runner.engine == "ray":
             raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
         self._budget = budget if isinstance(budget, Budget) else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import pickle
 import tempfile
 import time
+import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +23,8 @@ from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState,
 from agent.llm.budget import Budget
 from agent.llm.failures import Failure
 from agent.llm.models import Models
+from agent.sandbox.base import RunResult
+from agent.scratch import Scratch
 from agent.store import files
 from agent.store.batches import Batch, BatchStore
 from agent.store.cache import SqliteReplyCache
@@ -35,6 +40,30 @@ _MADE_BY = 30.0
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_OF_A_REPLY = 500
 _LINES_AT_ONCE = 500
+
+
+class ResultsOnDisk:
+    """Results of programs, for as long as the process lives.
+
+    Run again in a later pass, a program whose output changes would have its pair ask another question in each.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = Scratch("CREATE TABLE results (key BLOB PRIMARY KEY, result BLOB NOT NULL)")
+
+    def get(self, key: Hashable) -> RunResult | None:
+        """Return the result under a key."""
+        rows = self._scratch.rows("SELECT result FROM results WHERE key = ?", (_digest(key),))
+        found: RunResult | None = pickle.loads(zlib.decompress(rows[0][0])) if rows else None
+        return found
+
+    def __setitem__(self, key: Hashable, result: RunResult) -> None:
+        values = _digest(key), zlib.compress(pickle.dumps(result), 1)
+        self._scratch.put("INSERT OR REPLACE INTO results VALUES (?, ?)", [values])
+
+
+def _digest(key: Hashable) -> bytes:
+    return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()
 
 
 def check_possible(config: RunnerConfig, models: Models, run_dir: Path | None, cache: object) -> None:

@@ -64,11 +64,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def run(server: BatchServer, folder: Path, *, batch: bool = True, **options: Any) -> dict[str, Annotation]:
     """Annotate the pairs, and return the annotations by id."""
-    config = {"runner.batch": batch, **options.pop("config", {})}
+    pairs, config = options.pop("pairs", PAIRS), {"runner.batch": batch, **options.pop("config", {})}
     model = {"model": "test-model", "base_url": server.url, "prices": PRICES, "attempts": 4, "api_key": "k"}
     given = {**model, "variant": "ps_fa", "run_dir": folder / "run", "cache": folder / "cache.sqlite", **options}
     async with Annotator(config=config, **given) as annotator:
-        found = [annotation async for annotation in annotator.annotate(PAIRS)]
+        found = [annotation async for annotation in annotator.annotate(pairs)]
     assert len({each.id for each in found}) == len(found)
     return {each.id: each for each in found}
 
@@ -281,3 +281,33 @@ class TestLines:
         line = request_line("k", {"messages": [{"content": text}]})
         assert line.count(b"\n") == 1
         assert json.loads(line)["custom_id"] == "k"
+
+
+PROGRAM = """
+import random
+# <candidate>
+
+def test_it():
+    assert f() == -1, random.random()
+"""
+
+
+def tests_it(body: dict[str, Any]) -> str:
+    """Find every pair unclear, and write a test whose failure never reads the same."""
+    system = body["messages"][0]["content"]
+    if '"verdict"' in system:
+        return json.dumps({"reason": "r", "verdict": "unclear"})
+    if '"label"' in system:
+        return json.dumps({"reason": "r", "label": 0})
+    return f'```json\n{{"stand_ins": []}}\n```\n```python\n{PROGRAM}```\n'
+
+
+@pytest.mark.bwrap
+async def test_a_program_runs_once_so_that_what_it_prints_asks_one_question(
+    serve: Callable[..., BatchServer], tmp_path: Path
+) -> None:
+    server = serve("tests_it")
+    annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
+    assert [(each.label, each.test.status) for each in annotations.values() if each.test] == [(0, "failed")] * 4
+    assert [batch["request_counts"]["total"] for batch in server.batches()] == [4, 4, 4]
+    assert len(server.answered()) == 12

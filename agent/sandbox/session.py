@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
@@ -27,6 +27,15 @@ class SandboxGates:
     running: asyncio.Semaphore
 
 
+class Results(Protocol):
+    """Keeps results of programs."""
+
+    def get(self, key: Hashable) -> RunResult | None:
+        """Return the result under a key."""
+
+    def __setitem__(self, key: Hashable, result: RunResult) -> None: ...
+
+
 class SharedExecutions:
     """Results of programs that were run before, for whoever runs the same ones again; for one event loop.
 
@@ -34,10 +43,11 @@ class SharedExecutions:
     succeeded in the pair's sandbox before. Files that earlier programs left there are not counted: a sandbox that takes
     the place of a broken one lacks them too. A run that hit its time limit is a result like any other: variants are
     compared on the same evidence, and what hangs would hang again, at the full price. Errors are never shared.
+    `results` are kept in memory where nothing else is given.
     """
 
-    def __init__(self) -> None:
-        self._results: dict[Hashable, RunResult] = {}
+    def __init__(self, results: Results | None = None) -> None:
+        self._results: Results = dict[Hashable, RunResult]() if results is None else results
         self._running: dict[Hashable, asyncio.Event] = {}
         self._backends: dict[int, SandboxBackend] = {}
 

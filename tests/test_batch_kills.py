@@ -1,0 +1,78 @@
+"""Ten thousand requests by batches while the run is killed and its server fails lines, expires a batch and restarts."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.store.run_view import load_run
+from tests.llm.batch_server import BatchServer, Faults
+
+PAIRS = 10_000
+ROOT = Path(__file__).parent.parent
+
+
+def answer(body: dict[str, Any]) -> str:
+    """Find one pair in forty unclear; the arbiter's labels are the other way round."""
+    system, number = body["messages"][0]["content"], _number(body)
+    if '"verdict"' in system:
+        verdict = "unclear" if number % 40 == 0 else ("match", "non_match")[number % 2]
+        return json.dumps({"reason": "r", "verdict": verdict})
+    return json.dumps({"reason": "r", "label": number % 80 // 40})
+
+
+def _number(body: dict[str, Any]) -> int:
+    return int(body["messages"][1]["content"].rpartition("return ")[2].split()[0])
+
+
+def label_of(number: int) -> tuple[int, str]:
+    return (number % 80 // 40, "arbitrate") if number % 40 == 0 else ((1, 0)[number % 2], "screen")
+
+
+@pytest.mark.long
+def test_each_pair_is_annotated_and_each_request_paid_for_once_whatever_is_killed(tmp_path: Path) -> None:
+    with (tmp_path / "pairs.jsonl").open("w") as file:
+        for number in range(PAIRS):
+            pair = {"id": f"p{number}", "query": f"query {number // 10}", "code": f"def f(): return {number}"}
+            file.write(json.dumps(pair) + "\n")
+    faults = Faults(failing=0.03, expiring=(4,), unheard=(5,), enqueued=6_000)
+    chance, ended = random.Random(15), False
+    with BatchServer(tmp_path / "server", f"{__name__}:answer", faults) as server:
+        command = [
+            sys.executable, "-m", "agent", "annotate", "pairs.jsonl", "--batch", "--variant", "ps_fa", "--out", "run",
+            "--model", "test-model", "--base-url", server.url, "--cache", "cache.sqlite",
+        ]  # fmt: skip
+        for kill in range(20):
+            with (tmp_path / "log").open("ab") as log:
+                run = subprocess.Popen(
+                    command, cwd=tmp_path, stdout=log, stderr=log, env={"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "k"}
+                )
+            try:
+                run.wait(chance.uniform(2, 16) if kill < 8 else 300)
+                assert run.returncode == 0, (tmp_path / "log").read_text()[-2000:]
+                ended = True
+                break
+            except subprocess.TimeoutExpired:
+                if kill % 3 == 1:
+                    server.kill()
+                    server.start()
+            finally:
+                run.kill()
+                run.wait()
+        assert ended
+        statuses = [batch["status"] for batch in server.batches()]
+        assert {"failed", "expired", "completed"} <= set(statuses)
+        assert set(server.answered().values()) == {1}
+        assert len(server.answered()) == PAIRS + PAIRS // 40
+        assert len(server.failed()) > PAIRS // 50
+        assert server.live() == []
+    with load_run(tmp_path / "run") as view:
+        found = {each.id: (each.label, each.decided_by) for each in view.annotations()}
+        assert len(view.index) == PAIRS
+    assert found == {f"p{number}": label_of(number) for number in range(PAIRS)}
