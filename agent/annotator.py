@@ -317,7 +317,8 @@ class Annotator:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
-            self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached))
+            calls = limits.in_flight, limits.allowed
+            self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, *calls))
 
         gateway = Gateway(
             models,

@@ -48,12 +48,17 @@ class StepDone:
 
 @dataclass(frozen=True)
 class ReplyReceived:
-    """A model answered; `usage` is zero for a reply found in the cache."""
+    """A model answered; `usage` is zero for a reply found in the cache.
+
+    `in_flight` calls are on their way then, and `allowed` is how many may be.
+    """
 
     role: str
     model: str
     usage: Usage
     cached: bool
+    in_flight: int = 0
+    allowed: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, say
-from agent.events import Event, Note, PairFinished, RunStarted, Waiting
+from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
 from agent.types import Annotation, Usage
 from agent.wording import counted
 
@@ -45,6 +45,7 @@ class Display:
         self.total, self.finished_before, self.done = total, finished, 0
         self._errors: Counter[tuple[str, str]] = Counter()
         self._waiting, self._waiting_until = "", 0.0
+        self._calls = ""
         self._what = "pairs"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -68,6 +69,8 @@ class Display:
         elif isinstance(event, Waiting):
             self._waiting, self._waiting_until = one_line(event.what, 100), self._clock() + event.seconds
             self._update()
+        elif isinstance(event, ReplyReceived):
+            self._calls = f" · {event.in_flight}/{event.allowed} calls" if event.in_flight else ""
         elif isinstance(event, RunStarted):
             self.__exit__()
             self._begin(event.total, event.finished)
@@ -113,11 +116,11 @@ class Display:
             say(self._console, f"{self._position()} {self.line()}")
 
     def line(self) -> str:
-        """Return counts by outcome, rate and cost so far, and what is being waited for."""
+        """Return counts by outcome, rate and cost so far, calls in flight and how many may be, what is waited for."""
         counts = " ".join(f"{name}:{self.outcomes[name]}" for name in ("match", "no", "undecided", "error"))
         rate = self.done / max(self.seconds(), 1e-9)
         waiting = f" · waiting: {self._waiting}" if self._waiting_until > self._clock() else ""
-        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}{waiting}"
+        return f"{counts} · {rate:.1f}/s · {money(self.spent.cost_usd)}{self._calls}{waiting}"
 
     def _position(self) -> str:
         done = self.finished_before + self.done

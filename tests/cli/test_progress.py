@@ -6,7 +6,7 @@ import io
 
 from agent.cli.progress import Display
 from agent.cli.text import Console
-from agent.events import Note, PairFinished, RunStarted, Waiting
+from agent.events import Note, PairFinished, ReplyReceived, RunStarted, Waiting
 from agent.types import Annotation, ErrorInfo, Usage
 
 
@@ -99,6 +99,12 @@ def test_equal_errors_are_printed_once_and_counted_at_the_end() -> None:
         "p3: ReplyError: no label",
         "3 pairs ended in this error: ModelUnavailable: HTTP 503",
     ]
+
+
+def test_calls_in_flight_and_how_many_may_be_stand_in_the_line() -> None:
+    display, *_ = shown()
+    display(ReplyReceived("screen", "m", Usage(), False, in_flight=95, allowed=128))
+    assert display.line().endswith(" · 95/128 calls")
 
 
 def test_what_is_waited_for_stands_in_the_line_as_long_as_it_lasts() -> None:

@@ -221,6 +221,7 @@ class TestRequests:
         assert stage.requests[-1].headers["x-team"] == "search"
         assert body["chat_template_kwargs"] == {"enable_thinking": False, "style": "brief"}
         assert body["seed"] == 3
+        assert "extra_body" not in body
 
     async def test_credentials_in_the_url_become_a_header_and_are_shown_nowhere(self, stage: Stage) -> None:
         with ChatServer(says("yes")) as server:
