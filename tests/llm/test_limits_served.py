@@ -17,6 +17,7 @@ from agent.llm.openai import OpenAIModel
 from tests.llm.server import Answer, ChatServer, Request, fails, says, slow
 from tests.llm.test_openai import call
 
+pytestmark = pytest.mark.slow
 VERDICT = says(json.dumps({"reason": "It sorts.", "verdict": "non_match"}), prompt_tokens=2000)
 
 
