@@ -21,6 +21,7 @@ from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, program, screen
 
 AT_ONCE = 12
+_PATIENCE = 180.0
 Kill = Callable[[int, random.Random], bool]
 """Kills something of the run whose driver has this process id; false where there was nothing of that kind."""
 
@@ -107,7 +108,7 @@ class Killing:
             self._go_on(self.chance.randint(0, max(0, left) // (times - number)))
             time.sleep(self.chance.uniform(0, 0.05))
             self.killed[name] += 1
-            until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill")  # type: ignore[misc]
+            until(lambda name=name: self._killed(kinds[name]), f"a {name} to kill", _PATIENCE)  # type: ignore[misc]
 
     def _killed(self, kill: Kill) -> bool:
         process = self._running()  # also where it came to its end meanwhile
@@ -117,7 +118,7 @@ class Killing:
         if kill is driver:
             assert process.wait().code == -signal.SIGKILL
             self.process = None
-            until(lambda: not alive(below), "the end of all that the killed command had started", 20)
+            until(lambda: not alive(below), "the end of all that the killed command had started", 60)
         return True
 
     def _running(self) -> Running:
@@ -141,14 +142,16 @@ class Killing:
         """Let the run send so many more requests."""
         goal = len(self.server.requests) + requests
         try:
-            until(lambda: bool(self._running()) and len(self.server.requests) >= goal, f"{requests} requests")
+            until(
+                lambda: bool(self._running()) and len(self.server.requests) >= goal, f"{requests} requests", _PATIENCE
+            )
         except AssertionError as error:
             raise AssertionError(f"{error}: {self._running().err.read_text()}") from error
 
     def finish(self) -> None:
         """Let the run come to its end, and check that all is as it would be undisturbed."""
         ended = self._running().wait(300)
-        if ended.code > 1:
+        while ended.code > 1:
             self._check_killed(ended)
             ended = self._running().wait(300)
         assert (ended.code, ended.json["errors"]) == (0, {}), ended.err
