@@ -6,6 +6,7 @@ import asyncio
 import platform
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -17,8 +18,8 @@ from agent.batches import Batches, ResultsOnDisk, check_possible
 from agent.config import Config, RunnerConfig, SandboxConfig, configured, explained
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.deadline import Deadline
-from agent.engines.ray import RayEngine
-from agent.engines.wire import Parts, Site
+from agent.engines.ray import RayEngine, RayRunner
+from agent.engines.worker import Site
 from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
@@ -132,17 +133,25 @@ class Annotator:
         if self._config.runner.batch:
             check_possible(self._config.runner, self._models, self._run_dir, cache)
         self._retry_errors = retry_errors
-        self._executions = (
-            SharedExecutions(ResultsOnDisk()) if self._config.runner.batch and executions is None else executions
-        )
         if executions is not None and self._config.runner.engine == "ray":
             raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
+        if self._config.runner.batch and executions is None:
+            executions = SharedExecutions(ResultsOnDisk())
         self._budget = budget if isinstance(budget, Budget) else None
         self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
         self._engine: RayEngine | None = None
-        self._site = Site("")
+        self._site = Site()
+        self._make_runner = partial(
+            PairRunner,
+            pipeline=self._pipeline,
+            fallback=self._fallback,
+            prompts=self._prompts,
+            languages=self._languages,
+            config=self._config,
+            executions=executions,
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = tracer_for(self._config.tracing)
         self._productions: set[Production[Annotation]] = set()
@@ -165,13 +174,7 @@ class Annotator:
             starts = self._config.runner.engine == "ray" or (self._pipeline.uses_sandbox and self._backend is None)
             budget = self._budget or Budget(deadline=self._deadline)
             async with budget.in_time() if starts else nullcontext():
-                if self._config.runner.engine == "ray":
-                    self._engine = RayEngine(self._config.runner, self._parts(), self._emit)
-                    self._site = await self._engine.open()
-                else:
-                    if self._pipeline.uses_sandbox and self._backend is None:
-                        self._backend = await self._chosen()
-                    self._site = Site.of("", self._backend)
+                await self._make_ready()
         except BaseException:
             await self.__aexit__()
             raise
@@ -194,24 +197,20 @@ class Annotator:
             for production in self._productions:
                 ends.push_async_callback(production.close)
 
-    async def _chosen(self) -> SandboxBackend:
+    async def _make_ready(self) -> None:
+        wanted = self._config.sandbox if self._pipeline.uses_sandbox and self._given_backend is None else None
         try:
-            backend = await choose(self._config.sandbox, self._note)
-            backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
-            return backend
+            if self._config.runner.engine == "ray":
+                parts = (self._models, self._given_backend, wanted, self._make_runner)
+                self._engine = RayEngine(self._config.runner, parts, self._emit)
+                self._site = await self._engine.open()
+                return
+            if wanted is not None:
+                self._backend = await choose(wanted, self._note)
+                self._backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
+            self._site = Site.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
-
-    def _parts(self) -> Parts:
-        return Parts(
-            self._models,
-            self._pipeline,
-            self._fallback,
-            self._prompts,
-            self._languages,
-            self._given_backend,
-            self._config,
-        )
 
     def annotate(self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None) -> Stream[Annotation]:
         """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
@@ -331,19 +330,8 @@ class Annotator:
             tracer=self._tracer,
         )
         if self._engine is not None:
-            return self._engine.runner(gateway, (lambda _paid: None) if folder is None else folder.abandoned)
-        return PairRunner(
-            self._pipeline,
-            self._fallback,
-            gateway,
-            self._prompts,
-            self._languages,
-            self._backend,
-            self._config,
-            self._executions,
-            self._emit,
-            self._tracer,
-        )
+            return RayRunner(self._engine, gateway, (lambda _paid: None) if folder is None else folder.abandoned)
+        return self._make_runner(gateway=gateway, backend=self._backend, listener=self._emit, tracer=self._tracer)
 
     def _open_folder(self, path: Path, pairs: Spool) -> RunFolder:
         cache = self._open_cache if isinstance(self._open_cache, SqliteReplyCache) else None

@@ -214,7 +214,7 @@ async def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_worker_of_another_version_is_refused() -> None:
-    with pytest.raises(UsageError, match="install the same version on all nodes"):
+    with pytest.raises(UsageError, match="install the same on all nodes"):
         await Worker().start("0.0.1", b"")
 
 
