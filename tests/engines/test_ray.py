@@ -22,7 +22,8 @@ from agent.llm.gateway import MemoryReplyCache
 from agent.nodes.asking import Screen
 from agent.state import State, Step, Tools
 from agent.store import load_run
-from tests.cli.processes import running, until
+from tests.cli.processes import until
+from tests.cli.test_ray import workers
 from tests.llm.server import Answer, ChatServer, Request, rate_limited, says, slow, unauthorized
 
 NON_MATCH = json.dumps({"reason": "It sorts.", "verdict": "non_match"})
@@ -58,16 +59,6 @@ def on_ray(url: str, **more: Any) -> Annotator:
 async def annotated(annotator: Annotator, given: list[Pair]) -> list[Annotation]:
     async with annotator:
         return [annotation async for annotation in annotator.annotate(given)]
-
-
-def workers() -> list[int]:
-    """Return the processes of workers here, by the names that Ray gives them."""
-    found = []
-    for pid in running():
-        title = Path(f"/proc/{pid}/cmdline")
-        if title.exists() and title.read_bytes().startswith(b"ray::Worker"):
-            found.append(pid)
-    return found
 
 
 def facts(annotation: Annotation) -> Mapping[str, Any]:
