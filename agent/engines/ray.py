@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count
@@ -42,21 +43,16 @@ _End = tuple[Annotation | Exception, Iterable[Happened]]
 
 @dataclass(eq=False)
 class _Turn:
-    """A pair in one round, in one worker; `paid` are the questions answered yet."""
+    """A pair in one round, in one worker; `paid` are the questions answered yet, `context` is its span's."""
 
     gateway: Gateway
     end: asyncio.Queue[_End | None] = field(default_factory=asyncio.Queue)
     paid: list[Exchange] = field(default_factory=list)
+    context: Context = field(default_factory=copy_context)
 
 
 class RayEngine:
-    """Keeps workers at work; used in one event loop.
-
-    Args:
-        config: names the cluster's `address` (None: this machine) and how many `workers` there are.
-        parts: what `Worker.start` takes.
-        emit: called with the workers' events.
-    """
+    """Keeps workers at work, made of `parts` (see `Worker.start`); `emit` is called with their events."""
 
     def __init__(self, config: RunnerConfig, parts: tuple[Any, ...], emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -71,7 +67,6 @@ class RayEngine:
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
         self._failure: AgentError | None = None
-        self._noted: set[str] = set()
 
     async def open(self) -> Site:
         """Start the workers; return where the first one is that is ready.
@@ -97,10 +92,24 @@ class RayEngine:
             ) from error
         if not ray.is_initialized():
             self._ours = True
-            _connect(ray, self._config)
+            self._connect()
         self.workers = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._stations = [_Station(self) for _ in range(self.workers)]
         return (await self.least_busy()).site or Site()
+
+    def _connect(self) -> None:
+        address, cores = self._config.address, self._config.workers or len(os.sched_getaffinity(0))
+        here = {"address": "local", "num_cpus": cores, "num_gpus": 0, "include_dashboard": False}
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            where = here if address is None else {"address": address}
+            self.ray.init(log_to_driver=False, logging_level="error", **where)
+        except Exception as error:  # Ray raises a dozen kinds here
+            what = "Ray does not start here" if address is None else f"--address {address}"
+            raise UsageError(f"{what}: {str(error)[:600]}") from error
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)  # Ray's own would end the process at once
 
     async def close(self) -> None:
         """End all workers, and Ray where it was started here."""
@@ -109,12 +118,7 @@ class RayEngine:
             self.ray.shutdown()
 
     async def least_busy(self) -> _Station:
-        """Return the worker with the fewest pairs; wait where none is ready.
-
-        Raises:
-            Outage: none became ready for ten minutes.
-            AgentError: what keeps a worker from starting.
-        """
+        """Return the worker with the fewest pairs, once there is one; an `Outage` where none came for ten minutes."""
         async with self._queue:
             for _ in range(_PATIENCE):
                 if self._failure is not None:
@@ -128,10 +132,8 @@ class RayEngine:
         raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
 
     def note(self, message: str, error: AgentError | None = None) -> None:
-        """Report, once; the error of a worker that cannot start ends the run, unless there are others."""
-        if message not in self._noted:
-            self._noted.add(message)
-            self.emit(Note(message))
+        """Report; the error of a worker that cannot start ends the run, unless there are others."""
+        self.emit(Note(message))
         if error is not None and all(station.site is None for station in self._stations):
             self._failure = error
         self._changed.set()
@@ -139,10 +141,7 @@ class RayEngine:
 
 @dataclass(frozen=True)
 class RayRunner:
-    """A `Runner` that gives each pair to the least busy worker, and to another one when that is lost.
-
-    `abandoned` is told of replies that were paid for nothing.
-    """
+    """Gives each pair to the least busy worker, and again when that is lost; `abandoned` hears what was paid then."""
 
     engine: RayEngine
     gateway: Gateway
@@ -182,6 +181,7 @@ class _Station:
         self._timer: asyncio.TimerHandle | None = None
         self._exchanges: set[asyncio.Task[None]] = set()
         self._lost = asyncio.Event()
+        self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._keep())
 
     async def work(self, turn: _Turn, pair: Pair, round_number: int) -> _End | None:
@@ -208,10 +208,13 @@ class _Station:
         self._forget()
 
     async def _keep(self) -> None:
-        failures = 0
+        errors, failures = self._ray.exceptions, 0
         while True:
+            self._lost.clear()
+            options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+            self._actor = self._ray.remote(Worker).options(**options).remote()
             try:
-                self.site = site = await self._start()
+                self.site = site = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures = 0
                 self._flush()
                 where = "no sandbox needed" if site.name is None else f"sandbox {site.name}"
@@ -219,25 +222,15 @@ class _Station:
                 await self._lost.wait()
                 lost = f"the worker on {site.node} was lost, with {counted(len(self.turns), 'pair')} in progress"
                 self._engine.note(f"{lost}; they are done again, and another worker is started")
-            except AgentError as error:
-                failures += 1
-                self._engine.note(f"a worker could not start: {error}", error)
-            except self._ray.exceptions.RayError as error:
+            except errors.RayTaskError as error:
+                failures, cause = failures + 1, error.cause
+                cause = cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}")
+                self._engine.note(f"a worker could not start: {cause}", cause)
+            except errors.RayError as error:
                 failures += 1
                 self._engine.note(f"a worker ended as it started, and is started again: {str(error)[:600]}")
             self._forget()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
-
-    async def _start(self) -> Site:
-        self._lost.clear()
-        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
-        self._actor = self._ray.remote(Worker).options(**options).remote()
-        try:
-            site: Site = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
-        except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            raise cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}") from error
-        return site
 
     def _forget(self) -> None:
         """Give up the worker, its turns and its calls."""
@@ -283,8 +276,9 @@ class _Station:
 
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
-            task = asyncio.ensure_future(self._answer(number, self.turns[turn_number], call, key))
-            self._asks[number] = task
+            turn = self.turns[turn_number]
+            answering = self._answer(number, turn, call, key)
+            task = self._asks[number] = asyncio.get_running_loop().create_task(answering, context=turn.context)
             task.add_done_callback(lambda _task: self._asks.pop(number))
 
     def _on_gone(self, number: int) -> None:
@@ -298,12 +292,6 @@ class _Station:
     def _on_end(self, number: int, end: _End) -> None:
         if number in self.turns:
             self.turns[number].end.put_nowait(end)
-
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, Note):
-            self._engine.note(event.message)  # all workers have the same
-        else:
-            self._engine.emit(event)
 
     async def _answer(self, number: int, turn: _Turn, call: Call, key: str) -> None:
         async def make(call: Call) -> Reply:
@@ -327,24 +315,3 @@ class _Station:
         paid = Exchange(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)
         turn.paid.append(paid)
         self._send("answer", number, answer)
-
-
-def _connect(ray: ModuleType, config: RunnerConfig) -> None:
-    """Connect to the cluster, or start Ray on this machine.
-
-    Raises:
-        UsageError: that fails.
-    """
-    options: dict[str, Any] = {"address": config.address, "log_to_driver": False, "logging_level": "error"}
-    if config.address is None:
-        cores = config.workers or len(os.sched_getaffinity(0))
-        options |= {"address": "local", "num_cpus": cores, "num_gpus": 0, "include_dashboard": False}
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(**options)
-    except Exception as error:  # Ray raises a dozen kinds here
-        where = "Ray does not start here" if config.address is None else f"--address {config.address}"
-        raise UsageError(f"{where}: {str(error)[:600]}") from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray's own would end the process at once
