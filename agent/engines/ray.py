@@ -33,7 +33,6 @@ from agent.wording import counted
 
 _PATIENCE = 600
 _MOST_LOSSES = 5
-_CLOSING = 30.0
 # no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
@@ -99,6 +98,8 @@ class RayEngine:
 
     def _connect(self) -> None:
         address, cores = self._config.address, self._config.workers or len(os.sched_getaffinity(0))
+        if address is not None and "://" in address:
+            raise UsageError(f"--address {address}: Ray Client is not taken; give HOST:PORT, or auto on a node of it")
         here = {"address": "local", "num_cpus": cores, "num_gpus": 0, "include_dashboard": False}
         before = signal.getsignal(signal.SIGTERM)
         try:
@@ -203,7 +204,7 @@ class _Station:
         await asyncio.wait([self._task])
         if self.site is not None:
             with suppress(TimeoutError, self._ray.exceptions.RayError):
-                async with asyncio.timeout(_CLOSING):
+                async with asyncio.timeout(30):
                     await self._actor.close.remote()
         self._forget()
 

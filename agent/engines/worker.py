@@ -31,7 +31,6 @@ from agent.types import Pair
 
 PACKAGE = "test-driven-annotator"
 Message = tuple[Any, ...]
-_IDLE = 10.0
 _turn: ContextVar[int] = ContextVar("turn")
 
 
@@ -94,7 +93,7 @@ class Worker:
         latest = self._exchanges
         self._news.set()  # an earlier exchange ends
         with suppress(TimeoutError):
-            async with asyncio.timeout(_IDLE):
+            async with asyncio.timeout(10):
                 while not self._out and latest == self._exchanges:
                     self._news.clear()
                     await self._news.wait()
