@@ -229,7 +229,9 @@ class _Station:
                 self._engine.note(f"a worker could not start: {cause}", cause)
             except errors.RayError as error:
                 failures += 1
-                self._engine.note(f"a worker ended as it started, and is started again: {str(error)[:600]}")
+                self._engine.note(
+                    f"a worker ended as it started, and is started again: {' '.join(str(error).split())[:600]}"
+                )
             self._forget()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
