@@ -23,7 +23,6 @@ _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}
 _ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
 # A server that asks for more stops the run: to wait in vain for every pair takes days, to ask before gives nothing.
 _LONGEST_WAIT = 600.0
-_OF_LIMITS = "x-ratelimit-"
 _LONGEST_MESSAGE = 300
 _SHORTEST_SECRET = 4
 
@@ -104,11 +103,6 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)
     return max(0.0, (date - now).total_seconds())
-
-
-def limits_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what a response's headers say of limits, as `Reply.limits` has it."""
-    return {name: value for name, value in headers.items() if name.startswith(_OF_LIMITS)}
 
 
 def judged(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from statistics import median
 
 from agent.config import RunnerConfig
 from agent.llm.base import LLM, Call, Reply, Wait, address_of
+from agent.llm.headers import read
 from agent.types import Usage
 
 START = 8
@@ -31,10 +31,7 @@ _BURST_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
 _REPORTED_PAUSE = 1.0
 _CHARACTERS_PER_TOKEN = 4
-_DAY = 86_400.0
-_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9}(?:\.\d{1,9})?)ms)?")
 _COUNTED = ("requests", "tokens")
-_UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 
 class Window:
@@ -274,7 +271,6 @@ class Limits:
         self._most = config.llm_calls if config.concurrency == "auto" else min(config.concurrency, config.llm_calls)
         self._all = asyncio.Semaphore(self._most)
         self._limiters: dict[tuple[str, str], _Limiter] = {}
-        self._of: dict[int, _Limiter] = {}
 
     @property
     def in_flight(self) -> int:
@@ -284,9 +280,8 @@ class Limits:
     @property
     def allowed(self) -> int:
         """Calls that may be in flight as things stand."""
-        if not self._limiters:
-            return self._most if self._config.concurrency != "auto" else min(START, self._most)
-        return min(self._most, sum(each.allowed for each in self._limiters.values()))
+        begin = START if self._config.concurrency == "auto" else self._most
+        return min(self._most, sum(each.allowed for each in self._limiters.values()) or begin)
 
     def pairs(self) -> int:
         """Return how many pairs are in progress: enough for the calls, and for the sandboxes, which pairs wait for."""
@@ -305,41 +300,12 @@ class Limits:
             limiter.leave()
 
     def _limiter(self, model: LLM) -> _Limiter:
-        found = self._of.get(id(model))
-        if found is None:
-            key = (address_of(model), str(model.identity().get("model")))
-            if key not in self._limiters:
-                config = self._config
-                minute = (None, None) if config.batch else (config.calls_per_minute, config.tokens_per_minute)
-                given = (each and each / 60 for each in minute)
-                self._limiters[key] = _Limiter(self._most, config.concurrency != "auto", *given)
-            found = self._of[id(model)] = self._limiters[key]
-        return found
-
-
-def read(headers: Mapping[str, str], what: str) -> tuple[float, float, float] | None:
-    """Return limit, what remains of it, and the seconds to its reset, as headers say; None where they do not.
-
-    The headers are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, a reset as in `1m30s`, `20ms` or `2.5`.
-    """
-    limit, remaining = (_count(headers.get(f"x-ratelimit-{name}-{what}", "")) for name in ("limit", "remaining"))
-    reset = _seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
-    if limit is None or remaining is None or reset is None or not 1 <= limit >= remaining or reset > _DAY:
-        return None
-    return limit, remaining, reset
-
-
-def _count(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
-
-
-def _seconds(text: str) -> float | None:
-    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
-        return float(text)
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
-        return None
-    return sum(float(part) * unit for part, unit in zip(found.groups(), _UNITS, strict=True) if part)
+        key, config = (address_of(model), str(model.identity().get("model"))), self._config
+        if key not in self._limiters:
+            minute = (None, None) if config.batch else (config.calls_per_minute, config.tokens_per_minute)
+            given = (each and each / 60 for each in minute)
+            self._limiters[key] = _Limiter(self._most, config.concurrency != "auto", *given)
+        return self._limiters[key]
 
 
 def _now() -> float:

@@ -42,7 +42,8 @@ from agent.errors import (
 from agent.llm.base import Call, Reply, Wait
 from agent.llm.bodies import UnusableBody, checked, message_of, prompt_tokens_of, truncated
 from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
-from agent.llm.failures import Failure, error_object, for_message, judged, limits_of, retry_after
+from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.llm.headers import limits_of
 from agent.llm.langchain import reply_from
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
