@@ -47,7 +47,7 @@ def test_a_line_has_the_fields_of_the_design(path: Path) -> None:
     record = json.loads(path.read_text())
     contract = (
         "schema id input_sha256 round label decided_by reason screen_verdict test simulated stand_ins reading strength "
-        "votes confidence abstained repairs installed seconds usage error meta"
+        "votes confidence abstained audited repairs installed seconds usage error meta"
     )
     assert set(record) == set(contract.split())
     counts = {"passed": 1, "failed": 1, "errors": 1}
