@@ -54,7 +54,7 @@ def test_each_pair_is_annotated_and_each_request_paid_for_once_whatever_is_kille
                     command, cwd=tmp_path, stdout=log, stderr=log, env={"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "k"}
                 )
             try:
-                run.wait(chance.uniform(2, 16) if kill < 8 else 300)
+                run.wait(chance.uniform(2, 12) if kill < 6 else 300)
                 assert run.returncode == 0, (tmp_path / "log").read_text()[-2000:]
                 ended = True
                 break

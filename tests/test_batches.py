@@ -292,7 +292,7 @@ def test_it():
 """
 
 
-def tests_it(body: dict[str, Any]) -> str:
+def written_test(body: dict[str, Any]) -> str:
     """Find every pair unclear, and write a test whose failure never reads the same."""
     system = body["messages"][0]["content"]
     if '"verdict"' in system:
@@ -306,7 +306,7 @@ def tests_it(body: dict[str, Any]) -> str:
 async def test_a_program_runs_once_so_that_what_it_prints_asks_one_question(
     serve: Callable[..., BatchServer], tmp_path: Path
 ) -> None:
-    server = serve("tests_it")
+    server = serve("written_test")
     annotations = await run(server, tmp_path, variant="full", sandbox="bwrap", pairs=PAIRS[:4])
     assert [(each.label, each.test.status) for each in annotations.values() if each.test] == [(0, "failed")] * 4
     assert [batch["request_counts"]["total"] for batch in server.batches()] == [4, 4, 4]
