@@ -180,7 +180,7 @@ class _Station:
         self._made: dict[int, asyncio.Queue[Reply | Exception | Wait]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._exchanges: set[asyncio.Task[None]] = set()
+        self._exchanges: set[Any] = set()
         self._lost = asyncio.Event()
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._keep())
@@ -218,20 +218,17 @@ class _Station:
                 self.site = site = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures = 0
                 self._flush()
-                where = "no sandbox needed" if site.name is None else f"sandbox {site.name}"
-                self._engine.note(f"worker on {site.node}: {where}")
+                self._engine.note(f"worker on {site.node}: sandbox {site.name or 'not needed'}")
                 await self._lost.wait()
-                lost = f"the worker on {site.node} was lost, with {counted(len(self.turns), 'pair')} in progress"
-                self._engine.note(f"{lost}; they are done again, and another worker is started")
+                lost = counted(len(self.turns), "pair")
+                self._engine.note(f"the worker on {site.node} was lost: {lost} done again, another worker started")
             except errors.RayTaskError as error:
                 failures, cause = failures + 1, error.cause
                 cause = cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}")
                 self._engine.note(f"a worker could not start: {cause}", cause)
             except errors.RayError as error:
                 failures += 1
-                self._engine.note(
-                    f"a worker ended as it started, and is started again: {' '.join(str(error).split())[:600]}"
-                )
+                self._engine.note(f"a worker ended as it started: {' '.join(str(error).split())[:600]}")
             self._forget()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
@@ -268,13 +265,15 @@ class _Station:
         """Tell the worker something and take in what it says; one exchange at least is always under way."""
         try:
             # packed here: Ray's own pickler takes several times as long
-            heard = pickle.loads(await self._actor.exchange.remote(pickle.dumps(messages)))
+            for name, *more in pickle.loads(await self._actor.exchange.remote(pickle.dumps(messages))):
+                getattr(self, f"_on_{name}")(*more)
         except self._ray.exceptions.RayError:
             self._lost.set()
-            return
-        for name, *more in heard:
-            getattr(self, f"_on_{name}")(*more)
-        if len(self._exchanges) == 1:
+        except Exception as error:  # noqa: BLE001 - a listener's; it ends the run as in one process
+            for turn in self.turns.values():
+                turn.end.put_nowait((error, ()))
+        self._exchanges.discard(asyncio.current_task())  # two that end at once must not take each other for at work
+        if not self._exchanges:
             self._soon()
 
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:

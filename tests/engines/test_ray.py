@@ -213,3 +213,12 @@ async def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[ray\]"):
         await annotated(Annotator(model="heuristic", sandbox=ScriptedSandbox(), engine="ray"), pairs(1))
+
+
+async def test_what_a_listener_raises_ends_the_run() -> None:
+    def listen(event: Event) -> None:
+        if isinstance(event, StepDone):
+            raise RuntimeError("the listener's own")
+
+    with ChatServer(NO) as server, pytest.raises(RuntimeError, match="the listener's own"):
+        await annotated(on_ray(server.url, on_event=listen), pairs(3))
