@@ -168,11 +168,13 @@ async def test_a_lost_workers_pairs_are_done_again_and_no_reply_is_paid_twice(tm
     assert len({json.loads(line)["id"] for line in lines}) == len(lines) == 120
 
 
+@pytest.mark.long
 async def test_a_pair_that_ends_its_worker_again_and_again_ends_the_run() -> None:
     with ChatServer(NO) as server, pytest.raises(Outage, match="workers were lost"):
         await annotated(on_ray(server.url, variant="ps_fa", nodes={"screen": Deadly()}), pairs(1))
 
 
+@pytest.mark.long
 async def test_leaving_early_ends_what_is_in_progress() -> None:
     with ChatServer(slow(0.2, NO)) as server:
         async with on_ray(server.url) as annotator:
