@@ -26,7 +26,7 @@ BOUND = 1.25
 @contextmanager
 def serving() -> Iterator[str]:
     """Start the server in a process of its own; give its base URL."""
-    command = [sys.executable, "-m", "tests.benchmarks.calls", "--serve"]
+    command = [sys.executable, "-m", "tests.benchmarks.calls", "--serve", "0.05"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
