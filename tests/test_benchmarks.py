@@ -53,7 +53,11 @@ def test_a_small_benchmark_of_throughput_compares_with_the_least_time(tmp_path: 
     assert done.returncode == 0, done.stderr
     found = json.loads(figures.read_text())
     assert found["server_ms"] > 0
-    assert list(found["ways"]) == ["one process, 12 in flight", "one process, auto up to 12"]
+    assert list(found["ways"]) == [
+        "one process, 12 in flight",
+        "one process, auto up to 12",
+        "Ray, two workers, 12 in flight",
+    ]
     assert all(each["ideal"] == 1.0 <= each["ratio"] for each in found["ways"].values())
 
 

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from agent import Annotator, Config, Pair, ScriptedSandbox
 from agent.config import RunnerConfig
+from agent.events import Event
 from agent.nodes.asking import SCREEN
 from agent.prompts import Prompts
 from tests.benchmarks.figures import show
@@ -85,7 +86,9 @@ async def bare(url: str, number: int, in_flight: int) -> None:
         await asyncio.gather(*(worker() for _ in range(in_flight)))
 
 
-async def annotated(url: str, number: int, runner: RunnerConfig) -> None:
+async def annotated(
+    url: str, number: int, runner: RunnerConfig, on_event: Callable[[Event], None] | None = None
+) -> None:
     """Annotate so many pairs, each settled by the screener."""
     pairs = [Pair(id=str(each), query=f"reverse list {each}", code=CODE) for each in range(number)]
     with tempfile.TemporaryDirectory() as folder:
@@ -96,6 +99,7 @@ async def annotated(url: str, number: int, runner: RunnerConfig) -> None:
             run_dir=Path(folder, "run"),
             cache=Path(folder, "cache.sqlite"),
             config=Config(runner=runner),
+            on_event=on_event,
         )
         async with annotator:
             labels = [annotation.label async for annotation in annotator.annotate(pairs)]

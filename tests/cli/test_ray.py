@@ -67,7 +67,7 @@ def test_whatever_ends_the_run_nothing_is_left_and_it_goes_on(agent: Commands, h
         asked = len(server.requests)
         os.kill(process.pid, how)
         stopped = process.wait()
-        until(lambda: not alive(children), "the end of all processes", 30)
+        until(lambda: not alive(children), "the end of all processes", 120)  # Ray's own agents take a minute
         assert stopped.code == (STOPPED if how is signal.SIGINT else -how)
         assert "Traceback" not in stopped.err
         done = agent.start(*run, "--json").wait(200)
