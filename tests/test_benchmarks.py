@@ -52,7 +52,7 @@ def test_a_small_benchmark_of_throughput_compares_with_the_least_time(tmp_path: 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(figures.read_text())
-    assert found["server_ms"] > 0
+    assert found["server_ms"] >= 0  # whole clock ticks, and few requests
     assert list(found["ways"]) == [
         "one process, 12 in flight",
         "one process, auto up to 12",
