@@ -272,7 +272,7 @@ class Batches:
         """Import lines of a batch that were not imported before."""
         answered, failed = list[tuple[str, Usage]](), list[tuple[str, str, int]]()
         for line in filter(None, map(api.read_line, lines)):
-            untried = line.error is not None and line.error.get("code") in api.UNTRIED
+            untried = line.error is not None and str(line.error.get("code")) in api.UNTRIED
             if untried or self._store.batch_of(line.key) != batch.token:
                 continue
             try:

@@ -21,12 +21,14 @@ from agent.cli.settings import Defaults
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import ConfigError, InputError, UsageError
+from agent.events import Note
 from agent.graph import load_variant
 from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, deferring, name_of, read_line, reply_in
 from agent.llm.failures import Failure
 from agent.store.batches import BatchStore
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import replacing
+from agent.tracing import exporting
 from agent.wording import counted
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
             store.add(key, name_of(model), line, 1)
 
         models, by_name = deferring(defaults.models(options, api_key="none"), write_down)
-        with Display(console) as display:
+        with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
             annotator = Annotator(
                 model=models,
                 variant=chosen,

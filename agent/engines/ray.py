@@ -36,7 +36,6 @@ _MOST_LOSSES = 5
 # no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
-
 _End = tuple[Annotation | Exception, Iterable[Happened]]
 
 
@@ -65,7 +64,6 @@ class RayEngine:
         self._stations: list[_Station] = []
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
-        self._failure: AgentError | None = None
 
     async def open(self) -> Site:
         """Start the workers; return where the first one is that is ready.
@@ -97,10 +95,10 @@ class RayEngine:
         return (await self.least_busy()).site or Site()
 
     def _connect(self) -> None:
-        address, cores = self._config.address, self._config.workers or len(os.sched_getaffinity(0))
+        address = self._config.address
         if address is not None and "://" in address:
             raise UsageError(f"--address {address}: Ray Client is not taken; give HOST:PORT, or auto on a node of it")
-        here = {"address": "local", "num_cpus": cores, "num_gpus": 0, "include_dashboard": False}
+        here = {"address": "local", "num_cpus": self._config.workers, "num_gpus": 0, "include_dashboard": False}
         before = signal.getsignal(signal.SIGTERM)
         try:
             where = here if address is None else {"address": address}
@@ -119,24 +117,22 @@ class RayEngine:
             self.ray.shutdown()
 
     async def least_busy(self) -> _Station:
-        """Return the worker with the fewest pairs, once there is one; an `Outage` where none came for ten minutes."""
+        """Return the worker with the fewest pairs, once there is one; raise what keeps all of them from starting."""
         async with self._queue:
             for _ in range(_PATIENCE):
-                if self._failure is not None:
-                    raise self._failure
                 if ready := [station for station in self._stations if station.site is not None]:
                     return min(ready, key=lambda station: len(station.turns))
+                if all(failures := [station.failure for station in self._stations]):
+                    raise failures[0] or AgentError("a worker could not start")
                 self.emit(Waiting("Ray has no worker ready", 1))
                 self._changed.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 1)
         raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
 
-    def note(self, message: str, error: AgentError | None = None) -> None:
-        """Report; the error of a worker that cannot start ends the run, unless there are others."""
+    def note(self, message: str) -> None:
+        """Report what became of a worker."""
         self.emit(Note(message))
-        if error is not None and all(station.site is None for station in self._stations):
-            self._failure = error
         self._changed.set()
 
 
@@ -168,10 +164,11 @@ class RayRunner:
 
 
 class _Station:
-    """The place of one worker: starts it, talks to it, and starts another when it is lost."""
+    """The place of one worker: starts it, talks to it, and starts another when it is lost or fails to start."""
 
     def __init__(self, engine: RayEngine) -> None:
         self.site: Site | None = None
+        self.failure: AgentError | None = None
         self.turns: dict[int, _Turn] = {}
         self._engine = engine
         self._ray = engine.ray
@@ -216,7 +213,7 @@ class _Station:
             self._actor = self._ray.remote(Worker).options(**options).remote()
             try:
                 self.site = site = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
-                failures = 0
+                failures, self.failure = 0, None
                 self._flush()
                 self._engine.note(f"worker on {site.node}: sandbox {site.name or 'not needed'}")
                 await self._lost.wait()
@@ -224,8 +221,10 @@ class _Station:
                 self._engine.note(f"the worker on {site.node} was lost: {lost} done again, another worker started")
             except errors.RayTaskError as error:
                 failures, cause = failures + 1, error.cause
-                cause = cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}")
-                self._engine.note(f"a worker could not start: {cause}", cause)
+                self.failure = (
+                    cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}")
+                )
+                self._engine.note(f"a worker could not start: {self.failure}")
             except errors.RayError as error:
                 failures += 1
                 self._engine.note(f"a worker ended as it started: {' '.join(str(error).split())[:600]}")

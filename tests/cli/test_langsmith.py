@@ -43,14 +43,20 @@ def langsmith(httpserver: HTTPServer) -> Iterator[LangSmith]:
     return LangSmith(httpserver)
 
 
-def annotate(agent: Commands, *options: str, **variables: str) -> str:
+def annotate(agent: Commands, *options: str, command: tuple[str, ...] = ("annotate",), **variables: str) -> str:
     agent.write("p.jsonl", pairs(2))
     given = {"LANGSMITH_TRACING": "", "OPENAI_API_KEY": "sk-canarykey", "LANGSMITH_API_KEY": "lsv2_canary", **variables}
     with ChatServer([reply(screen("match", "canaryreply"))]) as server:
         ask = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
-        command = (sys.executable, "-m", "agent", "annotate", "p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
+        given_options = ("p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
         # a process of its own, as the rest is sent at its end
-        done = subprocess.run(command, cwd=agent.folder, env=environment(**given), capture_output=True, text=True)
+        done = subprocess.run(
+            (sys.executable, "-m", "agent", *command, *given_options),
+            cwd=agent.folder,
+            env=environment(**given),
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -67,6 +73,13 @@ def test_it_is_told_what_happens_and_not_what_pairs_and_models_say(agent: Comman
     for name in (b'"screen"', b'"LangGraph"', b'"Chat"'):
         assert name in langsmith.received
     for canary in (*CANARIES, b"sk-canarykey"):
+        assert canary not in langsmith.received
+
+
+def test_it_is_not_told_either_what_requests_say_that_are_exported(agent: Commands, langsmith: LangSmith) -> None:
+    annotate(agent, command=("requests", "export"), LANGSMITH_ENDPOINT=langsmith.url, LANGSMITH_TRACING="true")
+    assert b'"screen"' in langsmith.received
+    for canary in CANARIES:
         assert canary not in langsmith.received
 
 

@@ -31,6 +31,24 @@ NO = says(NON_MATCH, prompt_tokens=2000)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+class FailsFirst(Screen):
+    """Cannot be had by the first worker that wants it."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return had_by_later_ones, (self.marker,)
+
+
+def had_by_later_ones(marker: Path) -> Screen:
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return FailsFirst(marker)
+    raise ImportError("not on this node")
+
+
 class Deadly(Screen):
     """Ends its process."""
 
@@ -204,6 +222,20 @@ async def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.txt"):
         await annotated(annotator, pairs(1))
     until(lambda: not workers(), "the end of the workers", 20)
+
+
+async def test_a_run_goes_on_where_one_of_its_workers_cannot_start(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with ChatServer(lambda _request: NO) as server:
+        annotator = on_ray(
+            server.url,
+            nodes={"screen": FailsFirst(tmp_path / "marker")},
+            config={"runner.workers": 2},
+            on_event=lambda event: notes.append(event.message) if isinstance(event, Note) else None,
+        )
+        labels = [annotation.label for annotation in await annotated(annotator, pairs(4))]
+    assert labels == [0] * 4
+    assert any("could not start" in note and "not on this node" in note for note in notes)
 
 
 async def test_a_worker_of_another_version_is_refused() -> None:
