@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from agent.config import RunnerConfig
-from agent.errors import ConfigError, ModelError, Outage, RunStopped, UsageError
+from agent.errors import ConfigError, ModelError, ModelTimeout, ModelUnavailable, Outage, RunStopped, UsageError
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
 from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState, name_of
@@ -179,8 +179,9 @@ class Batches:
                 if self._cache.get(key) is None:
                     count += 1
                     file.write(line)
-                else:
+                else:  # another run was answered meanwhile
                     self._store.drop(last)
+                    self._progress += 1
             self._waiting[name] = self._size[name] = 0
             if not count:
                 return False
@@ -215,7 +216,7 @@ class Batches:
     async def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while batches := self._store.open():
-            going = [found for batch in batches if (found := await self._look(batch)) is not None]
+            going = [found for batch in batches if (found := await self._seen(batch)) is not None]
             if self._stop is not None:
                 raise self._stop
             if going:
@@ -223,6 +224,12 @@ class Batches:
                 self._emit(Waiting(f"{going[0]}{more}", pause))
                 await self._sleep(pause)
                 pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+
+    async def _seen(self, batch: Batch) -> str | None:
+        try:
+            return await self._look(batch)
+        except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and what it gave stays there for days
+            return str(error)
 
     async def _look(self, batch: Batch) -> str | None:
         """Look at a batch, and return how it is for the user; None: it is over."""

@@ -157,8 +157,9 @@ class TestARun:
             await run(lost, tmp_path / "b")
         assert len(await run(lost, tmp_path / "b")) == 40
 
+    @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_server_that_goes_away_and_comes_back_is_waited_for(
-        self, serve: Callable[..., BatchServer], tmp_path: Path
+        self, serve: Callable[..., BatchServer], tmp_path: Path, attempts: int
     ) -> None:
         server = serve()
 
@@ -169,7 +170,7 @@ class TestARun:
                 asyncio.get_running_loop().call_later(0.5, server.start)
 
         restarted: list[str] = []
-        assert len(await run(server, tmp_path, on_event=on_event)) == 40
+        assert len(await run(server, tmp_path, on_event=on_event, attempts=attempts)) == 40
         assert restarted == ["batch batch_1: in_progress, 0 of 40 done, for 0 min"]
         assert set(server.answered().values()) == {1}
 
@@ -199,6 +200,17 @@ class TestARun:
         with pytest.raises(Outage, match=r"a batch failed \(invalid_json_line: refused: invalid_json_line\)"):
             await run(server, tmp_path)
         assert len(await run(server, tmp_path)) == 40
+
+    async def test_a_request_that_no_batch_can_hold_ends_its_pair_alone(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        huge = Pair(id="huge", query="query", code="# return 1\n" * 2_000)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("agent.llm.batch.MOST_BYTES", 20_000)
+            patch.setattr("agent.batches.MOST_BYTES", 20_000)
+            annotations = await run(serve(), tmp_path, pairs=[huge, *PAIRS[:4]])
+        assert [name for name, each in annotations.items() if each.error is not None] == ["huge"]
+        assert "no batch may have more than 20,000" in str(annotations["huge"].error)
 
     async def test_pairs_in_error_are_asked_again_on_request(
         self, serve: Callable[..., BatchServer], tmp_path: Path
@@ -263,7 +275,8 @@ class TestLines:
     """What a server's lines may be."""
 
     @pytest.mark.parametrize(
-        "line", [b"", b"{", b"[]", b"null", b"\xff", b'{"custom_id": 3}', b"{}", b"[" * 100_000]
+        "line",
+        [b"", b"{", b"[]", b"null", b"\xff", b'{"custom_id": 3}', b'{"custom_id": "\\ud800"}', b"{}", b"[" * 100_000],
     )  # fmt: skip
     def test_what_is_no_line_is_none(self, line: bytes) -> None:
         assert read_line(line) is None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agent.errors import ConfigError, Deferred
+from agent.errors import ConfigError, Deferred, ModelError
 from agent.llm.base import LLM, Call, Reply
 from agent.llm.gateway import key_of
 from agent.llm.langchain import count
@@ -55,7 +55,7 @@ class DeferringModel:
             ModelError: it is not tried again.
         """
         key = key_of(self, call)
-        self._write_down(self._model, key, lambda: request_line(key, self._model.body(call)))
+        self._write_down(self._model, key, lambda: _small_enough(request_line(key, self._model.body(call))))
         raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
 
 
@@ -100,6 +100,12 @@ def request_line(key: str, body: Mapping[str, Any]) -> bytes:
     return replace_surrogates(json.dumps(record, ensure_ascii=False)).encode() + b"\n"
 
 
+def _small_enough(line: bytes) -> bytes:
+    if len(line) > MOST_BYTES:
+        raise ModelError(f"its request has {len(line):,} bytes, and no batch may have more than {MOST_BYTES:,}")
+    return line
+
+
 def read_line(line: bytes) -> Line | None:
     """Return what a line says; None where it is not of the format."""
     try:
@@ -107,7 +113,7 @@ def read_line(line: bytes) -> Line | None:
         key, response, error = found["custom_id"], found.get("response"), found.get("error")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    if not isinstance(key, str):
+    if not isinstance(key, str) or not key.isascii():
         return None
     if isinstance(response, Mapping) and not error:
         status = response.get("status_code")

@@ -22,6 +22,8 @@ SERVERS = "servers"
 _INPUT = "input_sha256"
 # A killed process leaves the time of its last call at most this old.
 _SAVE_SECONDS = 60.0
+# Some servers give each reply another fingerprint.
+_MOST_SERVED = 100
 _NOT_SET = object()
 
 Clock = Callable[[], datetime]
@@ -120,8 +122,8 @@ class Manifest:
     def replied(self, role: str, reply: Reply) -> None:
         """Record the address that a reply came from, and, unless it is from the cache, which model served the role.
 
-        A served model that changed since the run began is flagged. Cheap: the file is written when something is new,
-        and otherwise once a minute.
+        A served model that changed since the run began is flagged; of one start a hundred are recorded. Cheap: the file
+        is written when something is new, and otherwise once a minute.
         """
         current = self.document["segments"][-1]
         if reply.address:
@@ -130,7 +132,7 @@ class Manifest:
         again = [each for each in current["served"] if served.items() <= each.items()]
         if again and not reply.cached:
             again[0]["last_call"] = self._now()
-        elif not reply.cached:
+        elif not reply.cached and len(current["served"]) < _MOST_SERVED:
             before = [each for segment in self.document["segments"] for each in segment["served"]]
             before = [_served_as(each) for each in before if each["role"] == role]
             if before and _served_as(served) not in before:

@@ -16,6 +16,7 @@ from agent.datasets.spool import Spool
 from agent.errors import RunFolderError
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, Key, annotation_key, write_labels
+from agent.store.batches import BatchStore
 from agent.store.evidence import EvidenceStore
 from agent.store.files import to_disk, unchanging, writing
 from agent.store.manifest import Manifest, differences
@@ -55,11 +56,21 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
         for path in {path.resolve(): path for path in runs}.values():
             views.append(stack.enter_context(load_run(path)))
             stack.enter_context(unchanging(path))
+            _check_batches(path / files.BATCHES)
         _check_identities(views)
         with _placed(out) as draft:
             joined = _Join(views, draft, progress)
             joined.write()
         return Merged(str(out), len(joined.pairs), joined.annotations, joined.left_out)
+
+
+def _check_batches(path: Path) -> None:
+    if not path.exists():
+        return
+    with BatchStore(path, read_only=True) as store:
+        if store.open():
+            what = "has batches in progress, whose replies would be lost; give the run's command again first"
+            raise RunFolderError(f"{path}: {what}")
 
 
 def _check_identities(views: Sequence[RunView]) -> None:

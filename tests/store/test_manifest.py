@@ -80,6 +80,15 @@ def test_another_served_model_is_flagged_once(path: Path, clock: Clock) -> None:
     assert len(read_manifest(path)["changes"]) == 2
 
 
+def test_where_every_reply_has_another_fingerprint_a_hundred_are_kept(path: Path, clock: Clock) -> None:
+    manifest = begin(path, clock)
+    for number in range(120):
+        manifest.replied("", Reply("", model="m-1", fingerprint=f"fp-{number}"))
+    manifest.close()
+    document = read_manifest(path)
+    assert (len(document["segments"][0]["served"]), len(document["changes"])) == (100, 99)
+
+
 def test_different_models_of_different_roles_are_no_change(path: Path, clock: Clock) -> None:
     manifest = begin(path, clock)
     for role, model in (("screen", "small"), ("arbitrate", "large"), ("screen", "large")):

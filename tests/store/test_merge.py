@@ -17,6 +17,7 @@ from agent.datasets import iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.history import Exchange, Visit
 from agent.store import load_run
+from agent.store.batches import Batch, BatchStore
 from agent.store.merge import merge
 from agent.store.reviews import read_reviews
 from agent.store.verify import verify
@@ -183,6 +184,16 @@ class TestRefusing:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=r"two: is in use by process \d+ on "):
             merge([one, tmp_path / "two"], tmp_path / "new")
+
+    def test_a_run_with_batches_in_progress(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name) for name in "ab"]
+        with BatchStore(parts[1] / "batches.sqlite") as store:
+            store.create(Batch("token", "m at http://host/v1", None, 0.0, 1, Usage()), 1)
+        with pytest.raises(RunFolderError, match="batches in progress, whose replies would be lost"):
+            merge(parts, tmp_path / "new")
+        with BatchStore(parts[1] / "batches.sqlite") as store:
+            store.end("token")
+        merge(parts, tmp_path / "new")
 
     def test_a_place_that_is_taken(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
