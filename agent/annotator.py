@@ -267,7 +267,7 @@ class Annotator:
                 stack.enter_context(folder)
             if folder is not None and self._retry_errors and self._open_cache is not None:
                 folder.forget_unusable(self._open_cache)
-            budget, limits = self._budget or self._limits(folder), Limits(self._everywhere(), self._waiting)
+            budget, limits = self._budget or self._own_budget(folder), Limits(self._everywhere(), self._waiting)
             batches = self._batches(folder, budget)
             if batches is not None:
                 stack.callback(batches.close)
@@ -295,7 +295,7 @@ class Annotator:
         config, workers = self._config.runner, 1 if self._engine is None else self._engine.workers
         return config.model_copy(update={"sandboxes": config.sandboxes * workers})
 
-    def _limits(self, folder: RunFolder | None) -> Budget:
+    def _own_budget(self, folder: RunFolder | None) -> Budget:
         runner = self._config.runner
         return Budget(
             runner.budget_usd,

@@ -72,19 +72,6 @@ async def test_a_server_that_refuses_above_a_number_in_flight_is_asked_about_so_
     assert load.most <= 24
 
 
-async def test_a_server_whose_latency_grows_with_the_load_is_not_loaded_further() -> None:
-    load = Load()
-
-    def respond(_request: Request) -> Answer:
-        with load.one() as number:
-            time.sleep(0.2 * max(1.0, number / 10))
-            return VERDICT
-
-    with ChatServer(respond) as server:
-        assert await labels(server, 400) == [0] * 400
-    assert load.most <= 64
-
-
 @pytest.mark.parametrize("on_replies", [True, False])
 async def test_what_headers_say_is_kept_whether_they_come_with_replies_or_with_refusals(on_replies: bool) -> None:
     load, calls, window = Load(), 40, [0.0, 0.0]
