@@ -11,16 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ValidationError
-
 from agent.arguments import check_all
 from agent.batches import Batches, ResultsOnDisk, check_possible
-from agent.config import Config, RunnerConfig, SandboxConfig, configured, explained
+from agent.config import Config, SandboxConfig, configured
 from agent.datasets import Pairs, Spool, pairs_of
-from agent.deadline import Deadline
 from agent.engines.ray import RayEngine, RayRunner
 from agent.engines.worker import Site
-from agent.errors import ConfigError, InputError, SandboxUnavailable, UsageError
+from agent.errors import InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
 from agent.job import Job
@@ -41,7 +38,7 @@ from agent.sandbox.session import SharedExecutions
 from agent.state import Node
 from agent.store.cache import SqliteReplyCache
 from agent.store.run_folder import RunFolder
-from agent.streams import Production, Stream, each
+from agent.streams import Production, Stream
 from agent.tracing import tracer_for
 from agent.types import Annotation, Pair, language_name
 from agent.wording import check
@@ -110,12 +107,17 @@ class Annotator:
         **model_options: Any,
     ) -> None:
         check_all(locals())
-        changes: dict[str, Any] = {"runner.rounds": rounds, "runner.concurrency": concurrency}
-        changes["runner.budget_usd"] = None if isinstance(budget, Budget) else budget
-        changes |= {"runner.engine": engine, "runner.address": address}
-        changes["pipeline.pair_timeout"] = pair_timeout
-        changes["sandbox.backend"] = sandbox if isinstance(sandbox, str) else None
-        self._config = _with(config if isinstance(config, Config) else configured(config or {}), changes)
+        changes = {
+            "runner.rounds": rounds,
+            "runner.concurrency": concurrency,
+            "runner.engine": engine,
+            "runner.address": address,
+            "runner.budget_usd": None if isinstance(budget, Budget) else budget,
+            "pipeline.pair_timeout": pair_timeout,
+            "sandbox.backend": sandbox if isinstance(sandbox, str) else None,
+        }
+        base = config if isinstance(config, Config) else configured(config or {})
+        self._config = configured({key: value for key, value in changes.items() if value is not None}, base)
         self._models = Models.of(model, **model_options)
         known = known_roles({**BUILT_IN, **(nodes or {})})
         self._models.check(role.name for role in known)
@@ -130,13 +132,12 @@ class Annotator:
         self._unsupported = unsupported
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._cache = cache
-        if self._config.runner.batch:
-            check_possible(self._config.runner, self._models, self._run_dir, cache)
         self._retry_errors = retry_errors
         if executions is not None and self._config.runner.engine == "ray":
             raise UsageError("results of programs are shared within one process: leave out --engine ray (engine)")
-        if self._config.runner.batch and executions is None:
-            executions = SharedExecutions(ResultsOnDisk())
+        if self._config.runner.batch:
+            check_possible(self._config.runner, self._models, self._run_dir, cache)
+            executions = executions or SharedExecutions(ResultsOnDisk())
         self._budget = budget if isinstance(budget, Budget) else None
         self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
@@ -168,12 +169,10 @@ class Annotator:
             raise UsageError("this Annotator is open already; use one per event loop")
         self._open_cache = SqliteReplyCache(Path(self._cache)) if isinstance(self._cache, str | Path) else self._cache
         self._loop = asyncio.get_running_loop()
-        deadline = self._config.runner.deadline
-        self._deadline = None if deadline is None else Deadline.of(deadline)
+        self._own_budget = self._budget or Budget.of(self._config.runner)
         try:
             starts = self._config.runner.engine == "ray" or (self._pipeline.uses_sandbox and self._backend is None)
-            budget = self._budget or Budget(deadline=self._deadline)
-            async with budget.in_time() if starts else nullcontext():
+            async with self._own_budget.in_time() if starts else nullcontext():
                 await self._make_ready()
         except BaseException:
             await self.__aexit__()
@@ -254,63 +253,47 @@ class Annotator:
         for production in earlier:
             if production.left:  # it may still have the run's folder
                 await production.end()
-        folder: RunFolder | None = None
         if self._run_dir is not None:
-            pairs = await _spooled(pairs)
+            pairs = await Spool.of(pairs)
         if isinstance(pairs, Sequence):
             for pair in pairs.of_each_language() if isinstance(pairs, Spool) else pairs:
                 self._check(pair)
-        if self._run_dir is not None and isinstance(pairs, Spool):
-            folder = self._open_folder(self._run_dir, pairs)
         with ExitStack() as stack:
-            if folder is not None:
-                stack.enter_context(folder)
-            if folder is not None and self._retry_errors and self._open_cache is not None:
-                folder.forget_unusable(self._open_cache)
-            budget, limits = self._budget or self._own_budget(folder), Limits(self._everywhere(), self._waiting)
-            batches = self._batches(folder, budget)
-            if batches is not None:
-                stack.callback(batches.close)
-            runner = self._runner(folder, budget, limits, self._models if batches is None else batches.models)
-            job = Job(
-                pairs,
-                TracedRunner(runner, self._tracer, self._pipeline.variant.name),
-                folder,
-                self._config.runner,
-                budget=budget,
-                batches=batches,
-                at_once=limits.pairs,
-                check=self._check,
-                ordered=ordered,
-                limit=limit,
-                retry_errors=self._retry_errors,
-            )
+            job = self._job(pairs, ordered, limit, stack)
             self._emit(self._started(job))
             async with aclosing(job.annotations()) as annotations:
                 async for annotation in annotations:
                     yield annotation
 
-    def _everywhere(self) -> RunnerConfig:
-        """Return how much happens at once, with the sandboxes of all workers."""
-        config, workers = self._config.runner, 1 if self._engine is None else self._engine.workers
-        return config.model_copy(update={"sandboxes": config.sandboxes * workers})
-
-    def _own_budget(self, folder: RunFolder | None) -> Budget:
-        runner = self._config.runner
-        return Budget(
-            runner.budget_usd,
-            max_tokens=runner.max_tokens_total,
-            deadline=self._deadline,
-            before_usd=0.0 if folder is None else folder.spent_usd(self._models.price),
-            before_tokens=0 if folder is None else folder.spent_tokens(),
+    def _job(
+        self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack
+    ) -> Job:
+        folder, batches, models, config = None, None, self._models, self._config.runner
+        if self._run_dir is not None and isinstance(pairs, Spool):
+            folder = stack.enter_context(self._open_folder(self._run_dir, pairs))
+            if self._retry_errors and self._open_cache is not None:
+                folder.forget_unusable(self._open_cache)
+        before = (0.0, 0) if folder is None else (folder.spent_usd(self._models.price), folder.spent_tokens())
+        budget = self._budget or self._own_budget.resumed(*before)
+        if config.batch and folder is not None and isinstance(self._open_cache, SqliteReplyCache):
+            given = (folder.path, models, self._open_cache, budget, self._emit)
+            batches = Batches(*given, retry_errors=self._retry_errors)
+            stack.callback(batches.close)
+            models = batches.models
+        limits = Limits(config, self._waiting, workers=1 if self._engine is None else self._engine.workers)
+        return Job(
+            pairs,
+            TracedRunner(self._runner(folder, budget, limits, models), self._tracer, self._pipeline.variant.name),
+            folder,
+            config,
+            budget=budget,
+            batches=batches,
+            at_once=limits.pairs,
+            check=self._check,
+            ordered=ordered,
+            limit=limit,
+            retry_errors=self._retry_errors,
         )
-
-    def _batches(self, folder: RunFolder | None, budget: Budget) -> Batches | None:
-        if not self._config.runner.batch:
-            return None
-        assert folder is not None
-        assert isinstance(self._open_cache, SqliteReplyCache)
-        return Batches(folder.path, self._models, self._open_cache, budget, self._emit, retry_errors=self._retry_errors)
 
     def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, models: Models) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
@@ -391,28 +374,6 @@ class Annotator:
 
     def _note(self, message: str) -> None:
         self._emit(Note(message))
-
-
-async def _spooled(pairs: Iterable[Pair] | AsyncIterable[Pair]) -> Spool:
-    if isinstance(pairs, Spool):
-        return pairs
-    spool = Spool()
-    async with aclosing(each(pairs)) as coming:
-        async for pair in coming:
-            spool.add(pair)
-    return spool
-
-
-def _with(config: Config, changes: Mapping[str, Any]) -> Config:
-    tree = config.model_dump()
-    for key, value in changes.items():
-        group, name = key.split(".")
-        if value is not None:
-            tree[group][name] = value
-    try:
-        return Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(explained(error, Config)) from error
 
 
 def _supplied(sandbox: SandboxConfig) -> dict[str, Any]:

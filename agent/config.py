@@ -176,13 +176,13 @@ class Config(BaseModel):
     tracing: TracingConfig = TracingConfig()
 
 
-def configured(settings: Mapping[str, Any]) -> Config:
-    """Return the configuration of settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
+def configured(settings: Mapping[str, Any], base: Config | None = None) -> Config:
+    """Return `base` (the defaults) with settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
 
     Raises:
         ConfigError: a key is unknown, or a value is out of range.
     """
-    tree: dict[str, Any] = {}
+    tree: dict[str, Any] = {} if base is None else base.model_dump()
     for key, value in settings.items():
         if not isinstance(key, str):
             raise ConfigError(f"setting {key!r}: a key is text, as in 'runner.concurrency'")

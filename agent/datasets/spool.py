@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -14,6 +15,7 @@ from agent.datasets.formats import records
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.scratch import Scratch, as_key, from_key
+from agent.streams import each
 from agent.types import Pair
 
 # Level 3 takes a third of the default's time and 10% more space.
@@ -42,6 +44,21 @@ class Spool(Sequence[Pair]):
         self._count = 0
         for pair in pairs:
             self.add(pair)
+
+    @classmethod
+    async def of(cls, pairs: Iterable[Pair] | AsyncIterable[Pair]) -> Spool:
+        """Return pairs taken in as they come; a spool is itself.
+
+        Raises:
+            InputError: as `add` raises.
+        """
+        if isinstance(pairs, Spool):
+            return pairs
+        spool = cls()
+        async with aclosing(each(pairs)) as coming:
+            async for pair in coming:
+                spool.add(pair)
+        return spool
 
     def add(self, pair: Pair) -> None:
         """Take a pair in.

@@ -11,7 +11,6 @@ from typing import Literal
 
 from agent.annotator import Annotator
 from agent.config import Config
-from agent.deadline import Deadline
 from agent.errors import ConfigError
 from agent.events import Event, Note
 from agent.graph import Pipeline, Variant, build, load_variant, variant_names
@@ -164,20 +163,14 @@ class AblationRuns:
 
     def _budget(self) -> Budget:
         """Return the limits of all variants together: what their folders spent before counts."""
-        runner = self.config.runner
         cost, tokens = list[float | None](), list[int | None]()
         for run in self.runs:
             if (run.folder / files.MANIFEST).exists():
                 with load_run(run.folder) as view:
                     cost.append(view.spent_usd(self.models.price))
                     tokens.append(view.spent_tokens())
-        return Budget(
-            runner.budget_usd,
-            max_tokens=runner.max_tokens_total,
-            deadline=None if runner.deadline is None else Deadline.of(runner.deadline),
-            before_usd=added(cost),
-            before_tokens=None if None in tokens else sum(filter(None, tokens)),
-        )
+        before = None if None in tokens else sum(filter(None, tokens))
+        return Budget.of(self.config.runner).resumed(added(cost), before)
 
     async def _backend(self, stack: AsyncExitStack) -> SandboxBackend | None:
         if not any(run.executes for run in self.runs):

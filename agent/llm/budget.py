@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Self
 
+from agent.config import RunnerConfig
 from agent.deadline import Deadline
 from agent.errors import BudgetExceeded
 from agent.types import Usage
@@ -43,6 +45,22 @@ class Budget:
         self.spent = Usage()
         self._first_call = asyncio.Lock()
         self._untried = limit_usd is not None
+
+    @classmethod
+    def of(cls, config: RunnerConfig) -> Self:
+        """Return the limits of a configuration; where its deadline is a duration, it counts from now."""
+        deadline = None if config.deadline is None else Deadline.of(config.deadline)
+        return cls(config.budget_usd, max_tokens=config.max_tokens_total, deadline=deadline)
+
+    def resumed(self, before_usd: float | None, before_tokens: int | None) -> Self:
+        """Return the same limits for a run that has spent so much before."""
+        return type(self)(
+            self.limit_usd,
+            max_tokens=self.max_tokens,
+            deadline=self.deadline,
+            before_usd=before_usd,
+            before_tokens=before_tokens,
+        )
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

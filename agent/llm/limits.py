@@ -262,11 +262,14 @@ class Limits:
 
     Limits by the minute are a model's at its server, so each pair of those has its own. `concurrency` is the number of
     pairs in progress, or `auto`: the calls in flight are then found out, and pairs follow. `told` is called with what
-    is waited for and how long where that is more than a second.
+    is waited for and how long where that is more than a second. `workers` have `config`'s sandboxes each.
     """
 
-    def __init__(self, config: RunnerConfig, told: Callable[[str, float], None] | None = None) -> None:
+    def __init__(
+        self, config: RunnerConfig, told: Callable[[str, float], None] | None = None, *, workers: int = 1
+    ) -> None:
         self._config = config
+        self._sandboxes = config.sandboxes * workers
         self._told = told
         self._most = config.llm_calls if config.concurrency == "auto" else min(config.concurrency, config.llm_calls)
         self._all = asyncio.Semaphore(self._most)
@@ -286,7 +289,7 @@ class Limits:
     def pairs(self) -> int:
         """Return how many pairs are in progress: enough for the calls, and for the sandboxes, which pairs wait for."""
         given = self._config.concurrency
-        return self.allowed + 2 * self._config.sandboxes if given == "auto" else given
+        return self.allowed + 2 * self._sandboxes if given == "auto" else given
 
     @asynccontextmanager
     async def slot(self, model: LLM, call: Call) -> AsyncIterator[Slot]:
