@@ -22,7 +22,7 @@ class _Listing(TyperGroup):
         return super().parse_args(ctx, args if args and args[0] in known else ["list", *args])
 
 
-app = typer.Typer(cls=_Listing, help="List the runs in a folder (default runs/); check them; join them.")
+app = typer.Typer(cls=_Listing, help="List the runs in a folder (default runs/); check them; merge them.")
 
 
 @app.command("list")
@@ -31,9 +31,9 @@ def listed(
     as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder: how far they are, their labels and errors, and what they cost. Also without `list`."""
-    from agent.cli.runs_list import run
+    from agent.cli.runs_folders import list_runs
 
-    run(folder, as_json=as_json)
+    list_runs(folder, as_json=as_json)
 
 
 @app.command()
@@ -42,10 +42,10 @@ def merge(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="NEW", help="The new run's folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Join runs of the same settings, such as shards of the pairs, into a new one; it is a run like any other."""
-    from agent.cli.runs_check import join
+    """Merge runs of the same settings, such as shards of the pairs, into a new one; it is a run like any other."""
+    from agent.cli.runs_folders import merge_runs
 
-    join(runs, out, as_json=as_json)
+    merge_runs(runs, out, as_json=as_json)
 
 
 @app.command()
@@ -54,6 +54,6 @@ def verify(runs: Runs, as_json: AsJson = False) -> None:
 
     Exit code 0: they are fine; 1: there are problems, each with its remedy.
     """
-    from agent.cli.runs_check import check
+    from agent.cli.runs_folders import verify_runs
 
-    check(runs, as_json=as_json)
+    verify_runs(runs, as_json=as_json)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, groupby
+from itertools import combinations, groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
@@ -41,7 +41,7 @@ def ended(label: int | None, *, failed: bool) -> Ended:
 
 
 def standing_for(rounds: Sequence[Ended]) -> int | None:
-    """Return the place of the first round that ended as the majority of them did; None for a tie of labels.
+    """Return the index of the first round that ended as the majority of them did; None for a tie of labels.
 
     Errors count only where there is nothing else.
     """
@@ -130,6 +130,11 @@ def pair_label(identifier: str, votes: Sequence[Vote]) -> PairLabel:
     )
 
 
+def label_line(label: PairLabel) -> bytes:
+    """Return a pair's label as its line."""
+    return dumps(asdict(label)) + b"\n"
+
+
 def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
     """Replace the file of labels in one step.
 
@@ -137,7 +142,7 @@ def write_labels(path: Path, labels: Iterable[PairLabel]) -> None:
         StorageError: it cannot be written; the old one is whole.
     """
     with replacing(path) as draft, draft.open("wb") as file:
-        file.writelines(dumps(asdict(label)) + b"\n" for label in labels)
+        file.writelines(map(label_line, labels))
 
 
 Key = tuple[str, int]
@@ -205,6 +210,11 @@ class AnnotationIndex:
         """Return the rounds in which a pair has an annotation, in order."""
         found = self._scratch.rows("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
         return [number for (number,) in found]
+
+    def backwards(self) -> Iterator[tuple[int, Key]]:
+        """Yield where the last line of each pair and round begins, and its key, from the end of the file."""
+        for position, key, number in self._scratch.each("SELECT position, id, round FROM lines ORDER BY position DESC"):
+            yield position, (from_key(key), number)
 
     def get(self, key: Key) -> Annotation | None:
         """Return the last annotation of a pair and round."""
@@ -322,8 +332,18 @@ class AnnotationLog:
             append_line(self._descriptor, self.index.end, line)
         self.index.add(annotation, len(line))
 
+    def cut(self, kept: Callable[[Key], bool]) -> int:
+        """Cut off the annotations at the end of which nothing is kept, and return how many there were."""
+        lost = list(takewhile(lambda last: not kept(last[1]), self.index.backwards()))
+        if lost and self._descriptor is not None:
+            with writing(self.path):
+                os.ftruncate(self._descriptor, lost[-1][0])
+            self.sync()
+            self.index.read()
+        return len(lost)
+
     def sync(self) -> None:
-        """Bring the file to the disk."""
+        """Sync the file to the disk."""
         if self._descriptor is not None:
             with writing(self.path):
                 os.fsync(self._descriptor)
@@ -337,7 +357,7 @@ class AnnotationLog:
             self.index.read()
 
     def close(self) -> None:
-        """Bring the file to the disk and close it; closing twice does nothing."""
+        """Sync the file to the disk and close it; closing twice does nothing."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             with writing(self.path):
@@ -364,12 +384,6 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
         RunFolderError: the line is not an annotation.
     """
     return decode_record(line, Annotation, place, what=_WHAT, remedy=REMEDY)
-
-
-def annotation_key(line: bytes, place: str) -> Key:
-    """Return the pair and round of an annotation's line; raises as `decode_annotation`."""
-    found = _label(line, place)
-    return found.id, found.round
 
 
 def _label(line: bytes, place: str) -> RoundLabel:

@@ -63,13 +63,13 @@ class Database:
         self.close()
 
     def sync(self) -> None:
-        """Bring to the disk what was committed so far, by any process: the log of writes, which is read again there.
+        """Sync to the disk what was committed so far, by any process: its log of writes, which is read again from it.
 
         Raises:
             StorageError: the disk fails.
         """
         with writing(self.path):
-            # without a log everything stands in the file, to which SQLite brings it by itself
+            # without a log everything stands in the file, which SQLite syncs by itself
             with suppress(FileNotFoundError):
                 to_disk(self.path.with_name(f"{self.path.name}-wal"))
             to_disk(self.path.parent)

@@ -101,12 +101,15 @@ class EvidenceStore(Database):
             raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} {cause}") from error
 
     def take(self, other: EvidenceStore, keys: Iterable[tuple[str, int]], segments: int) -> None:
-        """Copy another store's evidence of these pairs and rounds, with `segments` put before its own; and all else."""
+        """Copy all of another store, its evidence that of these pairs and rounds with `segments` put before its own.
+
+        Evidence takes the place of what is kept; of shared answers the first one stays.
+        """
         self._copy("INSERT OR IGNORE INTO texts VALUES (?, ?)", other.each("SELECT hash, text FROM texts"))
         self._copy("INSERT OR IGNORE INTO answers VALUES (?, ?)", other.each("SELECT key, reply FROM answers"))
         self._copy(_PAY, other.each("SELECT * FROM paid"))
         records = (other._record_after(segments, *key) for key in keys)
-        self._copy("INSERT INTO records VALUES (?, ?, ?)", records)
+        self._copy("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", records)
 
     def _copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         rows = iter(rows)

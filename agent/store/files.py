@@ -181,33 +181,13 @@ def lock_folder(folder: Path) -> int:
         holder = _holder(os.pread(descriptor, 4096, 0)) if isinstance(error, BlockingIOError) else ""
         os.close(descriptor)
         if holder:
-            message = f"{folder}: is in use by {holder}; wait for it or choose another folder (-o)"
+            message = f"{folder}: is in use by {holder}; wait for it or choose another folder"
             raise RunFolderError(message) from None
         if isinstance(error, OSError):
             message = f"{folder}: its file system has no file locks ({error.strerror}); choose a folder on a local disk"
             raise RunFolderError(message) from error
         raise
     return descriptor
-
-
-@contextmanager
-def unchanging(folder: Path) -> Iterator[None]:
-    """Keep a folder that is read from being written to; one that was copied without its lock file is nobody's.
-
-    Raises:
-        RunFolderError: another process holds its lock (the message names it).
-    """
-    try:
-        lock = open_regular(folder / LOCK)
-    except OSError:
-        yield
-        return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(f"{folder}: is in use by {_holder(lock.read(4096))}; wait for it") from None
-        yield
 
 
 def _holder(content: bytes) -> str:
@@ -267,7 +247,7 @@ def _new_draft(path: Path) -> Path:
 
 
 def to_disk(path: Path, flags: int = os.O_RDONLY) -> None:
-    """Bring a file, or a folder's list of names, to the disk."""
+    """Sync a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,7 +19,6 @@ from agent.prompt_text import replace_surrogates
 from agent.store import files
 from agent.store.annotations import AnnotationIndex, AnnotationLog, write_labels
 from agent.store.database import Database
-from agent.store.durability import Barrier, cut_unproven
 from agent.store.evidence import EvidenceStore, unusable
 from agent.store.files import lock_folder, remove_drafts, replacing, writing
 from agent.store.manifest import Clock, Manifest, quoted, utc_now
@@ -26,6 +26,8 @@ from agent.store.run_view import RunView
 from agent.types import Annotation, Pair, Usage
 from agent.wording import counted
 
+SECONDS_BETWEEN_SYNCS = 5.0
+"""Of finished work: what a crash of the machine loses at most, as a loss of power. A killed process loses nothing."""
 _OF_THE_SERVER = frozenset({ModelTimeout.__name__, ModelUnavailable.__name__})
 _MOST_HELD = 100
 _MOST_NAMED = 1_000
@@ -87,10 +89,12 @@ class RunFolder(RunView):
                 raise
             self._store = EvidenceStore(path / files.EVIDENCE)
             stack.callback(self._store.close)
-            cut = self._cut_unproven()
             self._log = AnnotationLog(path / files.ANNOTATIONS)
             stack.callback(self._log.close)
-            self._barrier = Barrier(*([cache.sync] if cache else []), self._store.sync, self._log.sync)
+            # In this order: what an annotation was made from is on the disk before it.
+            self._synced = [*([cache.sync] if cache else []), self._store.sync, self._log.sync]
+            self._last_sync = time.monotonic()
+            cut = self._cut_without_evidence()
             self.index = self._log.index
             if len(self.index) and not self._store.kept:
                 self._store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
@@ -162,7 +166,7 @@ class RunFolder(RunView):
                 self._store.pay(exchanges)
             if self._to_finish:
                 self._to_finish = False
-                self._barrier.now()
+                self._sync()
                 self._log.compact()
                 write_labels(self.path / files.LABELS, filter(None, map(self.index.label, self.input.ids())))
 
@@ -172,17 +176,23 @@ class RunFolder(RunView):
         try:
             self._store.put(evidence, annotation.round)
             self._log.append(annotation)
-            self._barrier.passed()
+            if time.monotonic() - self._last_sync >= SECONDS_BETWEEN_SYNCS:
+                self._sync()
         except BaseException:
             self._to_finish = False
             raise
 
-    def _cut_unproven(self) -> int:
-        """Drop what a crash of the machine left of annotations without their evidence."""
+    def _sync(self) -> None:
+        for sync in self._synced:
+            sync()
+        self._last_sync = time.monotonic()
+
+    def _cut_without_evidence(self) -> int:
+        """Cut off the annotations whose evidence a crash of the machine lost: of both it loses what was last."""
         segments = self._manifest.document["segments"]
         if not segments or segments[-1]["ended"] is not None or not self._store.kept:
             return 0
-        return cut_unproven(self.path / files.ANNOTATIONS, lambda key: self._store.has(*key))
+        return self._log.cut(lambda key: self._store.has(*key))
 
     def __exit__(self, *ended: object) -> None:
         if any(ended):
@@ -206,15 +216,20 @@ def _manifest(path: Path, identity: Mapping[str, Any], pairs: Spool, clock: Cloc
                 remedy = f"Choose another folder (-o; in Python run_dir), or go on with the {what} of this one."
                 raise RunFolderError(f"{path}: holds a run with other {what}:\n{listed}{remedy}")
             # First the pairs: whoever is killed in between has them compared again.
-            found.grown(_write_input(path, pairs), before, len(pairs))
+            found.grown(write_input(path, pairs), before, len(pairs))
             return found
         with writing(file):
             file.unlink()
     # Saved with its first segment; a folder without manifest is no run yet and is begun anew.
-    return Manifest(file, {**identity, "input_sha256": _write_input(path, pairs)}, clock)
+    return Manifest(file, {**identity, "input_sha256": write_input(path, pairs)}, clock)
 
 
-def _write_input(path: Path, pairs: Spool) -> str:
+def write_input(path: Path, pairs: Spool) -> str:
+    """Replace the input of a run's folder in one step, and return its hash.
+
+    Raises:
+        StorageError: it cannot be written; the old one is whole.
+    """
     with replacing(path / files.INPUT) as draft:
         pairs.write(draft)
     return pairs.sha256

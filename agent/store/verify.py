@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from agent.datasets.encoding import loads
 from agent.datasets.sources import open_regular
 from agent.datasets.spool import Spool, iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.store import files
-from agent.store.annotations import REMEDY, AnnotationIndex, PairLabel, decode_annotation, ended
+from agent.store.annotations import REMEDY, AnnotationIndex, decode_annotation, label_line
 from agent.store.evidence import EvidenceStore
 from agent.store.run_view import load_run
 from agent.types import Annotation
@@ -32,7 +30,7 @@ _AGAIN = "Give the run's command again, which mends it"
 class Problem:
     """What is wrong with a file of a run, and where; `remedy` is what to do about it."""
 
-    kind: str
+    file: str
     what: str
     remedy: str
     line: int | None = None
@@ -42,27 +40,24 @@ class Problem:
 
 @dataclass
 class Findings:
-    """What was found: the first thousand problems, all of them counted by kind (the file), and what the run has.
+    """What was found: the first thousand problems, how many each file has, and what the run has.
 
-    `missing` pairs and rounds are not annotated yet. `closed`: the run's last start came to its end, and is neither at
-    work nor killed. `ended` counts annotations by how they ended.
+    `missing` pairs and rounds are not annotated yet. `closed`: the run's last start has ended, and was not killed.
     """
 
     run: str
     problems: list[Problem] = field(default_factory=list)
-    kinds: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, int] = field(default_factory=dict)
     pairs: int = 0
-    rounds: int = 0
     annotations: int = 0
     missing: int = 0
     closed: bool = False
-    ended: Counter[str] = field(default_factory=Counter)
 
-    def add(self, kind: str, what: object, remedy: str, **where: Any) -> None:
+    def add(self, file: str, what: object, remedy: str, **where: Any) -> None:
         """Take in a problem."""
-        self.kinds[kind] += 1
+        self.counts[file] = self.counts.get(file, 0) + 1
         if len(self.problems) < MOST_LISTED:
-            self.problems.append(Problem(kind, str(what), remedy, **where))
+            self.problems.append(Problem(file, str(what), remedy, **where))
 
 
 def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -> Findings:
@@ -100,26 +95,18 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
 
 
 def _check_annotations(path: Path, index: AnnotationIndex, pairs: Spool, found: Findings, progress: Progress) -> None:
-    found.annotations, found.rounds = len(index), max(index.rounds, 1)
-    found.missing = max(0, len(pairs) * found.rounds - len(index))
+    found.annotations = len(index)
+    found.missing = max(0, len(pairs) * max(index.rounds, 1) - len(index))
     if found.closed and (index.superseded or index.end != (path / files.ANNOTATIONS).stat().st_size):
         found.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
-    try:
-        store = EvidenceStore(path / files.EVIDENCE, read_only=True) if len(index) else None
-        for (what,) in store.execute("PRAGMA integrity_check(20)") if store else ():
-            if what != "ok":
-                found.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)
-    except RunFolderError as error:
-        store = None
-        found.add(files.EVIDENCE, error, _COPY)
+    store = _opened_evidence(path / files.EVIDENCE, found) if len(index) else None
     for done, (line, content) in enumerate(index.lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
-        found.ended[ended(annotation.label, failed=annotation.error is not None)] += 1
         where = {"line": line, "pair": annotation.id, "round": annotation.round}
         place = pairs.place(annotation.id)
         if place is None or pairs[place].input_sha256() != annotation.input_sha256:
-            found.add(files.ANNOTATIONS, "is of a pair that the input does not have, or has otherwise", REMEDY, **where)
-        if store and (what := _unproven(store, annotation)):
+            found.add(files.ANNOTATIONS, "is of a pair that is not in the input, or differs there", REMEDY, **where)
+        if store and (what := _problem_of_evidence(store, annotation)):
             found.add(files.EVIDENCE, what, f"{REMEDY} (in {files.ANNOTATIONS})", **where)
         if done % _EACH == 0:
             progress("annotations and evidence", done, len(index))
@@ -127,18 +114,29 @@ def _check_annotations(path: Path, index: AnnotationIndex, pairs: Spool, found: 
         store.close()
 
 
-def _unproven(store: EvidenceStore, annotation: Annotation) -> str:
-    """Return what is wrong with the evidence of an annotation, nothing when it is as it should be."""
+def _opened_evidence(path: Path, found: Findings) -> EvidenceStore | None:
+    try:
+        store = EvidenceStore(path, read_only=True)
+        for (what,) in store.execute("PRAGMA integrity_check(20)"):
+            if what != "ok":
+                found.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)
+        return store
+    except RunFolderError as error:
+        found.add(files.EVIDENCE, error, _COPY)
+        return None
+
+
+def _problem_of_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     try:
         history = store.get(annotation.id, annotation.round)
     except RunFolderError as error:
         return str(error)
     if history is None:
-        return "nothing is kept of what led to the label"
+        return "there is no evidence of what led to the label"
     if history.pair.id != annotation.id or history.pair.input_sha256() != annotation.input_sha256:
-        return "what is kept is of another pair"
+        return "the evidence is of another pair"
     if annotation.label is not None and all(visit.label != annotation.label for visit in history.visits):
-        return "what is kept is of another try: it did not end with this label"
+        return "the evidence is of another try: it did not end with this label"
     return ""
 
 
@@ -148,16 +146,9 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, found: Findi
     try:
         with open_regular(path) as file:
             for line, (content, label) in enumerate(zip_longest(file, labels), start=1):
-                if content is None or label is None or not _says(content, label):
+                if label is None or content != label_line(label):
                     pair = None if label is None else label.id
-                    found.add(files.LABELS, "is not what the annotations say", _AGAIN, line=line, pair=pair)
+                    found.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=line, pair=pair)
                     return
     except OSError as error:
         found.add(files.LABELS, f"cannot be read ({error.strerror or error})", _AGAIN)
-
-
-def _says(content: bytes, label: PairLabel) -> bool:
-    try:
-        return bool(loads(content) == {**asdict(label), "votes": [*label.votes]})
-    except ValueError:
-        return False

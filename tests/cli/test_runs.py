@@ -1,4 +1,4 @@
-"""`agent runs` lists what lies in a folder of runs, damaged ones too, checks and joins them."""
+"""`agent runs` lists what lies in a folder of runs, damaged ones too, checks and merges them."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_runs_are_checked_and_problems_are_an_exit_code(agent: Commands) -> None
         agent(*command, "-o", f"runs/{name}")
     ended = agent("runs", "verify", "runs/whole", "runs/part")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("runs/whole: fine\n  3 pairs, 3 annotations: ")
-    assert "runs/part: fine\n  3 pairs, 2 annotations, 1 still to do: " in ended.out
+    assert ended.out.startswith("runs/whole: fine\n  3 pairs, 3 annotations\n")
+    assert "runs/part: fine\n  3 pairs, 2 annotations, 1 still to do\n" in ended.out
 
     with (agent.folder / "runs/whole/annotations.jsonl").open("a") as file:
         file.write(json.dumps({"id": "\x1b[31m"}) + "\n")
@@ -74,7 +74,7 @@ def test_runs_are_checked_and_problems_are_an_exit_code(agent: Commands) -> None
     assert ended.out.startswith("runs/whole: 1 problem\n  annotations.jsonl: ")
     (found,) = agent("runs", "verify", "runs/whole", "--json").json["runs"]
     (problem,) = found["problems"]
-    assert (found["closed"], found["kinds"]) == (True, {"annotations.jsonl": 1})
+    assert (found["closed"], found["counts"]) == (True, {"annotations.jsonl": 1})
     assert "annotations.jsonl:4: is not an annotation" in problem["what"]
     assert problem["remedy"]
     assert agent("runs", "verify", "nowhere").code == 2
@@ -86,7 +86,7 @@ def test_the_help_names_what_can_be_done_with_runs(agent: Commands) -> None:
     assert "\x1b" not in shown
 
 
-def test_shards_are_joined_into_a_run_that_goes_on_with_the_joined_input(agent: Commands) -> None:
+def test_shards_are_merged_into_a_run_that_goes_on_with_the_merged_input(agent: Commands) -> None:
     rows = pairs(6)
     how = ("--model", "heuristic", "--variant", "single_llm")
     for name, shard in (("one", rows[:3]), ("two", rows[3:])):
@@ -96,7 +96,7 @@ def test_shards_are_joined_into_a_run_that_goes_on_with_the_joined_input(agent: 
     for file in ("runs/whole/input.jsonl.gz", agent.write("all.jsonl", rows)):
         done = agent("annotate", file, "-o", "runs/whole", *how, "--json")
         assert done.code == 0
-    assert agent("runs", "verify", "runs/whole").out.startswith("runs/whole: fine\n  6 pairs, 6 annotations: ")
+    assert agent("runs", "verify", "runs/whole").out.startswith("runs/whole: fine\n  6 pairs, 6 annotations\n")
 
     refused = agent("runs", "merge", "runs/one", "runs/two", "-o", "runs/whole")
     assert (refused.code, refused.err) == (2, "agent: runs/whole: is there already; give a new folder (-o)\n")

@@ -1,4 +1,4 @@
-"""Folders of one run are joined into a whole one, in any order; what does not belong together is refused."""
+"""Folders of one run are merged into a whole one, in any order; what does not belong together is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from agent.history import Exchange, Visit
 from agent.store import load_run
 from agent.store.batches import Batch, BatchStore
 from agent.store.merge import merge
-from agent.store.reviews import read_reviews
 from agent.store.verify import verify
 from agent.types import Pair, Usage
 from tests.evaluation.runs import review, sample_of
@@ -84,7 +83,7 @@ def test_the_parts_of_a_run_make_the_whole_however_it_was_split_and_in_whichever
     with tempfile.TemporaryDirectory() as folder:
         whole = write(Path(folder, "whole"), names, rounds=rounds)
         parts = [write(Path(folder, f"part{n}"), shard, rounds=rounds) for n, shard in enumerate(order)]
-        out = Path(folder, "new", "joined")
+        out = Path(folder, "new", "merged")
         merge(parts, out)
         assert content(out) == content(whole)
         assert [each.id for each in iter_normalised(out / "input.jsonl.gz")] == [
@@ -94,8 +93,8 @@ def test_the_parts_of_a_run_make_the_whole_however_it_was_split_and_in_whichever
         assert (found.problems, found.missing, found.closed) == ([], 0, True)
 
 
-class TestJoining:
-    def test_a_joined_run_goes_on_with_the_joined_input(self, tmp_path: Path) -> None:
+class TestMerging:
+    def test_a_merged_run_goes_on_with_the_merged_input(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in ("ab", "cd")]
         with open_folder(parts[0], pairs=map(pair, "abx")):
             pass
@@ -143,7 +142,7 @@ class TestJoining:
             found = [view.evidence(name) for name in "ab"]
             assert [each and each.segment for each in found] == [1, 3]
 
-    def test_a_killed_run_is_joined_as_far_as_it_came(self, tmp_path: Path) -> None:
+    def test_a_killed_run_is_merged_as_far_as_it_came(self, tmp_path: Path) -> None:
         with open_folder(tmp_path / "one", pairs=map(pair, "ab")) as folder:
             commit(folder, "a", error=True)
             commit(folder, "a")
@@ -154,15 +153,15 @@ class TestJoining:
         found = verify(tmp_path / "new")
         assert (found.problems, found.annotations, found.missing) == ([], 2, 1)
 
-    def test_reviews_come_along_and_samples_do_not(self, tmp_path: Path) -> None:
+    def test_reviews_stay_with_their_runs_and_are_named(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with load_run(parts[1]) as view:
             sample_of(parts[1], list(view.annotations()), ["label"], 1)
         for part in parts:
             review(part, "ada", {part.name: 1})
         merged = merge(parts, tmp_path / "new")
-        assert merged.left_out == (str(parts[1] / "review_sample.json"),)
-        assert {each.id for each in read_reviews(tmp_path / "new/reviews.jsonl")} == set("ab")
+        names = [tmp_path / name for name in ("a/reviews.jsonl", "b/reviews.jsonl", "b/review_sample.json")]
+        assert merged.left_out == tuple(map(str, names))
 
 
 class TestRefusing:
@@ -176,11 +175,11 @@ class TestRefusing:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two", pairs=[pair("a", context="more")]):
             pass
-        with pytest.raises(RunFolderError, match=r"two: pair 'a' is another than in .*one; they cannot be joined"):
+        with pytest.raises(RunFolderError, match=r"two: pair 'a' differs from that in .*one; they cannot be merged"):
             merge([one, tmp_path / "two"], tmp_path / "new")
         assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}
 
-    def test_a_run_at_work(self, tmp_path: Path) -> None:
+    def test_a_run_in_progress(self, tmp_path: Path) -> None:
         one = write(tmp_path / "one", "a")
         with open_folder(tmp_path / "two"), pytest.raises(RunFolderError, match=r"two: is in use by process \d+ on "):
             merge([one, tmp_path / "two"], tmp_path / "new")
@@ -195,12 +194,10 @@ class TestRefusing:
             store.end("token")
         merge(parts, tmp_path / "new")
 
-    def test_a_place_that_is_taken(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_there(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]
         with pytest.raises(RunFolderError, match="is there already"):
             merge(parts, parts[0])
-        (tmp_path / "empty").mkdir()
-        merge(parts, tmp_path / "empty")
 
     @pytest.mark.parametrize(
         ("name", "error"),

@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
 def only(found: Findings) -> tuple[str, int | None, str | None]:
     (problem,) = found.problems
     assert problem.remedy
-    return problem.kind, problem.line, problem.pair
+    return problem.file, problem.line, problem.pair
 
 
 def lines(run: Path, change: Callable[[list[bytes]], list[bytes]], name: str = "annotations.jsonl") -> None:
@@ -63,9 +63,8 @@ def sql(run: Path, statement: str) -> None:
 
 def test_a_finished_run_is_fine_and_counted(run: Path) -> None:
     found = verify(run)
-    assert (found.problems, found.kinds) == ([], {})
-    assert (found.pairs, found.rounds, found.annotations, found.missing, found.closed) == (3, 1, 3, 0, True)
-    assert found.ended == {"1": 1, "0": 1, "error": 1}
+    assert (found.problems, found.counts) == ([], {})
+    assert (found.pairs, found.annotations, found.missing, found.closed) == (3, 3, 0, True)
 
 
 def test_an_unfinished_run_is_fine_and_what_is_missing_is_counted(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_an_unfinished_run_is_fine_and_what_is_missing_is_counted(tmp_path: Path
     assert (found.problems, found.missing, found.closed) == ([], 4, True)
 
 
-def test_a_run_at_work_is_fine_and_not_closed_whatever_a_kill_may_leave(tmp_path: Path) -> None:
+def test_a_run_in_progress_is_fine_and_not_closed_whatever_a_kill_may_leave(tmp_path: Path) -> None:
     with open_folder(tmp_path / "run") as folder:
         for label in (None, 1):
             make = make_error if label is None else make_annotation
@@ -92,32 +91,32 @@ class TestInput:
     def test_other_pairs_than_the_manifest_names_are_told_by_their_hash(self, run: Path) -> None:
         file = run / "input.jsonl.gz"
         file.write_bytes(gzip.compress(b"".join(gzip.decompress(file.read_bytes()).splitlines(keepends=True)[::-1])))
-        kinds = [problem.kind for problem in verify(run).problems]
-        assert kinds == ["input.jsonl.gz", "labels.jsonl"]  # their order is that of the input
+        named = [problem.file for problem in verify(run).problems]
+        assert named == ["input.jsonl.gz", "labels.jsonl"]  # their order is that of the input
 
-    @pytest.mark.parametrize("damage", ["empty", "no gzip", "no pair", "cut off", "twice"])
+    @pytest.mark.parametrize("damage", ["no gzip", "no pair", "twice"])
     def test_a_damaged_one_is_told(self, run: Path, damage: str) -> None:
-        packed, whole = gzip.compress(b"{}\n"), gzip.decompress((run / "input.jsonl.gz").read_bytes())
-        damaged = {"empty": b"", "no gzip": b"{}", "no pair": packed, "cut off": packed[:-9], "twice": whole + whole}
-        (run / "input.jsonl.gz").write_bytes(gzip.compress(damaged[damage]) if damage == "twice" else damaged[damage])
-        assert verify(run).problems[0].kind == "input.jsonl.gz"
+        file = run / "input.jsonl.gz"
+        whole = file.read_bytes()
+        file.write_bytes({"no gzip": b"{}", "no pair": gzip.compress(b"{}\n"), "twice": whole + whole}[damage])
+        assert verify(run).problems[0].file == "input.jsonl.gz"
 
     def test_a_missing_one_is_told(self, run: Path) -> None:
         (run / "input.jsonl.gz").unlink()
-        assert verify(run).kinds == {"input.jsonl.gz": 1, "annotations.jsonl": 3, "labels.jsonl": 1}
+        assert verify(run).counts == {"input.jsonl.gz": 1, "annotations.jsonl": 3, "labels.jsonl": 1}
 
 
 class TestAnnotations:
     def test_of_an_unknown_pair(self, run: Path) -> None:
         lines(run, lambda found: [*found, changed(found[0], id="z")])
         first, *_ = verify(run).problems
-        assert (first.kind, first.line, first.pair) == ("annotations.jsonl", 4, "z")
+        assert (first.file, first.line, first.pair) == ("annotations.jsonl", 4, "z")
 
     def test_of_another_pair_with_that_id(self, run: Path) -> None:
         lines(run, lambda found: [changed(found[0], input_sha256="0" * 64), *found[1:]])
         first, second = verify(run).problems
-        assert (first.kind, first.line, first.pair) == ("annotations.jsonl", 1, "a")
-        assert second.kind == "evidence.sqlite"
+        assert (first.file, first.line, first.pair) == ("annotations.jsonl", 1, "a")
+        assert second.file == "evidence.sqlite"
 
     @pytest.mark.parametrize("more", [b'{"id', None])
     def test_twice_or_torn_in_a_closed_run(self, run: Path, more: bytes | None) -> None:
@@ -139,10 +138,7 @@ class TestLabels:
         ("change", "line", "pair"),
         [
             (lambda found: [found[0], changed(found[1], label=1), found[2]], 2, "b"),
-            (lambda found: [found[0], b"{\n", found[2]], 2, "b"),
-            (lambda found: found[:2], 3, "c"),
             (lambda found: [*found, found[0]], 4, None),
-            (lambda found: found[::-1], 1, "a"),
         ],
     )
     def test_the_first_line_that_differs_is_named(
@@ -168,13 +164,13 @@ class TestEvidence:
 
     def test_a_system_message_that_pairs_share(self, run: Path) -> None:
         sql(run, "DELETE FROM texts")
-        assert verify(run).kinds == {"evidence.sqlite": 3}
+        assert verify(run).counts == {"evidence.sqlite": 3}
 
     def test_of_another_pair_or_another_try(self, run: Path) -> None:
         sql(run, "UPDATE records SET record = (SELECT record FROM records WHERE rowid = 1) WHERE rowid = 3")
         assert only(verify(run))[2] == "c"
         lines(run, lambda found: [changed(found[0], label=0), *found[1:]])
-        (what,) = (each.what for each in verify(run).problems if (each.kind, each.pair) == ("evidence.sqlite", "a"))
+        (what,) = (each.what for each in verify(run).problems if (each.file, each.pair) == ("evidence.sqlite", "a"))
         assert "another try" in what
 
     def test_a_damaged_page(self, tmp_path: Path) -> None:
@@ -183,7 +179,7 @@ class TestEvidence:
         content = bytearray(file.read_bytes())
         content[-4096:] = b"\xee" * 4096
         file.write_bytes(content)
-        assert verify(run).kinds["evidence.sqlite"] > 0
+        assert verify(run).counts["evidence.sqlite"] > 0
 
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"schema": 9}'])

@@ -1,30 +1,38 @@
-"""`agent runs`: what lies in a folder of runs."""
+"""`agent runs`: the runs in a folder are listed, checked and merged."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from agent.cli import DONE, SOME_ERRORS
+from agent.cli.progress import Steps
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, print_json, say
 from agent.errors import AgentError, UsageError
 from agent.retrieval.folder import is_retrieval
 from agent.store import files
+from agent.store.merge import merge
 from agent.store.run_view import RunView, load_run, made_by
+from agent.store.verify import Findings, Problem, verify
+from agent.wording import counted
 
 _PIPED_WIDTH = 160
+_MOST_PRINTED = 50
 _OF_A_RUN = (files.MANIFEST, files.ANNOTATIONS)
 _COLUMNS = ("run", "state", "1", "0", "undecided", "errors", "cost", "variant", "model", "last change")
 
 
-def run(folder: Path, *, as_json: bool) -> None:
+def list_runs(folder: Path, *, as_json: bool) -> None:
     """Print a row for each run in a folder, or in a folder in it, as an ablation's are.
 
     Raises:
@@ -103,3 +111,53 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     counts = (row["labels"]["1"], row["labels"]["0"], row["undecided"], row["errors"])
     made = (one_line(row["variant"] or "-", 40), one_line(row["model"] or "-", 40))
     return (one_line(row["run"], 60), state, *(f"{n:,}" for n in counts), money(row["cost_usd"]), *made, changed)
+
+
+def verify_runs(runs: Sequence[Path], *, as_json: bool) -> None:
+    """Check runs, and print what was found; then leave, with exit code 1 where there is a problem.
+
+    Raises:
+        RunFolderError: one is no run at all.
+    """
+    found = []
+    for path in runs:
+        with Steps(Console(stderr=True)) as steps:
+            found.append(verify(path, steps))
+        if not as_json:
+            _print_findings(found[-1])
+    if as_json:
+        print_json({"runs": [asdict(each) for each in found]})
+    raise typer.Exit(SOME_ERRORS if any(each.problems for each in found) else DONE)
+
+
+def _print_findings(found: Findings) -> None:
+    console, number = Console(), sum(found.counts.values())
+    say(console, f"{found.run}: {counted(number, 'problem') if number else 'fine'}")
+    for problem in found.problems[:_MOST_PRINTED]:
+        say(console, f"  {_line(problem)}")
+    if number > _MOST_PRINTED:
+        say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in found.counts.items())} in all")
+    missing = f", {found.missing:,} still to do" if found.missing else ""
+    say(console, f"  {counted(found.pairs, 'pair')}, {counted(found.annotations, 'annotation')}{missing}")
+    if not found.closed:
+        say(console, "  in progress, or killed: the run's command goes on from there")
+
+
+def _line(problem: Problem) -> str:
+    place = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
+    pair = "" if problem.pair is None else f"pair {one_line(problem.pair, 60)!r}, round {problem.round or 0}: "
+    return f"{place}: {pair}{one_line(problem.what, 300)}. {problem.remedy}"
+
+
+def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:
+    """Merge runs, and say what came of it; raises as `merge`."""
+    console = Console(stderr=True)
+    with Steps(console) as steps:
+        merged = merge(runs, out, steps)
+    if merged.left_out:
+        say(console, f"not merged: {', '.join(merged.left_out)}")
+    if as_json:
+        print_json(asdict(merged))
+    else:
+        what = f"{counted(merged.pairs, 'pair')}, {counted(merged.annotations, 'annotation')}"
+        say(Console(), f"{merged.run}: {what} of {counted(len(runs), 'run')}")
