@@ -232,13 +232,13 @@ async def test_a_role_that_always_fails_stops_the_run_soon() -> None:
 
 
 async def test_a_models_wait_is_an_event() -> None:
-    def slow(call: Call) -> str:
-        call.on_wait(Wait("HTTP 429", 7.0))
+    async def slow(call: Call) -> str:
+        await call.on_wait(Wait("HTTP 429", 0.1))
         return screen("match")
 
     events: list[Event] = []
     await collect(Annotator(model=ScriptedLLM(slow), sandbox=ScriptedSandbox(), on_event=events.append), [PAIR])
-    assert Waiting("HTTP 429", 7.0) in events
+    assert Waiting("HTTP 429", 0.1) in events
 
 
 async def test_one_annotator_serves_one_event_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -16,7 +17,7 @@ ReplyKind = Literal["json", "text"]
 
 @dataclass(frozen=True)
 class Wait:
-    """A model waits before it tries again: why, and how many seconds.
+    """A model waits before it tries again: why, and how many seconds at least.
 
     `refused`: its server says that it is asked too much. `limits` are the response's headers as in `Reply.limits`.
     """
@@ -27,8 +28,8 @@ class Wait:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def _to_nobody(_wait: Wait) -> None:
-    return
+async def _wait(wait: Wait) -> None:
+    await sleep(wait.seconds)
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Call:
     read values rather than text. `pair_id`, `role` and `turn` (how many calls of this role the pair made before) name
     the call for replays; they are part of the cache key only of models that answer `by_pair`. `schema` is the JSON
     Schema of a `json` reply, sent to servers that are asked for `json_schema`. `shared`: other pairs of the run ask the
-    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called when
-    the model waits before it tries again.
+    very same and are to have the same reply, whatever the model and even where no cache is. `on_wait` is called
+    before the model tries again, and waits until it may.
     """
 
     role: str
@@ -52,7 +53,7 @@ class Call:
     variables: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     shared: bool = False
-    on_wait: Callable[[Wait], None] = field(default=_to_nobody, compare=False, repr=False)
+    on_wait: Callable[[Wait], Awaitable[None]] = field(default=_wait, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.config import RunnerConfig
-from agent.errors import (
-    AgentError,
-    ModelError,
-    ModelTimeout,
-    ModelUnavailable,
-    Outage,
-    PairError,
-    PairTimeout,
-    SandboxError,
-)
+from agent.errors import AgentError, ModelError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
@@ -252,19 +243,18 @@ class Gateway:
                 flight.set_result(None)
 
     async def _paid(self, model: LLM, call: Call, slot: Slot) -> Reply:
-        def on_wait(wait: Wait) -> None:
-            slot.waits(wait)
+        async def on_wait(wait: Wait) -> None:
             if self._on_wait is not None:
                 self._on_wait(wait.why, wait.seconds)
+            await slot.waits(wait)
 
         started = time.monotonic()
-        slot.goes_out()
+        slot.sent()
         try:
             reply = await model.reply(replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
-            if isinstance(error, ModelUnavailable | ModelTimeout):
-                slot.fails()
+            slot.failed(error)
             seconds = time.monotonic() - started
             _log.info("%s of pair %r: no reply in %.2f s (%s)", call.role, call.pair_id, seconds, type(error).__name__)
             raise

@@ -1,6 +1,6 @@
 """How many model calls are in flight, and how many calls and tokens go out a minute.
 
-The number in flight is found out as TCP finds its congestion window (RFC 5681): it doubles each round trip until the
+The number in flight is determined as TCP does its congestion window (RFC 5681): it doubles each round trip until the
 first sign, then grows by one a round trip, and shrinks at most once a round trip. Signs are refusals and, as in TCP
 Vegas and Netflix's concurrency-limits (AIMDLimit, Gradient2Limit), latency well above what it is with few in flight.
 What may go out a minute goes out evenly, by the generic cell rate algorithm (ITU-T I.371).
@@ -16,12 +16,15 @@ from contextlib import asynccontextmanager
 from statistics import median
 
 from agent.config import RunnerConfig
+from agent.errors import ModelError, ModelTimeout, ModelUnavailable
 from agent.llm.base import LLM, Call, Reply, Wait, address_of
 from agent.llm.headers import read
 from agent.types import Usage
 
+Notify = Callable[[str, float], None]
+
 START = 8
-"""Calls in flight that a run begins with, where the number is found out."""
+"""Calls in flight that a run begins with, where the number is determined automatically."""
 _FEWEST_SAMPLES = 32
 _NEAR, _FAR = 1.5, 2.0
 _SLACK = 0.05
@@ -35,14 +38,15 @@ _COUNTED = ("requests", "tokens")
 
 
 class Window:
-    """How many calls of one model may be in flight: `limit`, found out from what becomes of them.
+    """How many calls of one model may be in flight: `limit`, `fixed` or determined by what becomes of them.
 
     Times are in seconds. Calls that went out before the latest decrease say nothing of the limit as it is.
     """
 
-    def __init__(self, most: int) -> None:
-        self.limit = float(min(START, most))
+    def __init__(self, most: int, *, fixed: bool) -> None:
+        self.limit = float(most if fixed else min(START, most))
         self._most = most
+        self._fixed = fixed
         self._doubling = True
         self._near = True
         self._changed = -math.inf
@@ -52,7 +56,7 @@ class Window:
 
     def replied(self, role: str, seconds: float, *, began: float, saturated: bool) -> None:
         """Count a reply; `saturated` says whether the limit was reached while it was on its way."""
-        if began <= self._changed:
+        if self._fixed or began <= self._changed:
             return
         if saturated and self._near:
             self.limit = min(self._most, self.limit + (1.0 if self._doubling else 1.0 / self.limit))
@@ -65,7 +69,7 @@ class Window:
         """Count a call that was refused, or failed otherwise: a stray failure in a round trip is no sign."""
         self._failures += 1
         failing = self._failures >= max(_FEWEST_FAILURES, _FAILING * self.limit)
-        if began > self._changed and (refused or failing):
+        if not self._fixed and began > self._changed and (refused or failing):
             self._shrink(_REFUSED, now)
 
     def _judge(self, now: float) -> None:
@@ -103,7 +107,7 @@ class Window:
         self._round = max(self.limit, _FEWEST_SAMPLES)
 
 
-class Allowance:
+class RateLimiter:
     """Lets so much out a second, evenly: in any `t` seconds no more than `rate * (t + 1)`, and one item more.
 
     `rate` None lets everything out. No item waits longer than `longest`. Times are in seconds.
@@ -148,90 +152,95 @@ class Allowance:
 
 
 class Slot:
-    """One call's place in flight. Whoever makes the call says when it goes out and what becomes of it."""
+    """One call's place in flight. Whoever makes the call says when it is sent and what becomes of it.
 
-    def __init__(self, limiter: _Limiter, role: str, tokens: float, sent: tuple[float, float]) -> None:
-        self._limiter = limiter
-        self.role = role
-        self.tokens = tokens
+    `before` are the calls and tokens that the model was sent up to this one.
+    """
+
+    def __init__(self, limits: _ModelLimits, call: Call) -> None:
+        self.role = call.role
+        self.tokens = sum(len(message.content) for message in call.messages) / _CHARACTERS_PER_TOKEN
         self.entered = self.began = _now()
-        self.sent = sent
-        self._tries_again = False
+        self.before = (0.0, 0.0)
+        self._limits = limits
+        self._retried = False
 
-    def goes_out(self) -> None:
+    def sent(self) -> None:
         """The call is made now."""
         self.began = _now()
 
-    def waits(self, wait: Wait) -> None:
-        """An attempt failed; the next one is made after so many seconds."""
-        self._limiter.learn(self, wait.limits)
-        self.fails(refused=wait.refused)
-        self._tries_again = True
-        self.began = _now() + wait.seconds
-        self.sent = self._limiter.goes_out(self.tokens)
+    async def waits(self, wait: Wait) -> None:
+        """An attempt failed: wait so many seconds, and then until another may be made."""
+        self._limits.used(-self.tokens)
+        self._limits.learn(self, wait.limits)
+        self._limits.window.failed(refused=wait.refused, began=self.began, now=_now())
+        self._retried = True
+        await asyncio.sleep(wait.seconds)
+        await self._limits.admit(self)
+        self.began = _now()
 
-    def fails(self, *, refused: bool = False) -> None:
-        """The call failed as one does where a server is not up to it."""
-        if not self._limiter.fixed:
-            self._limiter.window.failed(refused=refused, began=self.began, now=_now())
+    def failed(self, error: ModelError) -> None:
+        """The model gave no reply that is of use."""
+        self._took(error.usage or Usage())
+        if isinstance(error, ModelUnavailable | ModelTimeout):
+            self._limits.window.failed(refused=False, began=self.began, now=_now())
 
     def replied(self, reply: Reply) -> None:
         """The model answered."""
-        self._limiter.learn(self, reply.limits)
-        self._limiter.took(self, reply.usage)
-        if not self._tries_again and not self._limiter.fixed:
-            began, entered = self.began, self.entered
-            saturated = self._limiter.full >= entered
-            self._limiter.window.replied(self.role, _now() - began, began=began, saturated=saturated)
+        self._took(reply.usage)
+        self._limits.learn(self, reply.limits)
+        if not self._retried:
+            saturated, seconds = self._limits.full >= self.entered, _now() - self.began
+            self._limits.window.replied(self.role, seconds, began=self.began, saturated=saturated)
+
+    def _took(self, usage: Usage) -> None:
+        self._limits.used(usage.input_tokens + usage.output_tokens - self.tokens)
 
 
-class _Limiter:
-    """Keeps one model's limits: a window, and allowances of calls and of tokens, as given and as learnt."""
+class _ModelLimits:
+    """Keeps one model's limits: a window, and limiters of calls and of tokens, as given and as learnt."""
 
-    def __init__(self, most: int, fixed: bool, calls: float | None, tokens: float | None) -> None:
-        self.window = Window(most)
-        if fixed:
-            self.window.limit = float(most)
-        self.fixed = fixed
-        self._calls, self._tokens = ((Allowance(each), Allowance(longest=_LONGEST_PAUSE)) for each in (calls, tokens))
-        self._sent = (0.0, 0.0)
-        self._output: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        self._turn = asyncio.Lock()
-        self._left = asyncio.Event()
+    def __init__(self, window: Window, notify: Notify | None, calls: float | None, tokens: float | None) -> None:
+        self.window = window
         self.in_flight = 0
         self.full = -math.inf
+        self._calls, self._tokens = (
+            (RateLimiter(rate), RateLimiter(longest=_LONGEST_PAUSE)) for rate in (calls, tokens)
+        )
+        self._sent = (0.0, 0.0)
+        self._notify = notify
+        self._turn = asyncio.Lock()
+        self._left = asyncio.Event()
 
     @property
     def allowed(self) -> int:
         return int(self.window.limit)
 
-    def goes_out(self, tokens: float) -> tuple[float, float]:
-        """Count a call, or another attempt; return what was sent up to it."""
-        now = _now()
-        for amount, allowances in ((1.0, self._calls), (tokens, self._tokens)):
-            for each in allowances:
-                each.take(amount, now)
-        self._sent = (self._sent[0] + 1, self._sent[1] + tokens)
-        return self._sent
-
-    async def enter(self, call: Call, told: Callable[[str, float], None] | None) -> Slot:
-        """Wait for a place and for the allowances, one call after another."""
-        calls, answered = self._output[call.role]
-        characters = sum(len(message.content) for message in call.messages)
-        tokens = characters / _CHARACTERS_PER_TOKEN + (answered / calls if calls else 0.0)
+    async def enter(self, call: Call) -> Slot:
+        """Wait for a place and until the call may be made, one call after another."""
         async with self._turn:
             while self.in_flight >= self.allowed:
                 self._left.clear()
                 await self._left.wait()
-            while (pause := max(each.pause(_now()) for each in (*self._calls, *self._tokens))) > 0:
-                if told is not None and pause > _REPORTED_PAUSE:
-                    told("room in the calls or tokens a minute that the model's server allows", pause)
-                await asyncio.sleep(pause)
+            slot = Slot(self, call)
+            await self.admit(slot)
             self.in_flight += 1
-            sent = self.goes_out(tokens)
         if self.in_flight >= self.allowed:
             self.full = _now()
-        return Slot(self, call.role, tokens, sent)
+        return slot
+
+    async def admit(self, slot: Slot) -> None:
+        """Wait until a call, or another attempt at it, may be made; that is counted at once."""
+        now = _now()
+        pause = max(each.pause(now) for each in (*self._calls, *self._tokens))
+        for amount, limiters in ((1.0, self._calls), (slot.tokens, self._tokens)):
+            for each in limiters:
+                each.take(amount, now)
+        slot.before = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
+        if pause > _REPORTED_PAUSE and self._notify is not None:
+            self._notify("room in the calls or tokens a minute that the model's server allows", pause)
+        if pause > 0:
+            await asyncio.sleep(pause)
 
     def leave(self) -> None:
         if self.in_flight >= self.allowed:
@@ -239,12 +248,10 @@ class _Limiter:
         self.in_flight -= 1
         self._left.set()
 
-    def took(self, slot: Slot, usage: Usage) -> None:
-        calls, answered = self._output[slot.role]
-        self._output[slot.role] = (calls + 1, answered + usage.output_tokens)
-        more = usage.input_tokens + usage.output_tokens - slot.tokens
+    def used(self, tokens: float) -> None:
+        """Count tokens that were not known when a call was made; fewer where they are negative."""
         for each in self._tokens:
-            each.correct(more)
+            each.correct(tokens)
 
     def learn(self, slot: Slot, headers: Mapping[str, str]) -> None:
         if not headers:
@@ -253,7 +260,7 @@ class _Limiter:
         for number, (_, learnt) in enumerate((self._calls, self._tokens)):
             said = read(headers, _COUNTED[number])
             if said is not None:
-                sent = self._sent[number] - slot.sent[number]
+                sent = self._sent[number] - slot.before[number]
                 learnt.learn(*said, sent=sent, age=max(0.0, now - slot.began), now=now)
 
 
@@ -261,30 +268,28 @@ class Limits:
     """The limits of a run's calls: those in flight at once, of all models together and of each, and those a minute.
 
     Limits by the minute are a model's at its server, so each pair of those has its own. `concurrency` is the number of
-    pairs in progress, or `auto`: the calls in flight are then found out, and pairs follow. `told` is called with what
-    is waited for and how long where that is more than a second. `workers` have `config`'s sandboxes each.
+    pairs in progress, or `auto`: the calls in flight are then determined, and pairs follow. `notify` is called with
+    what is waited for and how long where that is more than a second. `workers` have `config`'s sandboxes each.
     """
 
-    def __init__(
-        self, config: RunnerConfig, told: Callable[[str, float], None] | None = None, *, workers: int = 1
-    ) -> None:
+    def __init__(self, config: RunnerConfig, notify: Notify | None = None, *, workers: int = 1) -> None:
         self._config = config
         self._sandboxes = config.sandboxes * workers
-        self._told = told
+        self._notify = notify
         self._most = config.llm_calls if config.concurrency == "auto" else min(config.concurrency, config.llm_calls)
         self._all = asyncio.Semaphore(self._most)
-        self._limiters: dict[tuple[str, str], _Limiter] = {}
+        self._models: dict[tuple[str, str], _ModelLimits] = {}
 
     @property
     def in_flight(self) -> int:
         """Calls in flight."""
-        return sum(each.in_flight for each in self._limiters.values())
+        return sum(each.in_flight for each in self._models.values())
 
     @property
     def allowed(self) -> int:
         """Calls that may be in flight as things stand."""
         begin = START if self._config.concurrency == "auto" else self._most
-        return min(self._most, sum(each.allowed for each in self._limiters.values()) or begin)
+        return min(self._most, sum(each.allowed for each in self._models.values()) or begin)
 
     def pairs(self) -> int:
         """Return how many pairs are in progress: enough for the calls, and for the sandboxes, which pairs wait for."""
@@ -294,21 +299,22 @@ class Limits:
     @asynccontextmanager
     async def slot(self, model: LLM, call: Call) -> AsyncIterator[Slot]:
         """Wait until a call to a model may go out, and hold its place meanwhile."""
-        limiter = self._limiter(model)
-        slot = await limiter.enter(call, self._told)
+        limits = self._of(model)
+        slot = await limits.enter(call)
         try:
             async with self._all:
                 yield slot
         finally:
-            limiter.leave()
+            limits.leave()
 
-    def _limiter(self, model: LLM) -> _Limiter:
+    def _of(self, model: LLM) -> _ModelLimits:
         key, config = (address_of(model), str(model.identity().get("model"))), self._config
-        if key not in self._limiters:
+        if key not in self._models:
             minute = (None, None) if config.batch else (config.calls_per_minute, config.tokens_per_minute)
             given = (each and each / 60 for each in minute)
-            self._limiters[key] = _Limiter(self._most, config.concurrency != "auto", *given)
-        return self._limiters[key]
+            window = Window(self._most, fixed=config.concurrency != "auto")
+            self._models[key] = _ModelLimits(window, self._notify, *given)
+        return self._models[key]
 
 
 def _now() -> float:

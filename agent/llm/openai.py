@@ -126,7 +126,6 @@ class OpenAIModel:
         http_client: an `httpx2.AsyncClient` (or `httpx.AsyncClient`) to use. You close it yourself, and use it in one
             event loop.
         prices: what tokens cost.
-        sleep: waits, in seconds, between attempts.
         now: the time that dates in `Retry-After` are compared with.
     """
 
@@ -137,14 +136,12 @@ class OpenAIModel:
         api_key: ApiKey | None = None,
         http_client: Any = None,
         prices: Prices | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._config = config
         self._server = endpoint(config.base_url)
         self._http_client = http_client
         self._prices = prices or Prices.of()
-        self._sleep = sleep
         self._now = now
         self._headers = {**self._server.headers, **config.headers}
         self._api_key: Any = api_key
@@ -306,19 +303,19 @@ class OpenAIModel:
             asked = failure(state).wait
             return backoff(state) if asked is None else asked + spread(state)
 
-        def report(state: RetryCallState) -> None:
+        async def pause(state: RetryCallState) -> None:
             why = failure(state).why.rstrip(".")
             number, seconds = state.attempt_number + 1, state.upcoming_sleep
             # what a server says of a failure may repeat the prompt
             _log.info("%s of pair %r: attempt %d in %.1f s", call.role, call.pair_id, number, seconds)
             reason = f"the model server at {self._server.url} {why}; attempt {number} of {self._config.attempts}"
-            call.on_wait(Wait(reason, seconds, failure(state).refused, failure(state).limits))
+            await call.on_wait(Wait(reason, seconds, failure(state).refused, failure(state).limits))
 
         return AsyncRetrying(
             stop=stop_after_attempt(self._config.attempts),
             wait=wait,
-            sleep=self._sleep,
-            before_sleep=report,
+            before_sleep=pause,
+            sleep=_no_longer,
             retry=retry_if_exception(lambda error: isinstance(error, Failure) and error.meaning == "retry"),
             reraise=True,
         )
@@ -427,6 +424,10 @@ class OpenAIModel:
             http_socket_options=(),
         )
         return chat
+
+
+async def _no_longer(_seconds: float) -> None:
+    return
 
 
 def _messages(call: Call) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Calls through `Limits` in simulated time, and servers that answer there."""
+"""Calls through a gateway in simulated time, and servers that answer there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from functools import partial
 
 from agent.config import RunnerConfig
 from agent.llm.base import Call, Message, Reply, ScriptedLLM, Wait
+from agent.llm.gateway import Gateway
 from agent.llm.limits import Limits
+from agent.llm.models import Models
 from agent.streams import completed
 from agent.types import Usage
 
@@ -38,18 +40,20 @@ class Traffic:
 
 async def call_often(number: int, config: RunnerConfig, serve: Server, *, seed: int = 1) -> Traffic:
     """Make so many calls of one role, as many at once as the limits say."""
-    limits, model, traffic = Limits(config), ScriptedLLM([]), Traffic(random.Random(seed))
+    limits, traffic = Limits(config), Traffic(random.Random(seed))
     call = Call("screen", (Message("user", "x" * PROMPT),))
 
-    async def one(_number: int) -> None:
-        async with limits.slot(model, call) as slot:
-            assert limits.in_flight <= config.llm_calls
-            slot.goes_out()
-            while isinstance(reply := await attempt(traffic, serve), Wait):
-                traffic.refused += 1
-                slot.waits(reply)
-                await asyncio.sleep(reply.seconds)
-            slot.replied(reply)
+    async def answer(call: Call) -> Reply:
+        while isinstance(reply := await attempt(traffic, serve), Wait):
+            traffic.refused += 1
+            await call.on_wait(reply)
+        return reply
+
+    gateway = Gateway(Models.of(ScriptedLLM(answer)), limits=limits)
+
+    async def one(number: int) -> None:
+        await gateway.ask(call, str(number))
+        assert limits.in_flight <= config.llm_calls
         traffic.limit.append(limits.allowed)
 
     async for _ in completed(range(number), one, concurrency=limits.pairs):
