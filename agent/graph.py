@@ -272,9 +272,9 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
 
     async def run(state: State, runtime: Any) -> dict[str, Any]:
         tools: Tools = runtime.context
-        with tools.tracer.span("node", f"node {name}", node=name) as told:
+        with tools.tracer.span("node", f"node {name}", node=name) as record:
             step = await node(state, tools)
-            told(outcome=step.outcome)
+            record(outcome=step.outcome)
         if step.outcome not in node.outcomes:
             raise GraphError(f"node {name!r} ended in {step.outcome!r}, which it does not declare")
         return {**step.update, "outcome": step.outcome}

@@ -51,10 +51,10 @@ class TracedRunner:
     variant: str
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
-        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as told:
+        with self.tracer.span("pair", "pair", pair=pair.id, round=round_number, variant=self.variant) as record:
             annotation = await self.runner.annotate(pair, round_number, recorder)
             error = annotation.error and annotation.error.type
-            told(label=annotation.label, decided_by=annotation.decided_by, error=error)
+            record(label=annotation.label, decided_by=annotation.decided_by, error=error)
             return annotation
 
 

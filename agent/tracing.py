@@ -40,12 +40,10 @@ _NAMES = {
 _CONTENT = ("prompt", "reply")
 _OF_CALLS = ("operation", "provider", "model", "role", "error")  # what a server says has no bounds
 _BUCKETS = [0.01 * 2**power for power in range(14)]  # seconds; the conventions' own
-_LONGEST_END = 10.0
-_LANGSMITH = ("LANGSMITH", "LANGCHAIN")
-
+_LONGEST_END = 3.0
 
 Kind = Literal["pair", "node", "model call", "sandbox"]
-Told = Callable[..., None]
+Record = Callable[..., None]
 """Takes what is known by now of what is in progress: texts, numbers, the `usage` of a call. None is nothing."""
 
 
@@ -56,7 +54,7 @@ def _to_nobody(**_values: Any) -> None:
 class Tracer:
     """Traces nothing."""
 
-    def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Told]:  # noqa: ARG002
+    def span(self, kind: Kind, name: str, **values: Any) -> AbstractContextManager[Record]:  # noqa: ARG002
         """Trace what happens in the context, as a part of what is in progress in this task or where it was begun."""
         return _UNTRACED
 
@@ -76,17 +74,15 @@ class _OpenTelemetry(Tracer):
         self._pairs = meter.create_counter("annotator.pairs", "{pair}", "pairs annotated, by outcome")
         self._cost = meter.create_counter("annotator.cost", "USD", "what model calls cost")
         self._calls = meter.create_histogram("gen_ai.client.operation.duration", "s", "model calls", **buckets)
-        self._open = meter.create_up_down_counter("annotator.calls.open", "{call}", "calls that wait for their reply")
         self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "tokens paid for")
         self._sandboxes = meter.create_histogram("annotator.sandbox.duration", "s", "work in sandboxes", **buckets)
 
     @contextmanager
-    def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Told]:
-        """Trace what happens in the context. Messages of errors may quote pairs: their types alone are told."""
-        started, calls = time.perf_counter(), int(kind == "model call")
-        span_kind = self._trace.SpanKind.CLIENT if calls else self._trace.SpanKind.INTERNAL
+    def span(self, kind: Kind, name: str, **values: Any) -> Iterator[Record]:
+        """Trace what happens in the context. Messages of errors may quote pairs: their types alone are recorded."""
+        started, kinds = time.perf_counter(), self._trace.SpanKind
+        span_kind = kinds.CLIENT if kind == "model call" else kinds.INTERNAL
         silent: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
-        self._open.add(calls)
         with self._tracer.start_as_current_span(_text(name), kind=span_kind, **silent) as span:
             try:
                 yield values.update
@@ -95,7 +91,6 @@ class _OpenTelemetry(Tracer):
                 values |= {"error": type(error).__name__, "usage": paid}
                 raise
             finally:
-                self._open.add(-calls)
                 self._measured(kind, values, time.perf_counter() - started)
                 span.set_attributes(self._attributes(values))
                 if values.get("error") is not None:
@@ -163,17 +158,16 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
     """Have a program's spans and metrics sent, by OTLP over HTTP, to where OpenTelemetry's own variables say.
 
     What goes wrong with that is given to `note`, once, and has no other effect. At the end, what is left is sent, for
-    ten seconds at most. LangSmith, which LangChain tells everything where its variables ask for that, is told content
-    only where OpenTelemetry is, unless its variables say of that, too.
+    three seconds at most. LangSmith, to which LangChain sends everything where its variables ask for that, gets
+    content only where OpenTelemetry does, unless its variables say of that, too.
 
     Raises:
         ExtraMissing: OpenTelemetry is not installed.
         ConfigError: one of the variables has a value that it cannot have.
     """
-    _keep_from_langsmith(config.content, note)
-    failures = _FirstFailure("OpenTelemetry", note)
+    ends = _langsmith(config.content, note)
     try:
-        providers = _providers() if config.otel else []
+        ends += _opentelemetry(note) if config.otel else []
     except ImportError as error:
         raise ExtraMissing("otel", error) from error
     except ValueError as error:
@@ -181,15 +175,17 @@ def exporting(config: TracingConfig, note: Callable[[str], None]) -> Iterator[No
     try:
         yield
     finally:
-        ends = [Thread(target=each.shutdown, daemon=True) for each in providers]
-        failures.happened, until = False, time.monotonic() + _LONGEST_END
+        until = time.monotonic() + _LONGEST_END
         for end in ends:
             end.start()
-        while any(end.is_alive() for end in ends) and not failures.happened and time.monotonic() < until:
-            time.sleep(0.01)
+        for end in ends:
+            end.join(max(0.0, until - time.monotonic()))
+            if end.is_alive():
+                logging.getLogger(end.name).warning("what is left was not taken within %g s, and is lost", _LONGEST_END)
 
 
-def _providers() -> list[Any]:
+def _opentelemetry(note: Callable[[str], None]) -> list[Thread]:
+    """Set the providers of the process; return what ends them."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -199,40 +195,47 @@ def _providers() -> list[Any]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    _report_first_failure("opentelemetry", note)
     resource = Resource.create({"service.name": _NAME}).merge(OTELResourceDetector().detect())
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False)
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(meters)
-    return [tracers, meters]
+    return [Thread(target=each.shutdown, name="opentelemetry", daemon=True) for each in (tracers, meters)]
 
 
-def _keep_from_langsmith(content: bool, note: Callable[[str], None]) -> None:
-    asked = (f"{brand}_TRACING{version}" for brand in _LANGSMITH for version in ("", "_V2"))
-    if not any(os.environ.get(name) == "true" for name in asked):
-        return
-    _FirstFailure("LangSmith", note)
+def _langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
+    """Keep content from LangSmith, where it is used; return what ends that."""
+    from langsmith.run_trees import get_cached_client
+    from langsmith.utils import tracing_is_enabled
+
+    if not tracing_is_enabled():
+        return []
+    _report_first_failure("langsmith", note)
+    os.environ["LANGSMITH_USE_DAEMON"] = "true"  # else a server that is away holds the process for minutes at its end
     for name in ("HIDE_INPUTS", "HIDE_OUTPUTS"):
-        if not content and not any(f"{brand}_{name}" in os.environ for brand in _LANGSMITH):
+        if not content and not any(f"{brand}_{name}" in os.environ for brand in ("LANGSMITH", "LANGCHAIN")):
             os.environ[f"LANGSMITH_{name}"] = "true"
-            note("note: LangSmith is told of this run, but not of its content (for that: -c tracing.content=true)")
+            note("note: LangSmith gets traces of this run, without their content (for that: -c tracing.content=true)")
+    return [Thread(target=lambda: get_cached_client().flush(), name="langsmith", daemon=True)]
+
+
+def _report_first_failure(library: str, note: Callable[[str], None]) -> None:
+    log = logging.getLogger(library)
+    log.addHandler(_FirstFailure(note))
+    log.propagate = False
 
 
 class _FirstFailure(logging.Handler):
-    """Tells of the first thing that a library warns of, and keeps the others from standard error."""
+    """Reports the first thing that a library warns of, and keeps the others from standard error."""
 
-    def __init__(self, library: str, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._note, self._count, self.happened = note, count(), False
-        log = logging.getLogger(library.lower())
-        log.addHandler(self)
-        log.propagate = False
+        self._note, self._count = note, count()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell of it."""
-        self.happened = True
+        """Report it."""
         if next(self._count) == 0:
-            self._note(
-                f"note: {record.name.partition('.')[0]}: {record.getMessage():.240} (said once; the run goes on)"
-            )
+            library = record.name.partition(".")[0]
+            self._note(f"note: {library}: {record.getMessage():.240} (reported once; the run goes on)")

@@ -177,11 +177,11 @@ class Gateway:
         own = self._models.for_role(call.role)
         identity = own.identity()
         name = str(identity.get("model", ""))
-        with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as told:
-            told(provider=identity.get("kind"), server=address_of(own) or None, prompt=call.messages)
+        with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as record:
+            record(provider=identity.get("kind"), server=address_of(own) or None, prompt=call.messages)
             reply = await self._answered(own, model or own, call, key or key_of(own, call))
-            told(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
-            told(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
+            record(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
+            record(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
             return reply
 
     async def _answered(self, own: LLM, model: LLM, call: Call, key: str) -> Reply:

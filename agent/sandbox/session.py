@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
 from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
-from agent.tracing import UNTRACED, Told, Tracer
+from agent.tracing import UNTRACED, Record, Tracer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -123,15 +123,15 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as told:
-            await self._take_place(told)
+        with self._tracer.span("sandbox", "sandbox run", backend=self._backend.name) as record:
+            await self._take_place(record)
             if self._executions is None or fresh:
                 result = await self._run(job)
             else:
                 commands = [argv for argv, _ in self._replay]
                 result = await self._executions.run(self._backend, job, commands, lambda: self._run(job))
             status = "timeout" if result.timed_out else result.limit or ("clean" if result.clean else "failed")
-            told(status=status, seconds=result.seconds, shared=result.shared)
+            record(status=status, seconds=result.seconds, shared=result.shared)
             return result
 
     async def _run(self, job: Job) -> RunResult:
@@ -147,10 +147,10 @@ class SandboxSession:
         Raises:
             SandboxError: every sandbox tried broke.
         """
-        with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as told:
-            await self._take_place(told)
+        with self._tracer.span("sandbox", "sandbox command", backend=self._backend.name) as record:
+            await self._take_place(record)
             result = await self._attempt(lambda sandbox: sandbox.command(argv, timeout))
-            told(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
+            record(status="timeout" if result.timed_out else "clean" if result.exit_code == 0 else "failed")
         if result.exit_code == 0:
             self._replay.append((tuple(argv), timeout))
         return result
@@ -209,12 +209,12 @@ class SandboxSession:
             while self._environments:
                 self._backend.environments.release(self._environments.popitem()[0])
 
-    async def _take_place(self, told: Told) -> None:
+    async def _take_place(self, record: Record) -> None:
         if self._gates is not None and not self._placed:
             started = time.monotonic()
             await self._gates.running.acquire()
             self._placed = True
-            told(waited=time.monotonic() - started)
+            record(waited=time.monotonic() - started)
 
     async def _leave(self) -> None:
         placed, self._placed = self._placed, False
