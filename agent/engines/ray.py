@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -119,7 +120,9 @@ class RayEngine:
     async def least_busy(self) -> _Station:
         """Return the worker with the fewest pairs, once there is one; raise what keeps all of them from starting."""
         async with self._queue:
-            for _ in range(_PATIENCE):
+            deadline = time.monotonic() + _PATIENCE
+            while time.monotonic() < deadline:
+                self._check_daemons()
                 if ready := [station for station in self._stations if station.site is not None]:
                     return min(ready, key=lambda station: len(station.turns))
                 if all(failures := [station.failure for station in self._stations]):
@@ -129,6 +132,13 @@ class RayEngine:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 1)
         raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
+
+    def _check_daemons(self) -> None:
+        """Stop the run where what it started of Ray is gone: no worker would ever come, and Ray itself waits long."""
+        node = self.ray._private.worker._global_node  # none of its public functions tells within a quarter of a minute
+        ended = {name for name, _ in node.dead_processes()} if self._ours else ()
+        if {"raylet", "gcs_server"} & set(ended):
+            raise Outage(f"Ray has ended on this machine ({', '.join(sorted(ended))})")
 
     def note(self, message: str) -> None:
         """Report what became of a worker."""

@@ -1,4 +1,4 @@
-"""A run on Docker of which the command, a container or the daemon is killed again and again labels each pair once.
+"""A run on Ray and Docker of which each part is killed again and again labels each pair once.
 
 It is the daemon of this machine, so this runs alone, and only with AGENT_TEST_RESTART_DOCKER=1; then never skipped.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-from functools import partial
 
 import docker
 import pytest
 
 from agent.sandbox.owner import PREFIX
 from tests.cli.commands import Commands
-from tests.cli.killing import Killing, answer, driver, one_of
-from tests.cli.processes import until
+from tests.cli.killing import KILLS_ON_RAY, Killing, answer, driver, one_of, worker
+from tests.cli.processes import Process, alive, descendants, until
 from tests.conftest import lacking
 from tests.llm.server import ChatServer
 from tests.sandbox.daemon import restart
-
-PAIRS, KILLS = 600, 24
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("AGENT_TEST_RESTART_DOCKER") != "1",
@@ -29,21 +26,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def containers(pid: int) -> list[int]:
-    """Return the first processes of the containers that a command has, 0 for one that does not run."""
+def containers(processes: set[Process]) -> list[int]:
+    """Return the first processes of the containers that these processes have, 0 for one that does not run."""
     client = docker.from_env()
     try:
-        found = client.api.containers(all=True, filters={"label": f"{PREFIX}.pid={pid}"})
-        return [client.api.inspect_container(each["Id"])["State"]["Pid"] for each in found]
+        pids = {pid for pid, _ in processes}
+        listed = client.api.containers(all=True, filters={"label": f"{PREFIX}.pid"})
+        ids = [each["Id"] for each in listed if int(each["Labels"][f"{PREFIX}.pid"]) in pids]
+        return [client.api.inspect_container(each)["State"]["Pid"] for each in ids]
     except docker.errors.NotFound:  # it ended meanwhile
-        return containers(pid)
+        return containers(processes)
     finally:
         client.close()
 
 
 def runner(pid: int, chance: random.Random) -> bool:
     """Kill the first process of a container."""
-    return one_of([found for found in containers(pid) if found], chance)
+    return one_of([found for found in containers(descendants(pid)) if found], chance)
 
 
 def daemon(_pid: int, _chance: random.Random) -> bool:
@@ -52,11 +51,12 @@ def daemon(_pid: int, _chance: random.Random) -> bool:
     return True
 
 
-def test_kills_of_command_container_and_daemon_lose_no_pair_and_pay_nothing_twice(agent: Commands) -> None:
+def test_kills_of_driver_worker_container_and_daemon_lose_no_pair_and_pay_nothing_twice(agent: Commands) -> None:
     assert lacking("docker") is None
+    pytest.importorskip("ray")
     with ChatServer(answer) as server:
-        killing = Killing(agent, server, PAIRS, "--sandbox", "docker")
-        killing.kill({"driver": driver, "sandbox runner": runner, "daemon": daemon}, KILLS)
+        killing = Killing(agent, server, 20 * KILLS_ON_RAY, "--engine", "ray", "--sandbox", "docker")
+        killing.kill({"driver": driver, "worker": worker, "sandbox runner": runner, "daemon": daemon}, KILLS_ON_RAY)
         killing.finish()
-        for pid in killing.pids:
-            until(partial(lambda pid: containers(pid) == [], pid), "the end of all containers")
+        until(lambda: containers(killing.seen) == [], "the end of all containers")
+        until(lambda: not alive(killing.seen), "the end of all processes", 90)  # two of Ray's own take a minute

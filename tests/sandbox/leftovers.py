@@ -73,9 +73,14 @@ def orphans_kept() -> Iterator[None]:
         yield
     finally:
         become(0)
-        for process in children():
-            with suppress(ChildProcessError):
-                os.waitpid(int(process), os.WNOHANG)
+        reap()
+
+
+def reap() -> None:
+    """Let this process's children that have ended go, as their parent before would have: others may look for them."""
+    for process in children():
+        with suppress(ChildProcessError):
+            os.waitpid(int(process), os.WNOHANG)
 
 
 _SUBREAPER = 36
