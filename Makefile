@@ -14,7 +14,7 @@ test: .venv/.ready-dev
 	@scripts/ensure-browser || true
 	.venv/bin/ruff check agent tests examples
 	.venv/bin/ruff format --check agent tests examples
-	.venv/bin/mypy
+	.venv/bin/mypy --num-workers 2
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
 # What needs no sandbox, network, browser or command line
@@ -25,7 +25,7 @@ unit: .venv/.ready-dev
 lint: .venv/.ready-dev
 	.venv/bin/ruff check --fix agent tests examples
 	.venv/bin/ruff format agent tests examples
-	.venv/bin/mypy
+	.venv/bin/mypy --num-workers 2
 
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks

@@ -10,12 +10,22 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import DictLoader, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2 import (
+    DictLoader,
+    Environment,
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    meta,
+    nodes,
+    pass_context,
+)
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
@@ -75,8 +85,7 @@ class Prompts:
     def __init__(self, folder: Path | None = None, roles: Iterable[Role] = ()) -> None:
         own = {} if folder is None else _read(folder)
         self._sources = {**_read(data_folder("prompts")), **own}
-        self._environment = _environment(self._sources)
-        self._parts = {name: self._check(name) for name in self._sources}
+        self._environment, self._files = _compiled(tuple(self._sources.items()))
         roles = tuple(roles)
         known = {role.name for role in roles}
         for name in own.keys() - {f"{role}.j2" for role in known}:
@@ -86,10 +95,11 @@ class Prompts:
             self._try(role)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_sources": self._sources, "_parts": self._parts}
+        return {"_sources": self._sources}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _environment=_environment(state["_sources"]))
+        self._sources = state["_sources"]
+        self._environment, self._files = _compiled(tuple(self._sources.items()))
 
     def render(self, role: Role, variables: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return a role's messages, by default system and user; a variable that is not given is None.
@@ -131,36 +141,19 @@ class Prompts:
     def _included(self, name: str) -> set[str]:
         found, waiting = {name}, [name]
         while waiting:
-            new = self._parts[waiting.pop()] - found
+            new = self._files[waiting.pop()].includes - found
             found |= new
             waiting += new
         return found
 
-    def _check(self, name: str) -> set[str]:
-        """Compile a template; return the names of the parts it includes."""
-        try:
-            tree = self._environment.parse(self._sources[name], name)
-            self._environment.get_template(name)
-        except TemplateSyntaxError as error:
-            raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
-        included = set(meta.find_referenced_templates(tree))
-        if None in included:
-            raise PromptError(f"{name} includes a part by a computed name: write the name itself")
-        missing = sorted(str(part) for part in included if part not in self._sources)
-        if missing:
-            raise PromptError(f"{name} includes {missing[0]}, which does not exist")
-        return {str(part) for part in included}
-
     def _try(self, role: Role) -> None:
         name = f"{role.name}.j2"
         for part in sorted(self._included(name)) if name in self._sources else ():
-            tree = self._environment.parse(self._sources[part], part)
-            if unknown := sorted(meta.find_undeclared_variables(tree) - role.variables.keys()):
+            if unknown := sorted(self._files[part].uses - role.variables.keys()):
                 given = ", ".join(sorted(role.variables))
                 raise PromptError(f"{part} uses {', '.join(unknown)}; role {role.name!r} is given {given}")
-            blocks = {block.name for block in tree.find_all(nodes.Block)}
             for block in role.blocks if part == name else ():
-                if block not in blocks:
+                if block not in self._files[part].blocks:
                     raise PromptError(f"{name} lacks the block {block!r}: {{% block {block} %}} ... {{% endblock %}}")
         self.render(role, role.variables)
         if "criterion" in role.variables:
@@ -208,6 +201,37 @@ def _read(folder: Path) -> dict[str, str]:
     if not sources:
         raise PromptError(f"there are no prompt templates (*.j2) in {folder}")
     return sources
+
+
+@dataclass(frozen=True)
+class _File:
+    """What is said in the file of a template: the parts it includes, the variables it uses, its blocks."""
+
+    includes: set[str]
+    uses: set[str]
+    blocks: set[str]
+
+
+@lru_cache(maxsize=8)
+def _compiled(sources: tuple[tuple[str, str], ...]) -> tuple[ImmutableSandboxedEnvironment, dict[str, _File]]:
+    """Compile the templates, once for all runs of this process by the same ones: it takes a third of a second."""
+    environment = _environment(dict(sources))
+    return environment, {name: _check(environment, name, source, dict(sources).keys()) for name, source in sources}
+
+
+def _check(environment: ImmutableSandboxedEnvironment, name: str, source: str, known: Collection[str]) -> _File:
+    try:
+        tree = environment.parse(source, name)
+        environment.get_template(name)
+    except TemplateSyntaxError as error:
+        raise PromptError(f"{name}:{error.lineno}: {error.message}") from error
+    included = set(meta.find_referenced_templates(tree))
+    if None in included:
+        raise PromptError(f"{name} includes a part by a computed name: write the name itself")
+    if missing := sorted(str(part) for part in included if part not in known):
+        raise PromptError(f"{name} includes {missing[0]}, which does not exist")
+    blocks = {block.name for block in tree.find_all(nodes.Block)}
+    return _File({str(part) for part in included}, meta.find_undeclared_variables(tree), blocks)
 
 
 def _environment(sources: Mapping[str, str]) -> ImmutableSandboxedEnvironment:

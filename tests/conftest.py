@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -20,6 +21,8 @@ import pytest
 import uv
 from hypothesis import settings
 
+# What is made by imports and by collecting the tests stays: looking for garbage among it takes seconds.
+gc.disable()
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scripts")
@@ -128,6 +131,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that hold slow tests, so that none of them is the last to end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Have garbage looked for among what tests make only."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -23,11 +23,12 @@ ROOT = Path(__file__).parents[2]
 ADD = "def add(a, b):\n    return a + b\n"
 
 _SERVER = """
-import json, os, sys, traceback
+import gc, json, os, sys, traceback
 import agent.cli, agent.cli.app, agent.cli.annotate, agent.cli.doctor, agent.cli.execute, agent.cli.graph
 import agent.cli.ablate, agent.cli.replay, agent.cli.score, agent.cli.show, numpy, scipy.stats
 import agent.llm.heuristic, agent.llm.replay, agent.languages.python
 import langchain_openai, langgraph.graph, langgraph.runtime, agent.llm.openai, agent.sandbox.bwrap.backend
+import agent.prompts
 
 def serve(job):
     os.setsid()
@@ -45,6 +46,10 @@ def serve(job):
     except BaseException:
         traceback.print_exc()
         return 70
+
+agent.prompts.Prompts()  # compiled once for all
+# what a collection of garbage does not look at, the copies need not copy
+gc.freeze()
 
 for line in sys.stdin:
     child = os.fork()
