@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from jinja2 import (
     DictLoader,
-    Environment,
     StrictUndefined,
     TemplateError,
     TemplateSyntaxError,
