@@ -23,7 +23,7 @@ from hypothesis import settings
 
 # What is made by imports and by collecting the tests stays: looking for garbage among it takes seconds.
 gc.disable()
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.load_profile("untimed")
 pytest.register_assert_rewrite("tests.sandbox", "tests.cli.commands", "tests.scripts")
 

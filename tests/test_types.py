@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -108,7 +108,6 @@ def test_a_label_goes_against_a_test_that_says_the_other() -> None:
     assert not annotation(None, test=PASSED).against_test
 
 
-@settings(max_examples=40)
 @given(value=PAIRS | REPORTS | ANNOTATIONS | HISTORIES)
 def test_a_value_reads_what_it_is_written_as(value: Frozen) -> None:
     kind = type(value)

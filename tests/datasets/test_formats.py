@@ -109,7 +109,7 @@ table_rows = st.lists(
 
 
 @pytest.mark.parametrize("name", [*WRITERS, "p.jsonl.gz", "p.csv.gz", "p.parquet.gz"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=table_rows)
 def test_any_text_comes_back_from_every_format(tmp_path: Path, name: str, rows: list[dict[str, str]]) -> None:
     cells = [{field: value or None for field, value in row.items()} for row in rows]
@@ -314,7 +314,7 @@ broken = st.lists(pieces | st.sampled_from([b"id", b"query,code", b'{"query": "q
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.json", "p.csv", "p.tsv", "p.parquet", "p.csv.gz", "p.parquet.gz"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=broken | st.binary(max_size=60), packed=st.booleans())
 def test_whatever_a_file_holds_it_is_pairs_or_an_error_that_names_it(
     tmp_path: Path, name: str, content: bytes, packed: bool
@@ -324,7 +324,7 @@ def test_whatever_a_file_holds_it_is_pairs_or_an_error_that_names_it(
     assert outcome(path).startswith(("pairs", f"{path}:"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1), length=st.integers(1, 40), byte=st.integers(0, 255))
 def test_a_damaged_parquet_file_is_pairs_or_an_error(tmp_path: Path, place: float, length: int, byte: int) -> None:
     content = bytearray(parquet(ROWS))

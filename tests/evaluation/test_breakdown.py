@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
@@ -99,7 +99,6 @@ def test_calibration_takes_labels_with_confidence_and_gold_alone() -> None:
 EDGES = st.sampled_from([number / 20 for number in range(21)])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1) | EDGES, st.booleans()), min_size=1, max_size=80))
 def test_bins_and_ece_are_their_definitions(judged: list[tuple[float, bool]]) -> None:
     confidences, right = map(list, zip(*judged, strict=True))

@@ -8,7 +8,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.estimates import (
@@ -108,7 +108,6 @@ def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
     assert set(estimate([]).values()) == {Estimate(None, None)}
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30)), max_size=6

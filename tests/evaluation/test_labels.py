@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError, RunFolderError, UsageError
@@ -61,7 +61,6 @@ def test_what_is_unclear_is_named(tmp_path: Path, rows: list[Any], message: str)
         read_labels(write_lines(tmp_path / "f.jsonl", rows))
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([0, 1, None]), max_size=9))
 def test_the_majority_is_what_more_than_half_of_those_who_decided_say(votes: list[int | None]) -> None:
     ones, zeros = votes.count(1), votes.count(0)

@@ -33,7 +33,6 @@ def scored(judged: Judged, queries: dict[str, str] | None = None, **options: Any
     return score(predicted, gold, queries or {}, Settings(**{"resamples": 50, **options}))
 
 
-@settings(deadline=None)
 @given(JUDGED)
 def test_scores_are_their_definitions(judged: Judged) -> None:
     found = scored(judged)
@@ -57,7 +56,6 @@ def test_scores_are_their_definitions(judged: Judged) -> None:
             assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(JUDGED)
 def test_kappa_and_alpha_are_those_of_their_libraries(judged: Judged) -> None:
     found = scored(judged)
@@ -75,7 +73,7 @@ def test_kappa_and_alpha_are_those_of_their_libraries(judged: Judged) -> None:
         assert found.alpha == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), min_size=8, max_size=40))
 def test_every_bootstrap_interval_is_scipys_over_queries(judged: Judged) -> None:
     queries = {str(number): f"q{number % 6}" for number in range(len(judged))}
@@ -151,7 +149,6 @@ ITEMS = st.lists(st.tuples(*[st.sampled_from([0, 1, None])] * 3), min_size=1, ma
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(ITEMS)
 def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items: list[tuple[Any, ...]]) -> None:
     ids = [f"{number:03}" for number in range(len(items))]

@@ -35,7 +35,6 @@ RESAMPLES = 200
 COUNT = st.integers(0, 500)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_is_that_of_statsmodels(counts: tuple[int, int]) -> None:
     found = wilson(*counts)
@@ -88,7 +87,6 @@ def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
     return found.confidence_interval
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("abcdefg")), min_size=2, max_size=40), st.integers(0, 99))
 def test_the_bootstrap_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed: int) -> None:
     items, clusters = [x for x, _ in drawn], [c for _, c in drawn]
@@ -143,7 +141,6 @@ def test_a_quotient_by_zero_is_undefined() -> None:
     assert float(ratio(1, 4)) == 0.25
 
 
-@settings(deadline=None)
 @given(COUNT, COUNT)
 def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int) -> None:
     expected = mcnemar([[7, only_first], [only_second, 7]], exact=True).pvalue
@@ -153,7 +150,7 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int) -> No
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)  # statsmodels takes 50 ms for one
+@settings(max_examples=12)  # statsmodels takes 50 ms for one
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     expected = list(multipletests(p_values, method="holm")[1]) if p_values else []
@@ -171,7 +168,6 @@ def items(annotators: int) -> st.SearchStrategy[list[tuple[Any, ...]]]:
     return st.lists(st.tuples(*[st.sampled_from([0, 1, 2, None])] * annotators), max_size=60)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 5).flatmap(items), st.randoms())
 def test_alpha_is_that_of_krippendorff_in_any_order(ratings: list[tuple[Any, ...]], random: Any) -> None:
     found = krippendorff_alpha(ratings)

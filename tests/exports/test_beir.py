@@ -8,7 +8,7 @@ from typing import Any
 
 import ir_measures
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.exports.rows import escaped
@@ -78,7 +78,6 @@ hostile = st.text(st.characters(), min_size=1, max_size=4).filter(lambda text: b
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     judged=st.lists(
         st.tuples(st.sampled_from(["\u2028q \t", "q\r\n"]) | hostile, hostile, st.sampled_from([0, 1, None])),

@@ -63,7 +63,7 @@ def all_three(folder: Path, run: Path) -> tuple[Export, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25)
 @given(pairs=pair_lists, reason=hostile_text)
 def test_the_three_give_the_same_rows_of_hostile_pairs(pairs: list[Pair], reason: str) -> None:
     with tempfile.TemporaryDirectory() as name:

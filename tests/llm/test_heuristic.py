@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ModelError
@@ -175,7 +175,6 @@ async def test_tests_in_other_languages_are_refused_rather_than_invented() -> No
     assert await reply("judge", "", "", language="sql")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ROLES), st.text(), st.text())
 async def test_no_pair_makes_it_raise(role: str, query: str, code: str) -> None:
     assert await reply(role, query, code)

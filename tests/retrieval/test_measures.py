@@ -4,7 +4,7 @@ from statistics import fmean
 
 import ir_measures
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ConfigError
@@ -22,7 +22,6 @@ def of(name: str, scores: dict[str, float], grades: dict[str, int]) -> float:
 
 
 @given(TIED, WITH_POSITIVES)
-@settings(max_examples=150, deadline=None)
 def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
@@ -31,7 +30,6 @@ def test_with_ties_a_metric_is_the_mean_of_its_plain_definition_over_all_orders(
 
 
 @given(TIED, WITH_POSITIVES)
-@settings(deadline=None)
 def test_frank_is_the_expected_rank_of_the_first_relevant_code_and_none_when_none_is_found(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:
@@ -59,7 +57,6 @@ def untied(draw: st.DrawFn) -> dict[str, float]:
         lambda grades: any(grades.values())
     ),
 )
-@settings(max_examples=200, deadline=None)
 def test_without_ties_a_metric_equals_that_of_ir_measures(scores: dict[str, float], grades: dict[str, int]) -> None:
     names = (
         "nDCG nDCG@1 nDCG@10 RR RR@10 AP AP@10 R@1 R@10 R@100 P@5 P@100 Success@1 Success@10 Judged@10 Judged@100 Bpref"
@@ -103,7 +100,6 @@ def test_what_is_not_found_counts_against_recall_ap_and_mmrr_and_not_against_ap_
 
 
 @given(TIED, WITH_POSITIVES)
-@settings(deadline=None)
 def test_a_metric_lies_between_0_and_1_and_ap_is_at_most_recall(
     scores: dict[str, float], grades: dict[str, int]
 ) -> None:

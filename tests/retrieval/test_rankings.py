@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ir_measures
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import InputError
@@ -26,7 +26,6 @@ def written(path: Path, rankings: Rankings, tag: str) -> Path:
 
 
 @given(RANKINGS, ID)
-@settings(deadline=None)
 def test_what_is_written_is_read_again_to_the_last_digit_whatever_the_ids(
     tmp_path_factory: pytest.TempPathFactory, rankings: dict[str, dict[str, float]], tag: str
 ) -> None:

@@ -22,7 +22,7 @@ def column(values: list[float]) -> np.ndarray:
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 1.0]), min_size=2, max_size=9))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_the_randomisation_test_comes_near_scipys_over_all_patterns_of_signs(values: list[float]) -> None:
     [found] = paired(ids(len(values)), column(values), MANY)
     oracle = stats.permutation_test(

@@ -146,7 +146,7 @@ async def test_a_broken_greeting_is_an_error_of_the_sandbox(sent: bytes) -> None
             await channel.greet(5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sent=st.lists(st.binary(max_size=40), max_size=6))
 def test_any_bytes_end_in_a_result_or_an_error_of_the_sandbox(sent: list[bytes]) -> None:
     async def attempt() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.errors import InputError, UsageError
@@ -161,7 +161,6 @@ texts = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=8).
 
 
 @given(st.lists(st.tuples(texts, texts, st.sampled_from([0, 1, None])), min_size=1, max_size=12))
-@settings(max_examples=40)
 def test_an_export_of_a_run_is_read_back(pairs: list[tuple[str, str, int | None]]) -> None:
     """Against the pairs themselves: of one query and code the label, where all of its pairs have the same."""
     assume(any(label is not None for *_, label in pairs))

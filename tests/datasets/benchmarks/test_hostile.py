@@ -48,7 +48,7 @@ def check(benchmark: Benchmark) -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(WITH_CODES + WITHOUT_CODES).flatmap(lambda form: rows(*form)), rows(*CODES))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_rows_are_a_benchmark_or_an_error(queries: list[dict[str, Any]], codes: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, written in (("queries.json", queries), ("codes.json", codes)):

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.languages import MalformedProgram, Mutation, PythonLanguage
@@ -44,7 +44,6 @@ def loaded(mutant: Mutation) -> dict[str, Any]:
     return space
 
 
-@settings(max_examples=60, deadline=None)
 @given(snippets(), st.integers(0, 20))
 def test_mutants_of_any_code_compile_and_differ(code: str, limit: int) -> None:
     language = PythonLanguage()
@@ -208,7 +207,6 @@ class TestStandIns:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(snippets())
 def test_mutants_take_the_snippets_place(code: str) -> None:
     language = PythonLanguage()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.languages import Mutation, PythonLanguage
@@ -19,7 +19,6 @@ def loaded(mutant: Mutation) -> dict[str, Any]:
     return space
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_it(text: str) -> None:
     PythonLanguage().universal_mocks(Snippet(text))
