@@ -7,9 +7,8 @@ import hashlib
 import pickle
 import tempfile
 import time
-import zlib
-from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +18,13 @@ from agent.config import RunnerConfig
 from agent.errors import ConfigError, ModelError, ModelTimeout, ModelUnavailable, Outage, RunStopped, UsageError
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
+from agent.llm.base import Call
 from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState, name_of
 from agent.llm.budget import Budget
 from agent.llm.failures import Failure
 from agent.llm.models import Models
 from agent.sandbox.base import RunResult
-from agent.scratch import Scratch
+from agent.scratch import Scratch, as_key
 from agent.store import files
 from agent.store.batches import Batch, BatchStore
 from agent.store.cache import SqliteReplyCache
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 1.0, 60.0, 1.5
+_PAUSES_TO_SEND = (10.0, 30.0, 60.0, 120.0, 300.0)
 _MADE_BY = 30.0
-"""Seconds after which a batch that is not in the list was not made."""
+"""Seconds after which a batch that its server does not know was not made."""
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_OF_A_REPLY = 500
 _LINES_AT_ONCE = 500
@@ -54,16 +55,15 @@ class ResultsOnDisk:
     def get(self, key: Hashable) -> RunResult | None:
         """Return the result under a key."""
         rows = self._scratch.rows("SELECT result FROM results WHERE key = ?", (_digest(key),))
-        found: RunResult | None = pickle.loads(zlib.decompress(rows[0][0])) if rows else None
+        found: RunResult | None = pickle.loads(rows[0][0]) if rows else None
         return found
 
     def __setitem__(self, key: Hashable, result: RunResult) -> None:
-        values = _digest(key), zlib.compress(pickle.dumps(result), 1)
-        self._scratch.put("INSERT OR REPLACE INTO results VALUES (?, ?)", [values])
+        self._scratch.put("INSERT OR REPLACE INTO results VALUES (?, ?)", [(_digest(key), pickle.dumps(result))])
 
 
 def _digest(key: Hashable) -> bytes:
-    return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(as_key(repr(key))).digest()
 
 
 def check_possible(config: RunnerConfig, models: Models, run_dir: Path | None, cache: object) -> None:
@@ -76,14 +76,15 @@ def check_possible(config: RunnerConfig, models: Models, run_dir: Path | None, c
         raise UsageError("batches are made in one process: leave out --engine ray (engine)")
     if run_dir is None or not isinstance(cache, str | Path | SqliteReplyCache):
         raise UsageError("runner.batch needs run_dir= and, as cache=, a file: batches and replies are kept there")
-    api.deferring(models, lambda *_: None)
+    api.with_batches(models)
 
 
 class Batches:
     """The batches of a run. `models` write each call down and leave its turn, which comes again in a later pass.
 
     What a batch may use is estimated from a token per four characters of its requests, and for each reply as many
-    tokens as the model's replies of this run had in the mean, 500 where there are none yet.
+    tokens as the model's replies of this run had in the mean, 500 where there are none yet. The budget counts replies
+    when they are imported.
 
     Raises:
         ConfigError: one of the models has no batches.
@@ -101,7 +102,8 @@ class Batches:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.models, self._by_name = api.deferring(models, self._write_down)
+        self.models = models.deferring(self._write_down)
+        self._by_name = api.with_batches(models)
         self._folder = folder
         self._cache = cache
         self._budget = budget
@@ -110,25 +112,17 @@ class Batches:
         self._clock = clock
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        self._paid = sum(map(self._store.usage, cache.prepaid()), Usage())
-        self._waiting, self._size = Counter[str](), Counter[str]()
+        # what earlier starts imported, and no annotation has used
+        budget.add(sum(map(self._store.usage, cache.prepaid()), Usage()))
         self._most: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
-        self._sending = asyncio.Lock()
         self._progress = 0
-        self._problem = "no reply was among what the batches gave"
+        self._problem = ModelError("")
+        self._pauses = iter(_PAUSES_TO_SEND)
         self._stop: RunStopped | None = None
 
     def close(self) -> None:
         """Close the file."""
         self._store.close()
-
-    async def send_full(self) -> None:
-        """Send batches that are full; between turns, whose time it would take."""
-        for name in self._by_name:
-            async with self._sending:
-                full = self._waiting[name] >= MOST_REQUESTS or self._size[name] >= MOST_BYTES
-                if full and name not in self._most:
-                    await self._send(name)
 
     async def ended(self) -> None:
         """Wait for the batches in progress, those of an earlier start among them, and import what they hold.
@@ -136,44 +130,58 @@ class Batches:
         Raises:
             RunStopped: the deadline came, or the server refuses all that is asked.
         """
-        try:
-            async with self._budget.in_time():
-                await self._follow()
-        except BaseException:
-            if going := len(self._store.open()):
-                batches = f"{counted(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
-                self._emit(Note(f"{batches} at the server; the same command waits for that, and pays nothing twice"))
-            raise
+        async with self._in_time():
+            await self._follow()
 
     async def answered(self) -> None:
         """Send all that a pass wrote down, and wait for the answers.
 
         Raises:
-            RunStopped: as `ended` raises; the budget does not reach for a batch; or nothing was answered.
+            RunStopped: as `ended` raises; the budget is not enough for a batch; or nothing was answered.
         """
-        while True:
-            before = self._progress
-            for name in self._by_name:
-                while await self._send(name) and name not in self._most:
-                    pass
-            await self.ended()
-            if self._progress == before:
-                raise Outage(f"the batches give no replies: {self._problem}")
-            if not any(self._store.waits(name) for name in self._by_name):
-                return
+        async with self._in_time():
+            while True:
+                before, self._problem = self._progress, ModelError("there was none in what the batches gave")
+                for name in self._by_name:
+                    while await self._send(name) and name not in self._most:
+                        pass
+                await self._follow()
+                if self._progress > before:
+                    self._pauses = iter(_PAUSES_TO_SEND)
+                else:
+                    await self._pause_to_send()
+                if not any(map(self._store.waits, self._by_name)):
+                    return
 
-    def _write_down(self, model: OpenAIModel, key: str, line: Callable[[], bytes]) -> None:
-        name = name_of(model)
-        size, problem = self._store.add(key, name, line, model.attempts)
-        if problem is not None:
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with self._budget.in_time():
+                yield
+        except BaseException:
+            if going := len(self._store.in_progress()):
+                batches = f"{counted(going, 'batch', 'batches')} {'goes' if going == 1 else 'go'} on"
+                self._emit(Note(f"{batches} at the server; the same command waits for that, and pays nothing twice"))
+            raise
+
+    async def _pause_to_send(self) -> None:
+        passing = isinstance(self._problem, ModelUnavailable | ModelTimeout)
+        if not passing or (pause := next(self._pauses, None)) is None:
+            raise Outage(f"the batches returned no replies: {self._problem}")
+        self._emit(Waiting(str(self._problem), pause))
+        await self._sleep(pause)
+
+    def _write_down(self, model: OpenAIModel, call: Call, key: str) -> None:
+        def line() -> bytes:
+            return api.request_line(key, model.body(call))
+
+        if (problem := self._store.add(key, name_of(model), line, model.attempts)) is not None:
             raise ModelError(problem)
-        self._waiting[name] += size > 0
-        self._size[name] += size
 
     async def _send(self, name: str) -> bool:
         """Send one batch, and say whether there was one to send."""
         model = self._by_name[name]
-        with tempfile.TemporaryFile(dir=self._folder) as file:
+        with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             count = last = 0
             for last, key, line in self._store.waiting(name, self._most.get(name, MOST_REQUESTS), MOST_BYTES):
                 if self._cache.get(key) is None:
@@ -182,11 +190,10 @@ class Batches:
                 else:  # another run was answered meanwhile
                     self._store.drop(last)
                     self._progress += 1
-            self._waiting[name] = self._size[name] = 0
             if not count:
                 return False
             batch = Batch(uuid4().hex, name, None, 0.0, count, self._expected(model, count, file.tell()))
-            self._check(batch.expected)
+            self._budget.check(sum((each.expected for each in self._store.in_progress()), batch.expected))
 
             def ready() -> None:
                 self._store.create(batch._replace(created=self._clock()), last)
@@ -195,27 +202,20 @@ class Batches:
             try:
                 made = await api.create(model, file, batch.token, ready)
             except ModelError as error:
-                self._problem = str(error)
+                self._problem = error
                 return False
         self._store.made(batch.token, made)
         self._emit(Note(f"batch {made}: {counted(count, 'request')} to {name}"))
         return True
 
     def _expected(self, model: OpenAIModel, requests: int, size: int) -> Usage:
-        written = self._store.written(name_of(model)) or _TOKENS_OF_A_REPLY
-        usage = Usage(input_tokens=size // _CHARACTERS_PER_TOKEN, output_tokens=int(requests * written))
+        output = requests * (self._store.mean_output_tokens(name_of(model)) or _TOKENS_OF_A_REPLY)
+        usage = Usage(input_tokens=size // _CHARACTERS_PER_TOKEN, output_tokens=int(output))
         return api.priced_at(PRICE_FACTOR, usage.model_copy(update={"cost_usd": model.price(usage, "")}))
-
-    def _check(self, expected: Usage) -> None:
-        """Hold the budget to all that turns paid for, what is paid for and waits for its turn, and batches to come."""
-        held = self._paid + self._budget.spent.times(-1)
-        if held.input_tokens + held.output_tokens < 0:
-            held = Usage()  # turns took replies of another origin, too
-        self._budget.check(sum((each.expected for each in self._store.open()), held + expected))
 
     async def _follow(self) -> None:
         pause = _FIRST_PAUSE
-        while batches := self._store.open():
+        while batches := self._store.in_progress():
             going = [found for batch in batches if (found := await self._seen(batch)) is not None]
             if self._stop is not None:
                 raise self._stop
@@ -236,51 +236,56 @@ class Batches:
         model = self._by_name.get(batch.model)
         if model is None:
             raise ConfigError(f"a batch of this run is in progress for {batch.model}: name that (--model, --base-url)")
-        age = f"for {(self._clock() - batch.created) / 60:,.0f} min"
+        age = self._clock() - batch.created
         batch_id = batch.id or await api.find(model, batch.token, batch.created)
-        if batch_id is None:
-            if self._clock() - batch.created < _MADE_BY:
-                return f"a batch that may have been made: looking for it {age}"
+        state = None if batch_id is None else await api.look(model, batch_id)
+        if batch_id is None or state is None:
+            if age < _MADE_BY:
+                return f"a batch that may have been made: looking for it for {age:,.0f} s"
+            if batch_id is not None:
+                self._problem = ModelUnavailable(f"the server knows of no batch {batch_id} any more")
+                self._emit(Note(f"{self._problem}: its requests are sent again"))
             self._store.end(batch.token)
             return None
         if batch.id is None:
             self._store.made(batch.token, batch_id)
-        state = await api.look(model, batch_id)
         if state.status not in ("validating", "failed"):
             self._store.accepted(batch.token)
         if state.status not in api.ENDED:
-            return f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done, {age}"
+            return (
+                f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done, for {age / 60:,.0f} min"
+            )
         await self._import(batch, model, state)
         self._emit(Note(f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"))
         return None
 
     async def _import(self, batch: Batch, model: OpenAIModel, state: BatchState) -> None:
-        before = self._progress
-        with tempfile.TemporaryFile(dir=self._folder) as file:
+        before, complete = self._progress, state.status == "completed"
+        with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
-                await api.download(model, file_id, file)
-                while lines := list(islice(file, _LINES_AT_ONCE)):
-                    self._take(batch, model, lines)
+                complete &= await api.download(model, file_id, file)
+                lines, more = api.lines_of(file), 1
+                while more:
+                    more = self._take(batch, model, islice(lines, _LINES_AT_ONCE))
                     await asyncio.sleep(0)
         self._cache.sync()
-        if state.status == "completed":
+        if complete:
             self._progress += self._store.end(batch.token, "its batch was completed, and said nothing of it")
             return
-        alone = not [each for each in self._store.open() if each.model == batch.model and each.token != batch.token]
+        alone = [each.token for each in self._store.in_progress() if each.model == batch.model] == [batch.token]
         self._store.end(batch.token)
         if any(code == api.QUEUE_FULL for code, _ in state.problems) and not (alone and batch.requests == 1):
             self._most[batch.model] = batch.requests // 2 if alone else batch.requests
             self._progress += 1
         elif self._progress == before:
             why = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
-            self._problem = f"a batch {state.status}{f' ({why})' if why else ''}"
+            self._problem = ModelError(f"a batch {state.status}{f' ({why})' if why else ''}")
 
-    def _take(self, batch: Batch, model: OpenAIModel, lines: Iterable[bytes]) -> None:
-        """Import lines of a batch that were not imported before."""
-        answered, failed = list[tuple[str, Usage]](), list[tuple[str, str, int]]()
-        for line in filter(None, map(api.read_line, lines)):
-            untried = line.error is not None and str(line.error.get("code")) in api.UNTRIED
-            if untried or self._store.batch_of(line.key) != batch.token:
+    def _take(self, batch: Batch, model: OpenAIModel, lines: Iterable[bytes]) -> int:
+        """Import lines of a batch that were not imported before, and return how many lines there were."""
+        answered, failed, read = dict[str, Usage](), list[tuple[str, str, int]](), 0
+        for read, line in enumerate(map(api.read_line, lines), 1):  # noqa: B007 - the last number is their count
+            if line is None or line.not_run or not self._store.holds(batch.token, line.key):
                 continue
             try:
                 reply = api.reply_in(line, model, PRICE_FACTOR)
@@ -292,7 +297,8 @@ class Batches:
                     failed.append((line.key, str(error), 1 if failure.meaning == "retry" else model.attempts))
             else:
                 self._cache.put(line.key, reply)
-                answered.append((line.key, reply.usage))
-        self._store.imported(batch.token, answered, failed)
-        self._paid = sum((usage for _, usage in answered), self._paid)
+                answered[line.key] = reply.usage
+        self._store.imported(batch.token, answered.items(), failed)
+        self._budget.add(sum(answered.values(), Usage()))
         self._progress += len(answered) + len(failed)
+        return read

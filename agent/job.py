@@ -130,8 +130,6 @@ class Job:
                 annotation = await self._runner.annotate(turn.pair, turn.round, recorder)
         except Deferred:
             self._deferred = True
-            if self._batches is not None:
-                await self._batches.send_full()
             return None
         except BaseException:
             if folder is not None:

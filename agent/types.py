@@ -254,13 +254,6 @@ class Usage(Frozen):
             cost_usd=added((self.cost_usd, other.cost_usd)),
         )
 
-    def times(self, factor: int) -> Usage:
-        """Return so many times as much; -1 takes it back from a sum."""
-        cost = None if self.cost_usd is None else self.cost_usd * factor
-        return Usage.model_construct(
-            **{name: getattr(self, name) * factor for name in Usage.model_fields if name != "cost_usd"}, cost_usd=cost
-        )
-
 
 class ErrorInfo(Frozen):
     """Why a pair has no label: the error's class name in `agent.errors` and its message."""

@@ -26,8 +26,7 @@ def export(
 ) -> None:
     """Write to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer.
 
-    Beside it stand FILE-2 and so on where a model's requests are more than one batch takes. Replies are what
-    `agent requests import` puts into the cache; options are those of the `agent annotate` that will use them.
+    Options are those of the `agent annotate` that will use the replies; all roles are to have the same model.
     """
     from agent.cli.requests_files import export
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,9 +20,11 @@ from agent.datasets import Dataset, read_pairs
 from agent.errors import ConfigError, InputError, UsageError
 from agent.events import Note
 from agent.graph import load_variant
-from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, deferring, name_of, read_line, reply_in
+from agent.llm.base import Call
+from agent.llm.batch import lines_of, read_line, reply_in, request_line, with_batches
 from agent.llm.failures import Failure
-from agent.store.batches import BatchStore
+from agent.llm.models import Models
+from agent.scratch import Scratch
 from agent.store.cache import SqliteReplyCache
 from agent.store.files import replacing
 from agent.tracing import exporting
@@ -34,7 +33,6 @@ from agent.wording import counted
 if TYPE_CHECKING:
     from agent.llm.openai import OpenAIModel
 
-_KEY = re.compile(r"[0-9a-f]{64}")
 _MOST_SHOWN = 5
 
 
@@ -49,7 +47,7 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
     """Take the pairs as far as the cache answers, and write down what they ask next.
 
     Raises:
-        UsageError: as `agent annotate` raises, or no file is named.
+        UsageError: as `agent annotate` raises, no file is named, or there are several models.
     """
     if options.out is None:
         raise UsageError("name the file for the requests: -o requests.jsonl")
@@ -62,15 +60,19 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
     for node in without:
         chosen = chosen.without(node)
     check_writable(options.out.parent, cache := defaults.cache(options.cache))
-    with TemporaryDirectory() as place, BatchStore(Path(place) / "requests.sqlite") as store, _Untouched(cache) as kept:
+    models = defaults.models(options, api_key="none")
+    _only(models)
+    written = Scratch("CREATE TABLE written (key TEXT PRIMARY KEY)")
+    with _Untouched(cache) as kept, replacing(options.out) as draft, draft.open("wb") as file:
 
-        def write_down(model: OpenAIModel, key: str, line: Callable[[], bytes]) -> None:
-            store.add(key, name_of(model), line, 1)
+        def write_down(model: OpenAIModel, call: Call, key: str) -> None:
+            line = request_line(key, model.body(call))
+            if written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
+                file.write(line)
 
-        models, by_name = deferring(defaults.models(options, api_key="none"), write_down)
         with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
             annotator = Annotator(
-                model=models,
+                model=models.deferring(write_down),
                 variant=chosen,
                 prompts=defaults.prompts(options),
                 unsupported=options.unsupported,
@@ -78,36 +80,29 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
                 cache=kept,
                 on_event=display,
             )
-            answered = run_interruptible(_count(annotator, dataset, options.limit))
-        numbers = itertools.count(1)
-        written = (each for name in by_name for each in _write(store, name, options.out, numbers))
-        files = {str(path): count for path, count in written}
-    waiting = min(len(dataset), options.limit or len(dataset)) * config.runner.rounds - answered
+            ends = run_interruptible(_ends(annotator, dataset, options.limit))
+    ((requests,),) = written.rows("SELECT count(*) FROM written")
+    waiting = min(len(dataset), options.limit or len(dataset)) * config.runner.rounds - ends.total()
     if options.as_json:
-        print_json({"files": files, "requests": sum(files.values()), "waiting": waiting, "answered": answered})
+        print_json({"requests": requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})
         return
-    for path, count in files.items():
-        say(Console(), f"{path}: {counted(count, 'request')}")
+    say(Console(), f"{options.out}: {counted(requests, 'request')}")
     what = "pair" if config.runner.rounds == 1 else "annotation"
-    say(Console(), f"{counted(waiting, what)} waiting for these, {answered:,} answered by the cache alone")
+    errors = f", {ends[False]:,} in error" if ends[False] else ""
+    say(Console(), f"{counted(waiting, what)} waiting for these, {ends[True]:,} answered by the cache alone{errors}")
 
 
-async def _count(annotator: Annotator, pairs: Dataset, limit: int | None) -> int:
+def _only(models: Models) -> OpenAIModel:
+    model, *others = with_batches(models).values()
+    if others:
+        raise ConfigError("requests are exported and replies imported for one model: --model NAME, for all roles")
+    return model
+
+
+async def _ends(annotator: Annotator, pairs: Dataset, limit: int | None) -> Counter[bool]:
+    """Count the annotations without an error and those with one."""
     async with annotator:
-        return sum([1 async for _ in annotator.annotate(pairs, limit=limit)])
-
-
-def _write(store: BatchStore, name: str, out: Path, numbers: Iterator[int]) -> Iterator[tuple[Path, int]]:
-    """Write a model's requests into as many files as it takes."""
-    while store.waits(name):
-        number, count = next(numbers), 0
-        path = out if number == 1 else out.with_stem(f"{out.stem}-{number}")
-        with replacing(path) as draft, draft.open("wb") as file:
-            for each, _, line in store.waiting(name, MOST_REQUESTS, MOST_BYTES):
-                file.write(line)
-                store.drop(each)
-                count += 1
-        yield path, count
+        return Counter([each.error is None async for each in annotator.annotate(pairs, limit=limit)])
 
 
 def import_(
@@ -116,19 +111,16 @@ def import_(
     """Put replies into the cache, as prepaid at `factor` of their list price, and say what else the files hold.
 
     Raises:
-        UsageError: the models are none, or several, or have no batches; or a file cannot be read.
+        UsageError: there is no model, there are several, or it has no batches; or a file cannot be read.
     """
     defaults = Defaults(Console(stderr=True))
     given = defaults.models(options, api_key="none", **({} if prices is None else {"prices": prices}))
-    _, by_name = deferring(given, lambda *_: None)
-    if len(by_name) != 1:
-        raise ConfigError("import the replies of one model at a time: --model NAME")
-    (model,) = by_name.values()
+    model = _only(given)
     counts, errors = Counter[str](imported=0, already=0, failed=0, unknown=0), Counter[str]()
     with SqliteReplyCache(defaults.cache(cache)) as kept:
         for raw in (line for path in outputs for line in _lines(path)):
             line = read_line(raw)
-            if line is None or not _KEY.fullmatch(line.key):
+            if line is None:
                 counts["unknown"] += 1
                 continue
             try:
@@ -152,6 +144,6 @@ def import_(
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from (line for line in file if line.strip())
+            yield from filter(bytes.strip, lines_of(file))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from error

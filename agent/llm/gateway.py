@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.config import RunnerConfig
-from agent.errors import AgentError, ModelError, Outage, PairError, PairTimeout, SandboxError
+from agent.errors import AgentError, Deferred, ModelError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
@@ -195,6 +195,9 @@ class Gateway:
             if reply is not None:
                 _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
                 reply = self._taken(key, reply, cache)
+            elif self._models.write_down is not None:
+                self._models.write_down(own, call, key)
+                raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
             elif key in self._flights:
                 reply = await self._followed(key)
             else:
@@ -206,13 +209,14 @@ class Gateway:
     def give_back(self, exchanges: Iterable[Exchange]) -> None:
         """Undo that a turn which comes again paid for prepaid replies: the turn that ends pays for them."""
         for each in exchanges:
-            if self._cache is not None and not each.cached and self._cache.mark(each.key, prepaid=True):
-                self._budget.add(each.usage.times(-1))
+            if self._cache is not None and not each.cached:
+                self._cache.mark(each.key, prepaid=True)
 
     def _taken(self, key: str, reply: Reply, cache: ReplyCache | None) -> Reply:
         """Return a kept reply: paid for by the first to take it where it is prepaid, else by nobody."""
         if reply.prepaid and cache is not None and cache.mark(key, prepaid=False):
-            self._budget.add(reply.usage)
+            if self._models.write_down is None:  # else counted when its batch was imported
+                self._budget.add(reply.usage)
             return replace(reply, prepaid=False)
         return _unpaid(reply)
 

@@ -310,7 +310,7 @@ class Limits:
     def _of(self, model: LLM) -> _ModelLimits:
         key, config = (address_of(model), str(model.identity().get("model"))), self._config
         if key not in self._models:
-            minute = (None, None) if config.batch else (config.calls_per_minute, config.tokens_per_minute)
+            minute = config.calls_per_minute, config.tokens_per_minute
             given = (each and each / 60 for each in minute)
             window = Window(self._most, fixed=config.concurrency != "auto")
             self._models[key] = _ModelLimits(window, self._notify, *given)

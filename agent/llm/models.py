@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
-from agent.llm.base import LLM, address_of
+from agent.llm.base import LLM, Call, address_of
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
@@ -98,6 +98,7 @@ class Models:
     def __init__(self, default: LLM | None, by_role: Mapping[str, LLM] | None = None) -> None:
         self._default = default
         self._by_role = dict(by_role or {})
+        self.write_down: Callable[[Any, Call, str], None] | None = None
         if default is None and not self._by_role:
             raise ConfigError(f"no model was chosen; {_WAYS}")
 
@@ -178,11 +179,11 @@ class Models:
         found += self._by_role.values()
         return list({id(model): model for model in found}.values())
 
-    def mapped(self, change: Callable[[LLM], LLM]) -> Models:
-        """Return these models with another in place of each."""
-        changed = {id(model): change(model) for model in self.all()}
-        default = None if self._default is None else changed[id(self._default)]
-        return Models(default, {role: changed[id(model)] for role, model in self._by_role.items()})
+    def deferring(self, write_down: Callable[[Any, Call, str], None]) -> Models:
+        """Return these models with calls that are not made: `write_down` is given the model, the call and its key."""
+        models = Models(self._default, self._by_role)
+        models.write_down = write_down
+        return models
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -51,25 +51,16 @@ class BatchStore(Database):
         if retry_errors:
             self.execute("UPDATE requests SET attempts = 0, problem = NULL WHERE problem IS NOT NULL")
 
-    def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> tuple[int, str | None]:
-        """Have a request wait unless it does or is in a batch; return the size of its line, 0 where it was there.
-
-        Of one that failed so many times, return why it did.
-        """
+    def add(self, key: str, model: str, line: Callable[[], bytes], attempts: int) -> str | None:
+        """Have a request wait unless it does or is in a batch; of one that failed so many times, return why it did."""
         there, tried, problem = self._one(
             "SELECT body IS NOT NULL OR batch IS NOT NULL, attempts, problem FROM requests WHERE key = ?", key
         ) or (0, 0, None)
-        if there or tried >= attempts:
-            return 0, None if there else problem
-        body = line()
-        self.execute(
-            "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) "
-            # at the end again: a batch that is being made is of all that wait up to a number
-            "ON CONFLICT (key) DO UPDATE SET model = excluded.model, body = excluded.body, "
-            "number = (SELECT max(number) + 1 FROM requests)",
-            (key, model, body),
-        )
-        return len(body), None
+        if not there and tried < attempts:
+            insert = "INSERT INTO requests (key, model, body) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+            self.execute(insert + "model = excluded.model, body = excluded.body", (key, model, line()))
+            return None
+        return None if there else problem
 
     def waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, str, bytes]]:
         """Yield number, key and line of a model's requests, as many as there may be in a batch, of so many bytes."""
@@ -113,7 +104,7 @@ class BatchStore(Database):
         """Drop the bodies of a batch's requests: its server has them."""
         self.execute("UPDATE requests SET body = NULL WHERE batch = ? AND body IS NOT NULL", (token,))
 
-    def open(self) -> list[Batch]:
+    def in_progress(self) -> list[Batch]:
         """Return the batches in progress, the oldest first."""
         rows = self.execute("SELECT * FROM batches ORDER BY created")
         return [Batch._make((*row[:5], Usage.model_validate_json(row[5]))) for row in rows]
@@ -142,22 +133,19 @@ class BatchStore(Database):
                 "WHERE batch = ?", values
             ).rowcount  # fmt: skip
 
-    def batch_of(self, key: str) -> str | None:
-        """Return the token of the batch that a request is in, empty where it is in none; None: there is no such one."""
-        found = self._one("SELECT coalesce(batch, '') FROM requests WHERE key = ?", key)
-        return None if found is None else str(found[0])
+    def holds(self, token: str, key: str) -> bool:
+        """Say whether a request is in a batch."""
+        return self._one("SELECT 1 FROM requests WHERE key = ? AND batch = ?", key, token) is not None
 
     def usage(self, key: str) -> Usage:
         """Return what the reply to a request took."""
         found = self._one("SELECT usage FROM requests WHERE key = ? AND usage IS NOT NULL", key)
         return Usage() if found is None else Usage.model_validate_json(found[0])
 
-    def written(self, model: str) -> float | None:
+    def mean_output_tokens(self, model: str) -> float | None:
         """Return the mean of the output tokens of a model's replies so far."""
-        mean: float | None = self.execute(
-            "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ? AND usage IS NOT NULL",
-            (model,),
-        )[0][0]
+        query = "SELECT avg(json_extract(usage, '$.output_tokens')) FROM requests WHERE model = ?"
+        mean: float | None = self.execute(query, (model,))[0][0]
         return mean
 
     def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:

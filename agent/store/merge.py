@@ -72,7 +72,7 @@ def _check_batches(path: Path) -> None:
     if not path.exists():
         return
     with BatchStore(path, read_only=True) as store:
-        if store.open():
+        if store.in_progress():
             what = "has batches in progress, whose replies would be lost; give the run's command again first"
             raise RunFolderError(f"{path}: {what}")
 

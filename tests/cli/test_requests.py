@@ -36,7 +36,7 @@ def test_replies_of_another_system_are_imported_stage_by_stage_and_annotate_take
     agent.write("prices.json", json.dumps({"test-model": {"input": 1, "output": 1}}))
     asking = ("--model", "test-model", "--cache", "c.sqlite", "--prices", "prices.json")
     first = agent("requests", "export", "pairs.jsonl", "-o", "first.jsonl", "--variant", "ps_fa", *asking, "--json")
-    assert first.json == {"files": {"first.jsonl": 5}, "requests": 5, "waiting": 5, "answered": 0}
+    assert first.json == {"requests": 5, "waiting": 5, "answered": 0, "errors": 0}
     answered(agent.folder / "first.jsonl", agent.folder / "replies.jsonl")
     imported = agent("requests", "import", "replies.jsonl", *asking)
     assert imported.out.splitlines() == [
