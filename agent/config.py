@@ -156,7 +156,7 @@ class SandboxConfig(BaseModel):
 
 
 class TracingConfig(BaseModel):
-    """What is told of a run, by OpenTelemetry, while it is in progress."""
+    """What is sent of a run, by OpenTelemetry, while it is in progress."""
 
     model_config = _STRICT
 

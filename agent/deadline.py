@@ -57,11 +57,11 @@ class Deadline:
             raise self._reached()
 
     def _reached(self) -> DeadlineReached:
-        with_what = "with a later deadline (--deadline)" if self.dated else ""
-        return DeadlineReached(f"the deadline has come ({self.at:%Y-%m-%d %H:%M:%S})", with_what)
+        hint = "with a later deadline (--deadline)" if self.dated else ""
+        return DeadlineReached(f"the deadline has come ({self.at:%Y-%m-%d %H:%M:%S})", hint)
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
+    async def enforced(self) -> AsyncIterator[None]:
         """End what is done here when the moment comes.
 
         Raises:

@@ -114,10 +114,10 @@ class InterpreterUnavailable(SandboxUnavailable):
 
 
 class RunStopped(AgentError):
-    """The run ended early; what was finished is kept and `with_what` the same command goes on."""
+    """The run ended early; what was finished is kept and `hint` the same command goes on."""
 
-    def __init__(self, message: str, with_what: str = "") -> None:
-        self.with_what = with_what
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.hint = hint
         super().__init__(message)
 
 
@@ -134,10 +134,10 @@ class Outage(RunStopped):
 
 
 class BudgetExceeded(RunStopped):
-    """The limit of cost or of tokens given for the run was reached, or cannot be held."""
+    """The limit of cost or of tokens given for the run was reached, or cannot be enforced."""
 
-    def __init__(self, message: str, with_what: str = "with a larger budget (--budget)") -> None:
-        super().__init__(message, with_what)
+    def __init__(self, message: str, hint: str = "with a larger budget (--budget)") -> None:
+        super().__init__(message, hint)
 
 
 class DeadlineReached(RunStopped):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
+from textwrap import shorten
 from threading import Thread
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -238,4 +239,5 @@ class _FirstFailure(logging.Handler):
         """Report it."""
         if next(self._count) == 0:
             library = record.name.partition(".")[0]
-            self._note(f"note: {library}: {record.getMessage():.240} (reported once; the run goes on)")
+            what = shorten(record.getMessage(), 240, placeholder=" …")
+            self._note(f"note: {library}: {what} (reported once; the run goes on)")

@@ -62,15 +62,10 @@ def test_a_time_with_a_date_is_that_one() -> None:
     assert Deadline.of("13:00Z", NOW) == Deadline(datetime(2026, 11, 22, 13, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("text", ["3600", "8", "0730", "1.5", "20261123"])
-def test_a_bare_number_is_refused_for_its_unit(text: str) -> None:
+@pytest.mark.parametrize("text", ["3600", 3600, "8", "0730", "1.5", "20261123"])
+def test_a_bare_number_is_refused_for_its_unit(text: str | int) -> None:
     with pytest.raises(ConfigError, match=f"setting runner.deadline: .* a unit, as in 8h.*--call-timeout.*{text}"):
         configured({"runner.deadline": text})
-
-
-def test_a_number_is_no_setting_either() -> None:
-    with pytest.raises(ConfigError, match="a unit"):
-        configured({"runner.deadline": 3600})
 
 
 @pytest.mark.parametrize(
@@ -88,21 +83,21 @@ def test_whatever_is_written_is_a_moment_or_refused(text: str) -> None:
         assert Deadline.of(text).at.tzinfo is not None
 
 
-class TestHeld:
+class TestEnforced:
     async def test_what_is_at_work_ends_when_it_comes(self) -> None:
         said = r"the deadline has come \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\)"
         with pytest.raises(DeadlineReached, match=said) as stop:
-            async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).held():
+            async with Deadline(datetime.now(UTC) + timedelta(seconds=0.05)).enforced():
                 await asyncio.sleep(60)
-        assert stop.value.with_what == ""
+        assert stop.value.hint == ""
 
     async def test_nothing_is_begun_after_it(self) -> None:
         with pytest.raises(DeadlineReached) as stop:
-            async with Deadline(datetime.now(UTC), dated=True).held():
+            async with Deadline(datetime.now(UTC), dated=True).enforced():
                 pytest.fail("begun")
-        assert stop.value.with_what == "with a later deadline (--deadline)"
+        assert stop.value.hint == "with a later deadline (--deadline)"
 
     async def test_another_timeout_is_none_of_it(self) -> None:
         with pytest.raises(TimeoutError, match="mine"):
-            async with Deadline.of("1h").held():
+            async with Deadline.of("1h").enforced():
                 raise TimeoutError("mine")

@@ -123,9 +123,9 @@ class ModelOptions:
 class RunOptions(ModelOptions):
     """What model annotates, where programs run, how much of it, and where it is kept."""
 
-    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call on passing failures.")] = None
+    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call whose failures pass.")] = None
     prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where it is kept [default: a folder in runs/].")] = (
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder [default: a new one in runs/].")] = (
         None
     )
     criterion: Annotated[
@@ -134,7 +134,7 @@ class RunOptions(ModelOptions):
     ] = None
     rounds: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Annotate each pair so often; the majority counts [default: 1]."),
+        typer.Option(min=1, max=1000, help="Times that each pair is annotated; the majority counts [default: 1]."),
     ] = None
     sandbox: SandboxName = None
     image: Image = None
@@ -148,8 +148,10 @@ class RunOptions(ModelOptions):
         str | None,
         typer.Option(metavar="auto|N", help="Pairs in progress: as many as the model's server takes [default], or N."),
     ] = None
-    calls_per_minute: Annotated[int | None, typer.Option(min=1, help="Most calls of a model in a minute.")] = None
-    tokens_per_minute: Annotated[int | None, typer.Option(min=1, help="Most tokens of a model in a minute.")] = None
+    calls_per_minute: Annotated[int | None, typer.Option(min=1, help="Most calls of each model in a minute.")] = None
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of each model in a minute, in and out.")
+    ] = None
     engine: Annotated[
         Literal["local", "ray"] | None,
         typer.Option(help="ray: in workers on this machine's cores, or on a cluster [default: local, one process]."),
@@ -175,7 +177,8 @@ class RunOptions(ModelOptions):
         typer.Option(metavar="WHEN", help="Stop after a while, as 8h or 2h30m, or at a time, as 07:30."),
     ] = None
     batch: Annotated[
-        bool | None, typer.Option("--batch", help="Ask by OpenAI's Batch API: half the price, up to a day per stage.")
+        bool | None,
+        typer.Option("--batch", help="Ask by OpenAI's Batch API: half the price, up to a day per question."),
     ] = None
     field_map: Annotated[
         str | None,
@@ -202,7 +205,7 @@ class RunOptions(ModelOptions):
     unsupported: Annotated[
         Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
     ] = "fail"
-    retry_errors: Annotated[bool, typer.Option(help="Try pairs again that ended in an error before.")] = False
+    retry_errors: Annotated[bool, typer.Option(help="Annotate pairs again that ended in an error.")] = False
     cache: Annotated[
         Path | None, typer.Option(help="Keeps the model's replies over runs [default: runs/cache.sqlite].")
     ] = None

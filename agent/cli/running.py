@@ -88,7 +88,7 @@ def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: 
     _log.debug("the run stopped", exc_info=error)
     if kept:
         say(console, kept)
-    change = f" {error.with_what}" if isinstance(error, RunStopped) and error.with_what else ""
+    change = f" {error.hint}" if isinstance(error, RunStopped) and error.hint else ""
     say(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
     raise typer.Exit(STOPPED) from error
 

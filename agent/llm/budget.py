@@ -18,7 +18,7 @@ _MORE_TOKENS = "with more tokens (--max-tokens-total)"
 
 
 class Budget:
-    """Counts what all models of a run spend, and holds its limits; without one it counts only.
+    """Counts what all models of a run spend, and enforces its limits; without one it counts only.
 
     Args:
         limit_usd: US dollars.
@@ -63,7 +63,7 @@ class Budget:
         )
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def reserve(self) -> AsyncIterator[None]:
         """Let a call be made. Until one was answered, there is one at a time: without a price the first is the last.
 
         Raises:
@@ -86,13 +86,13 @@ class Budget:
         Raises:
             DeadlineReached: the time is over.
         """
-        return nullcontext() if self.deadline is None else self.deadline.held()
+        return nullcontext() if self.deadline is None else self.deadline.enforced()
 
     def check(self, expected: Usage | None = None) -> None:
         """Let calls be made that may take about so much more.
 
         Raises:
-            BudgetExceeded: as `turn` raises.
+            BudgetExceeded: as `reserve` raises.
             DeadlineReached: the time is over.
         """
         if self.deadline is not None:
@@ -107,29 +107,29 @@ class Budget:
         before, tokens = self.before_tokens, self.spent.input_tokens + self.spent.output_tokens
         if before is None:
             raise BudgetExceeded(
-                "--max-tokens-total cannot be held: the tokens of the run's earlier starts are not known",
+                "--max-tokens-total cannot be enforced: the tokens of the run's earlier starts are not known",
                 _WITHOUT_TOKENS,
             )
         if tokens + before + more >= limit:
             earlier = f", {before:,} of them before this start" if before else ""
-            what = f"do not reach for about {more:,} more" if more else "are used up"
+            what = f"are not enough for about {more:,} more" if more else "are used up"
             raise BudgetExceeded(f"the {limit:,} tokens {what} ({tokens + before:,} spent{earlier})", _MORE_TOKENS)
 
     def _check_cost(self, limit: float, more: float | None) -> None:
         cost, before = self.spent.cost_usd, self.before_usd
         if cost is None or more is None:
             raise BudgetExceeded(
-                "the budget cannot be held: no price is known for the model; give one with --prices", _WITHOUT
+                "the budget cannot be enforced: no price is known for the model; give one with --prices", _WITHOUT
             )
         if before is None:
             raise BudgetExceeded(
-                "the budget cannot be held: what the run cost before is not known, as no price was; give one with "
+                "the budget cannot be enforced: what the run cost before is not known, as no price was; give one with "
                 "--prices, or begin a new folder, in which replies from the cache cost nothing",
                 _WITHOUT,
             )
         if cost + before + more >= limit:
             earlier = f", ${before:.4f} of it before this start" if before else ""
-            what = f"does not reach for about ${more:.4f} more" if more else "is used up"
+            what = f"is not enough for about ${more:.4f} more" if more else "is used up"
             raise BudgetExceeded(f"the budget of ${limit:g} {what} (${cost + before:.4f} spent{earlier})")
 
     def add(self, usage: Usage | None) -> None:

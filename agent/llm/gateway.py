@@ -232,7 +232,7 @@ class Gateway:
         """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
         flight = self._flights[key] = asyncio.get_running_loop().create_future()
         try:
-            async with self._limits.slot(own, call) as slot, self._budget.turn():
+            async with self._limits.slot(own, call) as slot, self._budget.reserve():
                 reply = await self._paid(model, call, slot)
             if cache is not None:
                 cache.put(key, reply)

@@ -61,14 +61,6 @@ def test_after_a_deadline_with_a_date_a_later_one_goes_on(agent: Commands) -> No
     assert "The same command with a later deadline (--deadline) goes on from there:" in stopped.err
 
 
-def test_a_deadline_without_a_unit_is_refused_before_anything_is_asked(agent: Commands) -> None:
-    agent.write("p.jsonl", pairs(1))
-    with ChatServer(reply(label(1))) as server:
-        refused = agent(*judge(server, "--deadline", "3600"))
-    assert (refused.code, server.requests) == (2, [])
-    assert "a unit, as in 8h, 90m or 45s (for the seconds of one call: --call-timeout)" in refused.err
-
-
 class TestAudit:
     """--audit-screen has pairs tested that the screener settled, the same ones however the run comes about."""
 

@@ -125,7 +125,7 @@ async def test_the_budget_is_one_for_all_workers() -> None:
     prices = {"m": {"input": 1.0, "output": 1.0}}
     with ChatServer(says(NON_MATCH, prompt_tokens=100_000)) as server, pytest.raises(BudgetExceeded) as stopped:
         await annotated(on_ray(server.url, budget=0.95, prices=prices), pairs(100))
-    assert stopped.value.with_what.startswith("with a larger budget")
+    assert stopped.value.hint.startswith("with a larger budget")
     assert 10 <= len(server.requests) <= 10 + 16
 
 
