@@ -16,7 +16,7 @@ from agent.batches import Batches, ResultsOnDisk, check_possible
 from agent.config import Config, SandboxConfig, configured
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.engines.ray import RayEngine, RayRunner
-from agent.engines.worker import Site
+from agent.engines.worker import SandboxInfo
 from agent.errors import InputError, SandboxUnavailable, UsageError
 from agent.events import Event, Note, ReplyReceived, RunStarted, Waiting
 from agent.graph import Variant, build, known_roles
@@ -143,7 +143,7 @@ class Annotator:
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
         self._backend: SandboxBackend | None = self._given_backend
         self._engine: RayEngine | None = None
-        self._site = Site()
+        self._site = SandboxInfo()
         self._make_runner = partial(
             PairRunner,
             pipeline=self._pipeline,
@@ -207,7 +207,7 @@ class Annotator:
             if wanted is not None:
                 self._backend = await choose(wanted, self._note)
                 self._backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
-            self._site = Site.of(self._backend)
+            self._site = SandboxInfo.of(self._backend)
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 

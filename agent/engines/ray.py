@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from agent.config import RunnerConfig
-from agent.engines.worker import PACKAGE, Message, Site, Worker, sendable
+from agent.engines.worker import PACKAGE, Message, SandboxInfo, Worker, picklable
 from agent.errors import AgentError, ExtraMissing, ModelError, Outage, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Event as Happened
@@ -33,7 +33,7 @@ from agent.types import Annotation, Pair, Usage
 from agent.wording import counted
 
 _PATIENCE = 600
-_MOST_LOSSES = 5
+_MAX_LOSSES = 5
 # no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
@@ -62,12 +62,12 @@ class RayEngine:
         self._config = config
         self._parts = parts
         self._ours = False
-        self._stations: list[_Station] = []
+        self._handles: list[_WorkerHandle] = []
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
 
-    async def open(self) -> Site:
-        """Start the workers; return where the first one is that is ready.
+    async def open(self) -> SandboxInfo:
+        """Start the workers; return where the first one that is ready runs programs.
 
         Raises:
             ExtraMissing: Ray is not installed.
@@ -92,8 +92,8 @@ class RayEngine:
             self._ours = True
             self._connect()
         self.workers = self._config.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._stations = [_Station(self) for _ in range(self.workers)]
-        return (await self.least_busy()).site or Site()
+        self._handles = [_WorkerHandle(self) for _ in range(self.workers)]
+        return (await self.least_busy()).sandbox or SandboxInfo()
 
     def _connect(self) -> None:
         address = self._config.address
@@ -113,19 +113,19 @@ class RayEngine:
 
     async def close(self) -> None:
         """End all workers, and Ray where it was started here."""
-        await asyncio.gather(*(station.close() for station in self._stations))
+        await asyncio.gather(*(handle.close() for handle in self._handles))
         if self._ours:
             self.ray.shutdown()
 
-    async def least_busy(self) -> _Station:
+    async def least_busy(self) -> _WorkerHandle:
         """Return the worker with the fewest pairs, once there is one; raise what keeps all of them from starting."""
         async with self._queue:
             deadline = time.monotonic() + _PATIENCE
             while time.monotonic() < deadline:
                 self._check_daemons()
-                if ready := [station for station in self._stations if station.site is not None]:
-                    return min(ready, key=lambda station: len(station.turns))
-                if all(failures := [station.failure for station in self._stations]):
+                if ready := [handle for handle in self._handles if handle.sandbox is not None]:
+                    return min(ready, key=lambda handle: len(handle.turns))
+                if all(failures := [handle.failure for handle in self._handles]):
                     raise failures[0] or AgentError("a worker could not start")
                 self.emit(Waiting("Ray has no worker ready", 1))
                 self._changed.clear()
@@ -156,11 +156,11 @@ class RayRunner:
 
     async def annotate(self, pair: Pair, round_number: int, recorder: Recorder) -> Annotation:
         self.engine.emit(PairStarted(pair.id, round_number))
-        for _ in range(_MOST_LOSSES):
-            station, turn = await self.engine.least_busy(), _Turn(self.gateway)
+        for _ in range(_MAX_LOSSES):
+            handle, turn = await self.engine.least_busy(), _Turn(self.gateway)
             happened: Iterable[Happened] = turn.paid
             try:
-                ended = await station.work(turn, pair, round_number)
+                ended = await handle.work(turn, pair, round_number)
                 outcome, happened = ended or (None, ())
             finally:
                 for event in happened:
@@ -170,14 +170,14 @@ class RayRunner:
             if outcome is not None:
                 return outcome
             self.abandoned(turn.paid)
-        raise Outage(f"{_MOST_LOSSES} workers were lost with pair {pair.id!r} in progress; it may be what ends them")
+        raise Outage(f"{_MAX_LOSSES} workers were lost with pair {pair.id!r} in progress; it may be what ends them")
 
 
-class _Station:
+class _WorkerHandle:
     """The place of one worker: starts it, talks to it, and starts another when it is lost or fails to start."""
 
     def __init__(self, engine: RayEngine) -> None:
-        self.site: Site | None = None
+        self.sandbox: SandboxInfo | None = None
         self.failure: AgentError | None = None
         self.turns: dict[int, _Turn] = {}
         self._engine = engine
@@ -187,8 +187,8 @@ class _Station:
         self._made: dict[int, asyncio.Queue[Reply | Exception | Wait]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._exchanges: set[Any] = set()
-        self._lost = asyncio.Event()
+        # the more workers there are, the more messages go in one, as each has its cost
+        self._pause = 0.02 + 0.002 * engine.workers
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._keep())
 
@@ -209,7 +209,7 @@ class _Station:
         """End the worker, and wait for its end."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        if self.site is not None:
+        if self.sandbox is not None:
             with suppress(TimeoutError, self._ray.exceptions.RayError):
                 async with asyncio.timeout(30):
                     await self._actor.close.remote()
@@ -217,37 +217,38 @@ class _Station:
 
     async def _keep(self) -> None:
         errors, failures = self._ray.exceptions, 0
+        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         while True:
-            self._lost.clear()
-            options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
             self._actor = self._ray.remote(Worker).options(**options).remote()
             try:
-                self.site = site = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
+                self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
-                self._flush()
-                self._engine.note(f"worker on {site.node}: sandbox {site.name or 'not needed'}")
-                await self._lost.wait()
-                lost = counted(len(self.turns), "pair")
-                self._engine.note(f"the worker on {site.node} was lost: {lost} done again, another worker started")
-            except errors.RayTaskError as error:
-                failures, cause = failures + 1, error.cause
-                self.failure = (
-                    cause if isinstance(cause, AgentError) else AgentError(f"a worker cannot start: {cause!r}")
-                )
-                self._engine.note(f"a worker could not start: {self.failure}")
+                self._engine.note(f"worker on {info.node}: sandbox {info.name or 'not needed'}")
+                async for data in self._actor.messages.remote(self._pause):
+                    self._receive(await data)
             except errors.RayError as error:
-                failures += 1
-                self._engine.note(f"a worker ended as it started: {' '.join(str(error).split())[:600]}")
+                if self.sandbox is not None:
+                    lost = counted(len(self.turns), "pair")
+                    what = f"the worker on {self.sandbox.node} was lost: {lost} done again, another worker started"
+                elif isinstance(error, errors.RayTaskError):
+                    cause = error.cause
+                    known = isinstance(cause, AgentError)
+                    self.failure = cause if known else AgentError(f"a worker cannot start: {cause!r}")
+                    what = f"a worker could not start: {self.failure}"
+                else:
+                    what = f"a worker ended as it started: {' '.join(str(error).split())[:600]}"
+                failures += self.sandbox is None
+                self._engine.note(what)
             self._forget()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
     def _forget(self) -> None:
         """Give up the worker, its turns and its calls."""
-        self.site, actor, self._actor, self._out = None, self._actor, None, []
+        self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in (*self._asks.values(), *self._exchanges):
+        for task in self._asks.values():
             task.cancel()
         for turn in self.turns.values():
             turn.end.put_nowait(None)
@@ -255,35 +256,22 @@ class _Station:
             self._ray.kill(actor)
 
     def _send(self, *message: Any) -> None:
-        self._out.append(message)
-        self._soon()
-
-    def _soon(self) -> None:
-        """Have an exchange soon: the more workers there are, the more messages go in one, as each has its cost."""
-        if self._timer is None and self.site is not None:
-            seconds = 0.02 + 0.002 * self._engine.workers
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._flush)
+        if self.sandbox is not None:
+            self._out.append(message)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(self._pause, self._flush)
 
     def _flush(self) -> None:
         self._timer, messages, self._out = None, self._out, []
-        task = asyncio.ensure_future(self._exchange(messages))
-        self._exchanges.add(task)
-        task.add_done_callback(self._exchanges.discard)
+        self._actor.tell.options(num_returns=0).remote(pickle.dumps(messages))
 
-    async def _exchange(self, messages: list[Message]) -> None:
-        """Tell the worker something and take in what it says; one exchange at least is always under way."""
+    def _receive(self, data: bytes) -> None:
         try:
-            # packed here: Ray's own pickler takes several times as long
-            for name, *more in pickle.loads(await self._actor.exchange.remote(pickle.dumps(messages))):
+            for name, *more in pickle.loads(data):
                 getattr(self, f"_on_{name}")(*more)
-        except self._ray.exceptions.RayError:
-            self._lost.set()
         except Exception as error:  # noqa: BLE001 - a listener's; it ends the run as in one process
             for turn in self.turns.values():
-                turn.end.put_nowait((error, ()))
-        self._exchanges.discard(asyncio.current_task())  # two that end at once must not take each other for at work
-        if not self._exchanges:
-            self._soon()
+                turn.end.put_nowait((error, turn.paid))
 
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
@@ -292,7 +280,7 @@ class _Station:
             task = self._asks[number] = asyncio.get_running_loop().create_task(answering, context=turn.context)
             task.add_done_callback(lambda _task: self._asks.pop(number))
 
-    def _on_gone(self, number: int) -> None:
+    def _on_cancelled(self, number: int) -> None:
         if number in self._asks:
             self._asks[number].cancel()
 
@@ -310,8 +298,7 @@ class _Station:
             self._made[number] = asyncio.Queue()
             self._send("answer", number, None)
             while isinstance(made := await self._made[number].get(), Wait):
-                await call.on_wait(made)
-                self._send("answer", number, None)
+                call.on_wait(made)
             if isinstance(made, Exception):
                 raise made
             return made
@@ -320,7 +307,7 @@ class _Station:
         try:
             answer = reply = await turn.gateway.ask(call, key, model=ScriptedLLM(make))
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
-            answer = sendable(error)
+            answer = picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
         finally:
             self._made.pop(number, None)

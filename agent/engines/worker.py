@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from typing import Any
 from agent.errors import AgentError, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Recorder
-from agent.llm.base import LLM, Call, Reply, Wait, close
+from agent.llm.base import LLM, Call, Reply, close
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.sandbox.base import Limits, SandboxBackend
@@ -35,7 +35,7 @@ _turn: ContextVar[int] = ContextVar("turn")
 
 
 @dataclass(frozen=True)
-class Site:
+class SandboxInfo:
     """Where programs run: the node, and name, description and limits of its sandboxes' backend."""
 
     node: str = ""
@@ -44,7 +44,7 @@ class Site:
     limits: Limits | None = None
 
     @classmethod
-    def of(cls, backend: SandboxBackend | None, node: str = "") -> Site:
+    def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:
         """Return where programs run with a backend."""
         return cls(node) if backend is None else cls(node, backend.name, dict(backend.describe()), backend.limits)
 
@@ -55,11 +55,10 @@ class Worker:
     def __init__(self) -> None:
         self._out: list[Message] = []
         self._news = asyncio.Event()
-        self._exchanges = 0
         self._ends = AsyncExitStack()
         self._turns: dict[int, asyncio.Task[None]] = {}
 
-    async def start(self, its_version: str, parts: bytes) -> Site:
+    async def start(self, its_version: str, parts: bytes) -> SandboxInfo:
         """Make everything ready, and say where it is.
 
         `parts` are models, the user's backend or None, settings by which one is chosen or None, and a runner's maker.
@@ -81,24 +80,23 @@ class Worker:
             backend = await choose(config, lambda note: self._emit(Note(note)))
             backend.listen(lambda what: self._emit(Waiting(what, AGAIN)))
             self._ends.push_async_callback(backend.close)
-        self._gateway = AskingGateway(models, self._say)
+        self._gateway = RemoteGateway(models, self._say)
         self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)
-        return Site.of(backend, node)
+        return SandboxInfo.of(backend, node)
 
-    async def exchange(self, data: bytes) -> bytes:
-        """Take in messages, and return those for the run once there are any, or another exchange begins."""
+    async def messages(self, pause: float) -> AsyncGenerator[bytes, None]:
+        """Yield messages for the run as soon as there are any, several in one where they come within so many seconds."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            out, self._out = self._out, []
+            yield pickle.dumps(out)  # Ray's own pickler takes several times as long
+            await asyncio.sleep(pause)
+
+    def tell(self, data: bytes) -> None:
+        """Take in messages of the run."""
         for name, *more in pickle.loads(data):
             getattr(self._gateway if name == "answer" else self, name)(*more)
-        self._exchanges += 1
-        latest = self._exchanges
-        self._news.set()  # an earlier exchange ends
-        with suppress(TimeoutError):
-            async with asyncio.timeout(10):
-                while not self._out and latest == self._exchanges:
-                    self._news.clear()
-                    await self._news.wait()
-        out, self._out = self._out, []
-        return pickle.dumps(out)
 
     async def close(self) -> None:
         """End what is in progress, and close sandboxes and connections."""
@@ -123,7 +121,7 @@ class Worker:
         try:
             outcome = await self._runner.annotate(pair, round_number, recorder)
         except Exception as error:  # noqa: BLE001 - it is raised where the run is
-            outcome = sendable(error)
+            outcome = picklable(error)
         self._say(("end", number, (outcome, recorder.history.events)))
 
     def _emit(self, event: Event) -> None:
@@ -135,7 +133,7 @@ class Worker:
         self._news.set()
 
 
-class AskingGateway(Gateway):
+class RemoteGateway(Gateway):
     """Has every call allowed, or answered, where the run is; only when told so it asks the model."""
 
     def __init__(self, models: Models, say: Callable[[Message], None]) -> None:
@@ -149,21 +147,15 @@ class AskingGateway(Gateway):
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # what its text was made of only the model here is given
         self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.key(call)))
-
-        async def on_wait(wait: Wait) -> None:
-            self._say(("made", number, wait))
-            if (answer := await answers.get()) is not None:
-                answers.put_nowait(answer)
-                raise AgentError("the run's process wants no other attempt")
-
+        waits = replace(call, on_wait=lambda wait: self._say(("made", number, wait)))
         try:
             while (answer := await answers.get()) is None:
                 try:
-                    self._say(("made", number, await model.reply(replace(call, on_wait=on_wait))))
+                    self._say(("made", number, await model.reply(waits)))
                 except Exception as error:  # noqa: BLE001 - it is raised where the run is, and comes back
-                    self._say(("made", number, sendable(error)))
+                    self._say(("made", number, picklable(error)))
         except asyncio.CancelledError:
-            self._say(("gone", number))
+            self._say(("cancelled", number))
             raise
         finally:
             del self._answers[number]
@@ -177,7 +169,7 @@ class AskingGateway(Gateway):
             self._answers[number].put_nowait(answer)
 
 
-def sendable(error: Exception) -> Exception:
+def picklable(error: Exception) -> Exception:
     """Return an error as it is or, where it cannot be sent, one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -28,7 +28,8 @@ def children() -> set[str]:
     """Return the processes whose parent is this one, zombies too."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= set((task / "children").read_text(encoding="ascii").split())
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found |= set((task / "children").read_text(encoding="ascii").split())
     return found
 
 
