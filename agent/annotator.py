@@ -200,7 +200,8 @@ class Annotator:
         wanted = self._config.sandbox if self._pipeline.uses_sandbox and self._given_backend is None else None
         try:
             if self._config.runner.engine == "ray":
-                parts = (self._models, self._given_backend, wanted, self._make_runner)
+                tracing = self._config.tracing.model_copy(update={"otel": False})  # that is traced where the run is
+                parts = (self._models, self._given_backend, wanted, tracing, self._make_runner)
                 self._engine = RayEngine(self._config.runner, parts, self._emit)
                 self._site = await self._engine.open()
                 return

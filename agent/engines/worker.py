@@ -27,6 +27,7 @@ from agent.llm.models import Models
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
 from agent.sandbox.select import choose
+from agent.tracing import exporting
 from agent.types import Pair
 
 PACKAGE = "test-driven-annotator"
@@ -61,7 +62,8 @@ class Worker:
     async def start(self, its_version: str, parts: bytes) -> SandboxInfo:
         """Make everything ready, and say where it is.
 
-        `parts` are models, the user's backend or None, settings by which one is chosen or None, and a runner's maker.
+        `parts` are models, the user's backend or None, settings by which one is chosen or None, those of tracing, and a
+        runner's maker.
 
         Raises:
             UsageError: another version of the package is here than where the run is, or something is missing.
@@ -71,9 +73,11 @@ class Worker:
         if here != its_version:
             raise UsageError(f"{node} has {PACKAGE} {here}, the run {its_version}: install the same on all nodes")
         try:
-            models, backend, config, make = pickle.loads(parts)
+            models, backend, config, tracing, make = pickle.loads(parts)
         except (ImportError, AttributeError) as error:
             raise UsageError(f"{node} lacks a module that the run uses: {error}") from error
+        # this node's own variables may switch LangSmith on
+        self._ends.enter_context(exporting(tracing, lambda note: self._emit(Note(note))))
         for model in models.all():
             self._ends.push_async_callback(close, model)
         if config is not None:
@@ -85,7 +89,7 @@ class Worker:
         return SandboxInfo.of(backend, node)
 
     async def messages(self, pause: float) -> AsyncGenerator[bytes, None]:
-        """Yield messages for the run as soon as there are any, several in one where they come within so many seconds."""
+        """Yield messages for the run as soon as there are any, those of `pause` seconds in one."""
         while True:
             await self._news.wait()
             self._news.clear()

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 from agent.cli import DONE, STOPPED
 from tests.cli.commands import Commands, pairs, reply
 from tests.cli.processes import alive, descendants, until
+from tests.cli.test_langsmith import CANARIES, LangSmith
 from tests.cli.unclear import role
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.scripts import label, program, screen
@@ -116,3 +118,18 @@ def test_workers_on_a_cluster_end_with_the_run_that_is_killed(agent: Commands, c
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         until(lambda: not workers() and not alive(children), "the end of workers and sandboxes", 60)
+
+
+@pytest.mark.long
+def test_content_is_kept_from_langsmith_where_a_workers_node_switches_it_on(
+    agent: Commands, cluster: Any, httpserver: HTTPServer
+) -> None:
+    langsmith = LangSmith(httpserver)
+    variables = {"LANGSMITH_TRACING": "true", "LANGSMITH_ENDPOINT": langsmith.url, "LANGSMITH_API_KEY": "lsv2_canary"}
+    cluster.add_node(num_cpus=1, env_vars=variables)
+    file = agent.write("p.jsonl", pairs(2))
+    with ChatServer([reply(screen("match", "canaryreply"))]) as server:
+        run = command(file, server, "--address", cluster.address, "--variant", "ps_fa")
+        assert agent.start(*run).wait(START).code == DONE
+    assert b'"screen"' in langsmith.received
+    assert [canary for canary in CANARIES if canary in langsmith.received] == []
