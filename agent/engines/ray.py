@@ -298,7 +298,8 @@ class _WorkerHandle:
             self._made[number] = asyncio.Queue()
             self._send("answer", number, None)
             while isinstance(made := await self._made[number].get(), Wait):
-                call.on_wait(made)
+                await call.on_wait(made)
+                self._send("answer", number, None)
             if isinstance(made, Exception):
                 raise made
             return made

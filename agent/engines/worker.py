@@ -21,7 +21,7 @@ from typing import Any
 from agent.errors import AgentError, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Recorder
-from agent.llm.base import LLM, Call, Reply, close
+from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
 from agent.sandbox.base import Limits, SandboxBackend
@@ -151,11 +151,17 @@ class RemoteGateway(Gateway):
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # what its text was made of only the model here is given
         self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.key(call)))
-        waits = replace(call, on_wait=lambda wait: self._say(("made", number, wait)))
+
+        async def on_wait(wait: Wait) -> None:
+            self._say(("made", number, wait))
+            if (answer := await answers.get()) is not None:
+                answers.put_nowait(answer)
+                raise AgentError("the run's process wants no other attempt")
+
         try:
             while (answer := await answers.get()) is None:
                 try:
-                    self._say(("made", number, await model.reply(waits)))
+                    self._say(("made", number, await model.reply(replace(call, on_wait=on_wait))))
                 except Exception as error:  # noqa: BLE001 - it is raised where the run is, and comes back
                     self._say(("made", number, picklable(error)))
         except asyncio.CancelledError:
