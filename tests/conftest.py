@@ -189,6 +189,15 @@ def real_data() -> Path:
     return Path(os.environ["AGENT_REAL_DATA"])
 
 
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Path]:
+    """A folder for the PATH with the command `agent`, which takes milliseconds to start."""
+    from tests.cli.commands import serving
+
+    with serving() as folder:
+        yield folder
+
+
 @pytest.fixture
 def store() -> Iterator[Path]:
     """A folder for a store, in folders that every user may enter."""

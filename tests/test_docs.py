@@ -95,7 +95,7 @@ def server() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def folder_of(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a page's reader, in which all of its commands are run."""
     folders: dict[str, Path] = {}
 
@@ -103,6 +103,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         if page not in folders:
             folders[page] = tmp_path_factory.mktemp(page.removesuffix(".md"))
             fill(folders[page])
+            (folders[page] / "bin").symlink_to(commands)
         return folders[page]
 
     return of
@@ -140,11 +141,14 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Return a reader's environment: this interpreter's programs, a home of their own, bubblewrap, no Docker engine."""
     return {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{folder}/bin{os.pathsep}{PATH}",
         "DOCKER_HOST": f"unix://{folder}/no-engine",
         "OPENAI_API_KEY": "sk-test",
         "PIP_FIND_LINKS": str(folder / "wheels"),
@@ -201,7 +205,10 @@ def test_a_command_works(
     elif command.startswith("agent review "):
         run_until_interrupted(command, folder)
     else:
-        done = run(filled_in(command), folder, **({"HOME": str(folder)} if "completion" in command else {}))
+        # completion is for the shell that the command itself is started by
+        done = run(
+            filled_in(command), folder, **({"HOME": str(folder), "PATH": PATH} if "completion" in command else {})
+        )
         assert done.stdout.startswith(BEGINNINGS.get(command, ""))
         assert done.stdout
         if "--json" in command:

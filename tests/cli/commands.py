@@ -1,66 +1,27 @@
-"""Runs the command `agent` in processes of its own.
-
-They are copies (forks) of a process that holds the package's imports already, so that a command takes milliseconds.
-"""
+"""Runs the command `agent` in processes of its own, which are copies of one that has imported the package."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import shlex
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from tests.cli import forks
 from tests.llm.server import Answer, says
 
 ROOT = Path(__file__).parents[2]
 ADD = "def add(a, b):\n    return a + b\n"
-
-_SERVER = """
-import gc, json, os, sys, traceback
-import agent.cli, agent.cli.app, agent.cli.annotate, agent.cli.doctor, agent.cli.execute, agent.cli.graph
-import agent.cli.ablate, agent.cli.replay, agent.cli.score, agent.cli.show, numpy, scipy.stats
-import agent.llm.heuristic, agent.llm.replay, agent.languages.python
-import langchain_openai, langgraph.graph, langgraph.runtime, agent.llm.openai, agent.sandbox.bwrap.backend
-import agent.prompts
-
-def serve(job):
-    os.setsid()
-    os.chdir(job["cwd"])
-    os.environ.clear()
-    os.environ.update(job["environment"])
-    for descriptor, name in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), descriptor)
-    sys.argv = ["agent", *job["arguments"]]
-    try:
-        agent.cli.main()
-        return 0
-    except SystemExit as leaving:
-        return leaving.code or 0
-    except BaseException:
-        traceback.print_exc()
-        return 70
-
-agent.prompts.Prompts()  # compiled once for all
-# what a collection of garbage does not look at, the copies need not copy
-gc.freeze()
-
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        code = serve(json.loads(line))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 
 
 @dataclass(frozen=True)
@@ -82,14 +43,14 @@ class Running:
     """A command at work; its process id is that of its session too."""
 
     pid: int
-    codes: IO[bytes]
+    end: socket.socket
     out: Path
     err: Path
     code: int | None = None
 
     def over(self) -> bool:
         """Say whether it has ended."""
-        return bool(select.select([self.codes], [], [], 0)[0])
+        return bool(select.select([self.end], [], [], 0)[0])
 
     def wait(self, seconds: float = 60) -> Ended:
         """Wait for its end.
@@ -97,8 +58,9 @@ class Running:
         Raises:
             AssertionError: it is still at work after so long.
         """
-        assert select.select([self.codes], [], [], seconds)[0], f"still at work: {self.err.read_text('utf-8')}"
-        self.code = int(self.codes.readline())
+        assert select.select([self.end], [], [], seconds)[0], f"still at work: {self.err.read_text('utf-8')}"
+        self.code = int(self.end.recv(100))
+        self.end.close()
         return Ended(self.code, self.out.read_text("utf-8"), self.err.read_text("utf-8"))
 
 
@@ -108,21 +70,31 @@ def environment(**changes: str) -> dict[str, str]:
     return {**ours, "PYTHONPATH": str(ROOT), **changes}
 
 
+@contextmanager
+def serving() -> Iterator[Path]:
+    """Start the process that is copied for each command; return a folder for the PATH, in which `agent` is by it."""
+    with tempfile.TemporaryDirectory(prefix="agent-forks-") as name:
+        folder = Path(name)
+        command = shlex.join([sys.executable, "-S", "-E", forks.__file__, f"{folder}/socket"])
+        (folder / "agent").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (folder / "agent").chmod(0o755)
+        code = f"from tests.cli.forks import serve; serve({f'{folder}/socket'!r})"
+        with subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            yield folder
+            process.communicate()
+
+
 class Commands:
     """Runs commands in `folder`, one after the other."""
 
-    def __init__(self, server: subprocess.Popen[bytes], folder: Path) -> None:
-        self._server = server
+    def __init__(self, served: Path, folder: Path) -> None:
+        self._server = str(served / "socket")
         self.folder = folder
         self._running: Running | None = None
-
-    @staticmethod
-    def serve() -> subprocess.Popen[bytes]:
-        """Start the process that is copied for each command."""
-        # without a buffer, in which the exit code of a quick command would hide from `select`
-        return subprocess.Popen(
-            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=ROOT
-        )
 
     def __call__(self, *arguments: str | Path, **changes: str) -> Ended:
         """Run `agent` with arguments; `changes` are variables of its environment."""
@@ -131,19 +103,11 @@ class Commands:
     def start(self, *arguments: str | Path, **changes: str) -> Running:
         """Start `agent`, in a session of its own; wait for its end before the next command."""
         out, err = self.folder / ".out", self.folder / ".err"
-        for file in (out, err):
-            file.write_bytes(b"")
-        job = {
-            "arguments": list(map(str, arguments)),
-            "cwd": str(self.folder),
-            "environment": environment(**changes),
-            "out": str(out),
-            "err": str(err),
-        }
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(job).encode() + b"\n")
-        self._running = Running(int(self._server.stdout.readline()), self._server.stdout, out, err)
+        with Path(os.devnull).open() as nothing, out.open("wb") as said, err.open("wb") as told:
+            files = [each.fileno() for each in (nothing, said, told)]
+            words = list(map(str, arguments))
+            end, pid = forks.start(self._server, words, str(self.folder), environment(**changes), files)
+        self._running = Running(pid, end, out, err)
         return self._running
 
     def end(self) -> None:

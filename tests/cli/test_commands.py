@@ -1,18 +1,21 @@
+"""What the tests run as the command `agent` is heard, ended and killed as a process of its own is."""
+
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.cli import commands
-from tests.cli.commands import Commands
+from tests.views.runs import make_pairs, make_run
 
 
-def test_an_end_is_seen_though_it_was_told_together_with_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commands, "_SERVER", "input(); print('123\\n3', flush=True); input()")
-    with Commands.serve() as server:
-        assert Commands(server, tmp_path).start("--version").wait(seconds=10).code == 3
-        assert server.stdin is not None
-        server.stdin.write(b"\n")
+def test_a_signal_is_handed_on_and_who_is_killed_leaves_nothing_behind(commands: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_pairs(1))
+    for how, code in ((signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)):
+        with subprocess.Popen([commands / "agent", "review", run], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"http://")
+            os.kill(process.pid, how)
+            assert process.stdout.read() == b""  # so nobody holds it open
+        assert process.returncode == code

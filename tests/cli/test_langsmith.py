@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from tests.cli.commands import Commands, environment, pairs, reply
+from tests.cli.commands import Commands, pairs, reply
 from tests.llm.server import ChatServer
 from tests.scripts import screen
 
@@ -50,17 +48,10 @@ def annotate(agent: Commands, *options: str, command: tuple[str, ...] = ("annota
     with ChatServer([reply(screen("match", "canaryreply"))]) as server:
         ask = ("--model", "m", "--base-url", server.url, "--variant", "ps_fa")
         given_options = ("p.jsonl", *ask, "-o", "out", "--cache", "c", *options)
-        # a process of its own, as the rest is sent at its end
-        done = subprocess.run(
-            (sys.executable, "-m", "agent", *command, *given_options),
-            cwd=agent.folder,
-            env=environment(**given),
-            capture_output=True,
-            text=True,
-        )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
+        done = agent(*command, *given_options, **given)
+    assert done.code == 0, done.err
+    assert "Traceback" not in done.err
+    return done.err
 
 
 def test_nothing_is_sent_where_its_variables_do_not_ask(agent: Commands, langsmith: LangSmith) -> None:

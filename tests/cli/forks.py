@@ -1,0 +1,152 @@
+"""The command `agent` in copies (forks) of a process that has imported the package: milliseconds instead of seconds.
+
+As a program (`forks.py SOCKET ARGUMENT ...`) it is the command: it has the process that serves there run it on its own
+standard files, hands signals on, and ends as the command does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+_MESSAGE = 1 << 20
+
+
+def start(
+    server: str, arguments: Sequence[str], folder: str, environment: Mapping[str, str], files: Sequence[int]
+) -> tuple[socket.socket, int]:
+    """Start a command; return a connection that receives its exit code, and its process id.
+
+    It is sent the numbers of signals that are sent there, and is killed when the connection is closed.
+    """
+    # in packets, so that what is told together is read one by one
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(server)
+    job = {"arguments": arguments, "folder": folder, "environment": dict(environment)}
+    socket.send_fds(connection, [json.dumps(job).encode()], list(files))
+    return connection, int(connection.recv(_MESSAGE))
+
+
+def serve(server: str) -> None:
+    """Run commands until standard input ends."""
+    import gc
+
+    import langchain_openai  # noqa: F401
+    import numpy as np  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import uvicorn  # noqa: F401
+
+    import agent.cli.ablate
+    import agent.cli.annotate
+    import agent.cli.app
+    import agent.cli.doctor
+    import agent.cli.execute
+    import agent.cli.export
+    import agent.cli.graph
+    import agent.cli.replay
+    import agent.cli.report
+    import agent.cli.review
+    import agent.cli.score
+    import agent.cli.show
+    import agent.languages.python
+    import agent.llm.heuristic
+    import agent.llm.openai
+    import agent.llm.replay
+    import agent.sandbox.bwrap.backend
+    import agent.views.server  # noqa: F401
+    from agent.prompts import Prompts
+
+    Prompts()  # they are compiled once for all
+    gc.freeze()  # what a search for garbage does not look at, the copies need not copy
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(server)
+        listener.listen()
+        print("ready", flush=True)
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _keep(connection)
+            connection.close()
+
+
+def _keep(connection: socket.socket) -> NoReturn:
+    """Run one command, in a session of its own."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    job, files, _, _ = socket.recv_fds(connection, _MESSAGE, 3)
+    if not job:
+        os._exit(0)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        os._exit(_run(json.loads(job), files))
+    for file in files:
+        os.close(file)
+    connection.send(b"%d" % child)
+    ended = os.pidfd_open(child)
+    while ended not in select.select([connection, ended], [], [])[0]:
+        try:
+            number = connection.recv(_MESSAGE)
+        except ConnectionResetError:
+            number = b""
+        os.kill(child, int(number or signal.SIGKILL))
+        if not number:
+            break
+    else:
+        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os._exit(0)
+
+
+def _run(job: dict[str, Any], files: Sequence[int]) -> int:
+    import atexit
+    import threading
+    import traceback
+
+    import agent.cli
+
+    os.setsid()
+    os.chdir(job["folder"])
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    for place, file in enumerate(files):
+        os.dup2(file, place)
+        os.close(file)
+    # made anew: streams keep in mind whether their files can be sought in
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.argv = ["agent", *job["arguments"]]
+    code: Any = 0
+    try:
+        agent.cli.main()
+    except SystemExit as leaving:
+        code = leaving.code or 0
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        code = 70
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return int(code)
+
+
+def _be_the_command(server: str, arguments: Sequence[str]) -> NoReturn:
+    connection, _ = start(server, arguments, os.getcwd(), os.environ, (0, 1, 2))  # noqa: PTH109
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: connection.send(b"%d" % number))
+    code = int(connection.recv(_MESSAGE))
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    _be_the_command(sys.argv[1], sys.argv[2:])
