@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.cli import forks
 from tests.llm.server import Answer, says
@@ -75,10 +75,11 @@ def serving() -> Iterator[Path]:
     """Start the process that is copied for each command; return a folder for the PATH, in which `agent` is by it."""
     with tempfile.TemporaryDirectory(prefix="agent-forks-") as name:
         folder = Path(name)
-        command = shlex.join([sys.executable, "-S", "-E", forks.__file__, f"{folder}/socket"])
+        Commands.server = f"{folder}/socket"
+        command = shlex.join([sys.executable, "-S", "-E", forks.__file__, Commands.server])
         (folder / "agent").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (folder / "agent").chmod(0o755)
-        code = f"from tests.cli.forks import serve; serve({f'{folder}/socket'!r})"
+        code = f"from tests.cli.forks import serve; serve({Commands.server!r})"
         with subprocess.Popen(
             [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process:
@@ -91,8 +92,10 @@ def serving() -> Iterator[Path]:
 class Commands:
     """Runs commands in `folder`, one after the other."""
 
-    def __init__(self, served: Path, folder: Path) -> None:
-        self._server = str(served / "socket")
+    server: ClassVar[str]
+    """Where the process is asked that is copied for each."""
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._running: Running | None = None
 
@@ -106,7 +109,7 @@ class Commands:
         with Path(os.devnull).open() as nothing, out.open("wb") as said, err.open("wb") as told:
             files = [each.fileno() for each in (nothing, said, told)]
             words = list(map(str, arguments))
-            end, pid = forks.start(self._server, words, str(self.folder), environment(**changes), files)
+            end, pid = forks.start(self.server, words, str(self.folder), environment(**changes), files)
         self._running = Running(pid, end, out, err)
         return self._running
 

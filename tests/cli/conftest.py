@@ -11,8 +11,8 @@ from tests.cli.commands import Commands
 
 
 @pytest.fixture
-def agent(commands: Path, tmp_path: Path) -> Iterator[Commands]:
+def agent(commands: Path, tmp_path: Path) -> Iterator[Commands]:  # noqa: ARG001
     """The command, run in the test's own folder."""
-    made = Commands(commands, tmp_path)
+    made = Commands(tmp_path)
     yield made
     made.end()

@@ -24,6 +24,11 @@ from tests.views.runs import HOSTILE, IDENTITY, commit, make_pairs, make_run, pr
 from tests.views.test_comparison import row, table_of
 
 
+@pytest.fixture(scope="package", autouse=True)
+def quick(commands: Path) -> None:  # noqa: ARG001
+    """Have commands start in milliseconds."""
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:

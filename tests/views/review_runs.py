@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -18,9 +16,10 @@ from agent.history import Exchange, Execution, History
 from agent.store import RunFolder
 from agent.types import Annotation, CaseOutcome, CaseResult, Cause, Pair, Status
 from agent.types import TestReport as Report
+from tests.cli.commands import Commands, Running
+from tests.cli.processes import until
 from tests.views.runs import program
 
-ROOT = Path(__file__).parents[2]
 SECRET = "canary-of-the-evidence"
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 
@@ -71,7 +70,7 @@ def make_run(path: Path, annotations: Mapping[str, Mapping[str, Any]], **pair_fi
 class Served:
     """`agent review` at work; `printed` is what it printed with --json."""
 
-    def __init__(self, process: subprocess.Popen[str], printed: Mapping[str, Any]) -> None:
+    def __init__(self, process: Running, printed: Mapping[str, Any]) -> None:
         self.process = process
         self.printed = printed
         address = urlsplit(printed["url"])
@@ -128,24 +127,18 @@ class Served:
 
     def end(self, how: signal.Signals = signal.SIGINT) -> str:
         """End it and return what it wrote to standard error."""
-        self.process.send_signal(how)
-        _, err = self.process.communicate(timeout=20)
-        return err
+        os.kill(self.process.pid, how)
+        return self.process.wait(20).err
 
 
 @contextmanager
 def reviewing(run: Path, *options: str, reviewer: str = "ann") -> Iterator[Served]:
     """Serve the page of a run."""
-    command = [sys.executable, "-m", "agent", "review", str(run), "--json", "--reviewer", reviewer, *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, cwd=run.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    agent = Commands(run.parent)
+    process = agent.start("review", run, "--json", "--reviewer", reviewer, *options)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        yield Served(process, json.loads(line))
+        until(lambda: process.out.read_bytes().endswith(b"\n") or process.over(), "an address")
+        assert not process.over(), process.wait().err
+        yield Served(process, json.loads(process.out.read_text()))
     finally:
-        process.kill()
-        process.communicate()
+        agent.end()

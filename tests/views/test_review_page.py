@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -205,8 +206,7 @@ def test_a_failed_write_is_told_and_the_text_stays(run: Path, served: Served, no
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
     press(noisy, "Enter")
     saved(noisy, "Saved: match.")
-    served.process.kill()
-    served.process.wait()
+    served.end(signal.SIGKILL)
     press(noisy, "0", "Enter")
     expect(noisy.get_by_role("alert")).to_contain_text("The server does not answer.")
     assert [each.reason for each in read_reviews(run / "reviews.jsonl")] == ["precious words"]

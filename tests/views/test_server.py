@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -17,7 +16,7 @@ import pytest
 from agent.store.reviews import read_reviews
 from agent.views.server import Gate
 from tests.cli.processes import until
-from tests.views.review_runs import ROOT, SECRET, Served, make_report, make_run, reviewing
+from tests.views.review_runs import SECRET, Served, make_report, make_run, reviewing
 
 PATHS = ("/", "/review.js", "/review.css", "/api/session", "/api/pairs/0", "/nothing")
 REVIEW = {"label": 1, "reason": "it does", "reviewer": "ann"}
@@ -144,7 +143,7 @@ def test_the_end_tells_what_was_written_and_how_to_go_on(tmp_path: Path, how: si
     with reviewing(run) as served:
         served.json("/api/pairs/0", REVIEW)
         shown = served.end(how)
-        assert served.process.returncode == 0
+        assert served.process.code == 0
     assert f"1 review written to {run}/reviews.jsonl; 1 of 2 pairs reviewed by ann." in shown
     assert f"  agent review {run} --json --reviewer ann\n" in shown
     assert f"  agent score {run}\n" in shown
@@ -179,15 +178,15 @@ def test_a_killed_server_loses_nothing_that_was_answered(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(tmp_path: Path) -> None:
+def test_on_a_desktop_the_browser_is_given_a_token_that_is_good_once(commands: Path, tmp_path: Path) -> None:
     run, opened = small_run(tmp_path), tmp_path / "opened"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\nsleep 60\n')
     browser.chmod(0o755)
     ours, theirs = os.openpty()
     desktop = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
-    desktop |= {"DISPLAY": ":0", "BROWSER": str(browser), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "agent", "review", str(run)]
+    desktop |= {"DISPLAY": ":0", "BROWSER": str(browser)}
+    command = [commands / "agent", "review", run]
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=desktop, start_new_session=True)
     try:
         until(opened.exists, "a browser's start")
