@@ -25,7 +25,7 @@ from tests.views.test_comparison import row, table_of
 
 
 @pytest.fixture(scope="package", autouse=True)
-def quick(commands: Path) -> None:  # noqa: ARG001
+def quick(commands: Path) -> None:
     """Have commands start in milliseconds."""
 
 
