@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,13 +207,13 @@ def test_a_refusal_of_every_text_ends_the_run_with_the_servers_words(searcher: A
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_process_though_the_server_does_not_answer(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_process_though_the_server_does_not_answer(commands: Path, tmp_path: Path) -> None:
     write_benchmark(tmp_path)
     command = ["retrieval", "run", "queries.jsonl", "--codes", "codes.jsonl", "-o", "r", "--searcher", "openai:m"]
     with (
         ChatServer(Answer(wait=300)) as server,
         subprocess.Popen(
-            [sys.executable, "-m", "agent", *command, "--base-url", server.url],
+            [commands / "agent", *command, "--base-url", server.url],
             cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process,
     ):  # fmt: skip

@@ -272,6 +272,7 @@ make("hf:" + sys.argv[1], ModelOptions(embeddings=Path(sys.argv[2]))).index(sys.
 """
 
 
+@pytest.mark.long
 def test_after_a_kill_the_rest_is_embedded_and_the_vectors_are_the_same_to_the_bit(tmp_path: Path) -> None:
     folder = roberta(tmp_path / "unixcoder-base")
     codes = [f"def function_{n}(): return {n}" + " + 1" * (n % 50) for n in range(300)]
