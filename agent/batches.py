@@ -7,9 +7,8 @@ import hashlib
 import pickle
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -55,8 +54,7 @@ class ResultsOnDisk:
     def get(self, key: Hashable) -> RunResult | None:
         """Return the result under a key."""
         rows = self._scratch.rows("SELECT result FROM results WHERE key = ?", (_digest(key),))
-        found: RunResult | None = pickle.loads(rows[0][0]) if rows else None
-        return found
+        return pickle.loads(rows[0][0]) if rows else None
 
     def __setitem__(self, key: Hashable, result: RunResult) -> None:
         self._scratch.put("INSERT OR REPLACE INTO results VALUES (?, ?)", [(_digest(key), pickle.dumps(result))])
@@ -99,8 +97,6 @@ class Batches:
         emit: Callable[[Event], None],
         *,
         retry_errors: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.models = models.deferring(self._write_down)
         self._by_name = api.with_batches(models)
@@ -108,8 +104,6 @@ class Batches:
         self._cache = cache
         self._budget = budget
         self._emit = emit
-        self._sleep = sleep
-        self._clock = clock
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
         # what earlier starts imported, and no annotation has used
@@ -150,7 +144,7 @@ class Batches:
                     self._pauses = iter(_PAUSES_TO_SEND)
                 else:
                     await self._pause_to_send()
-                if not any(map(self._store.waits, self._by_name)):
+                if not self._store.waits():
                     return
 
     @asynccontextmanager
@@ -169,7 +163,7 @@ class Batches:
         if not passing or (pause := next(self._pauses, None)) is None:
             raise Outage(f"the batches returned no replies: {self._problem}")
         self._emit(Waiting(str(self._problem), pause))
-        await self._sleep(pause)
+        await asyncio.sleep(pause)
 
     def _write_down(self, model: OpenAIModel, call: Call, key: str) -> None:
         def line() -> bytes:
@@ -182,25 +176,18 @@ class Batches:
         """Send one batch, and say whether there was one to send."""
         model = self._by_name[name]
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
-            count = last = 0
-            for last, key, line in self._store.waiting(name, self._most.get(name, MOST_REQUESTS), MOST_BYTES):
-                if self._cache.get(key) is None:
-                    count += 1
-                    file.write(line)
-                else:  # another run was answered meanwhile
-                    self._store.drop(last)
-                    self._progress += 1
-            if not count:
+            waiting = self._store.waiting(name, self._most.get(name, MOST_REQUESTS), MOST_BYTES)
+            numbers = [number for number, line in waiting if file.write(line)]
+            if not (count := len(numbers)):
                 return False
-            batch = Batch(uuid4().hex, name, None, 0.0, count, self._expected(model, count, file.tell()))
-            self._budget.check(sum((each.expected for each in self._store.in_progress()), batch.expected))
-
-            def ready() -> None:
-                self._store.create(batch._replace(created=self._clock()), last)
-                self._store.sync()
-
+            expected = self._expected(model, count, file.tell())
+            self._budget.check(sum((each.expected for each in self._store.in_progress()), expected))
             try:
-                made = await api.create(model, file, batch.token, ready)
+                file_id = await api.upload(model, file)
+                batch = Batch(uuid4().hex, name, None, time.time(), count, expected)
+                self._store.create(batch, numbers[-1])
+                self._store.sync()
+                made = await api.create(model, file_id, batch.token)
             except ModelError as error:
                 self._problem = error
                 return False
@@ -222,7 +209,7 @@ class Batches:
             if going:
                 more = f" (and {len(going) - 1} more)" if going[1:] else ""
                 self._emit(Waiting(f"{going[0]}{more}", pause))
-                await self._sleep(pause)
+                await asyncio.sleep(pause)
                 pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
     async def _seen(self, batch: Batch) -> str | None:
@@ -236,7 +223,7 @@ class Batches:
         model = self._by_name.get(batch.model)
         if model is None:
             raise ConfigError(f"a batch of this run is in progress for {batch.model}: name that (--model, --base-url)")
-        age = self._clock() - batch.created
+        age = time.time() - batch.created
         batch_id = batch.id or await api.find(model, batch.token, batch.created)
         state = None if batch_id is None else await api.look(model, batch_id)
         if batch_id is None or state is None:
@@ -264,10 +251,10 @@ class Batches:
         with files.writing(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for file_id in state.files:
                 complete &= await api.download(model, file_id, file)
-                lines, more = api.lines_of(file), 1
-                while more:
-                    more = self._take(batch, model, islice(lines, _LINES_AT_ONCE))
-                    await asyncio.sleep(0)
+                for number, line in enumerate(api.lines_of(file)):
+                    self._take(batch, model, line)
+                    if not number % _LINES_AT_ONCE:
+                        await asyncio.sleep(0)
         self._cache.sync()
         if complete:
             self._progress += self._store.end(batch.token, "its batch was completed, and said nothing of it")
@@ -281,24 +268,22 @@ class Batches:
             why = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
             self._problem = ModelError(f"a batch {state.status}{f' ({why})' if why else ''}")
 
-    def _take(self, batch: Batch, model: OpenAIModel, lines: Iterable[bytes]) -> int:
-        """Import lines of a batch that were not imported before, and return how many lines there were."""
-        answered, failed, read = dict[str, Usage](), list[tuple[str, str, int]](), 0
-        for read, line in enumerate(map(api.read_line, lines), 1):  # noqa: B007 - the last number is their count
-            if line is None or line.not_run or not self._store.holds(batch.token, line.key):
-                continue
-            try:
-                reply = api.reply_in(line, model, PRICE_FACTOR)
-            except Failure as failure:
-                error = model.error(failure)
-                if isinstance(error, RunStopped):
-                    self._stop = self._stop or error
-                else:
-                    failed.append((line.key, str(error), 1 if failure.meaning == "retry" else model.attempts))
-            else:
-                self._cache.put(line.key, reply)
-                answered[line.key] = reply.usage
-        self._store.imported(batch.token, answered.items(), failed)
-        self._budget.add(sum(answered.values(), Usage()))
-        self._progress += len(answered) + len(failed)
-        return read
+    def _take(self, batch: Batch, model: OpenAIModel, raw: bytes) -> None:
+        """Import a line of a batch that was not imported before."""
+        line = api.read_line(raw)
+        if line is None or line.not_run or not self._store.holds(batch.token, line.key):
+            return
+        try:
+            reply = api.reply_in(line, model, PRICE_FACTOR)
+        except Failure as failure:
+            error = model.error(failure)
+            if isinstance(error, RunStopped):
+                self._stop = self._stop or error
+                return
+            attempts = 1 if failure.meaning == "retry" else model.attempts
+            self._store.failed(line.key, str(error), attempts)
+        else:
+            self._cache.put(line.key, reply)
+            self._store.answered(line.key, reply.usage)
+            self._budget.add(reply.usage)
+        self._progress += 1

@@ -41,7 +41,7 @@ def test_each_pair_is_annotated_and_each_request_paid_for_once_whatever_is_kille
         for number in range(PAIRS):
             pair = {"id": f"p{number}", "query": f"query {number // 10}", "code": f"def f(): return {number}"}
             file.write(json.dumps(pair) + "\n")
-    faults = Faults(failing=0.03, expiring=(4,), unheard=(5,), enqueued=6_000)
+    faults = Faults(failing=0.03, expiring=(4,), unacknowledged=(5,), enqueued=6_000)
     chance, ended = random.Random(15), False
     with BatchServer(tmp_path / "server", f"{__name__}:answer", faults) as server:
         command = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_httpserver import HTTPServer
 
 from agent import Annotator, Pair
-from agent.errors import BudgetExceeded, ConfigError, DeadlineReached, Outage, UsageError
+from agent.errors import BudgetExceeded, ConfigError, DeadlineReached, ModelUnavailable, Outage, UsageError
 from agent.events import Event, Note, Waiting
+from agent.llm import batch as api
 from agent.llm.batch import Line, lines_of, read_line, request_line
+from agent.llm.models import parse_model
+from agent.llm.openai import OpenAIModel
 from agent.store.run_view import load_run
 from agent.types import Annotation
 from tests.llm.batch_server import BatchServer, Faults
@@ -42,6 +47,13 @@ def answer(body: dict[str, Any]) -> str:
 def verbose(body: dict[str, Any]) -> str:
     """Give the same answers, as JSON with 2,000 tokens of blanks in it."""
     return answer(body).replace("{", "{" + " " * 8_000)
+
+
+def specified(body: dict[str, Any]) -> str:
+    """Give the same answers, and one reading of each query."""
+    if "return " not in body["messages"][1]["content"]:
+        return json.dumps({"readings": [{"reading": "r", "requirements": ["It returns."]}]})
+    return answer(body)
 
 
 @pytest.fixture
@@ -108,7 +120,7 @@ class TestARun:
     async def test_failed_lines_and_expired_batches_are_sent_again_and_nothing_is_paid_twice(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
-        faulty = serve(failing=0.2, expiring=(1, 3), unheard=(2,))
+        faulty = serve(failing=0.2, expiring=(1, 3), unacknowledged=(2,))
         annotations = await run(faulty, tmp_path / "a")
         assert labels(annotations) == labels(await run(serve(), tmp_path / "b", batch=False))
         assert set(faulty.answered().values()) == {1}
@@ -148,14 +160,52 @@ class TestARun:
         assert len(server.answered()) == 2
         assert sum(each.usage.calls for each in found) == 2  # paid for by the first, in the cache for the others
 
-    async def test_a_batch_that_was_made_unheard_is_found_and_one_that_was_not_is_made(
+    async def test_a_batch_that_was_made_unacknowledged_is_found_and_one_that_was_not_is_made(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("agent.batches._MADE_BY", 0.2)
-        unheard = serve(unheard=(1,))
-        assert len(await run(unheard, tmp_path / "a")) == 40
-        assert set(unheard.answered().values()) == {1}
+        unacknowledged = serve(unacknowledged=(1,))
+        assert len(await run(unacknowledged, tmp_path / "a")) == 40
+        assert set(unacknowledged.answered().values()) == {1}
         assert len(await run(serve(lost=(1,)), tmp_path / "b")) == 40
+
+    @pytest.mark.parametrize("fault", ["forgotten", "emptied"])
+    async def test_what_a_server_has_of_a_batch_no_more_is_asked_again(
+        self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    ) -> None:
+        monkeypatch.setattr("agent.batches._MADE_BY", 0.2)
+        server = serve(**{fault: (1,)})
+        assert len(await run(server, tmp_path, attempts=1)) == 40
+        assert len(server.batches()) == 3
+
+    async def test_roles_with_models_of_their_own_have_batches_of_their_own(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server, models = serve(), ["test-model", "arbitrate=another-model"]
+        batched = await run(server, tmp_path / "a", model=models)
+        assert labels(batched) == labels(await run(server, tmp_path / "b", model=models, batch=False))
+        asked = Counter((line["body"]["model"], '"label"' in str(line["body"])) for line in server.requests())
+        assert asked == {("test-model", False): 41, ("another-model", True): 8}
+
+    async def test_questions_that_pairs_share_and_votes_are_asked_as_in_a_run_without_batches(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        nodes = {
+            "specify_query": {"specified": "screen"},
+            "screen": {"match": "rate_confidence", "non_match": "rate_confidence", "unclear": "arbitrate_or_abstain"},
+            "arbitrate_or_abstain": {"decided": "rate_confidence"},
+            "rate_confidence": {"rated": "end"},
+        }
+        variant = {"name": "voting", "start": "specify_query", "nodes": nodes}
+        pairs = [pair.model_copy(update={"query": f"query {number % 2}"}) for number, pair in enumerate(PAIRS[:12])]
+        server, options = serve("specified"), {"variant": variant, "pairs": pairs}
+        batched = await run(server, tmp_path / "a", **options)
+        live = await run(server, tmp_path / "b", batch=False, **options)
+        assert labels(batched) == labels(live)
+        assert [len(each.votes) for each in batched.values()] == [len(live[name].votes) for name in batched]
+        calls = [sum(each.usage.calls for each in found.values()) for found in (batched, live)]
+        assert calls[0] == calls[1] == len(server.answered())
+        assert sum("readings" in str(line["body"]["messages"][0]) for line in server.requests()) >= 2
 
     @pytest.mark.parametrize("attempts", [4, 1])
     async def test_a_server_that_goes_away_and_comes_back_is_waited_for(
@@ -308,6 +358,23 @@ class TestLines:
         line = request_line("k", {"messages": [{"content": text}]})
         assert line.count(b"\n") == 1
         assert json.loads(line)["custom_id"] == "k"
+
+
+async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: HTTPServer) -> None:
+    model = parse_model("m", base_url=httpserver.url_for("/v1"), attempts=1)
+    assert isinstance(model, OpenAIModel)
+    asked: list[Callable[[], Awaitable[Any]]] = [
+        lambda: api.upload(model, BytesIO(b"line")),
+        lambda: api.create(model, "file-1", "token"),
+        lambda: api.find(model, "token", 0.0),
+        lambda: api.look(model, "batch_1"),
+    ]
+    for body, kind in (("<html>", "text/html"), ("[]", "application/json"), ("{", "application/json")):
+        httpserver.expect_request(re.compile("/v1/.*")).respond_with_data(body, content_type=kind)
+        for ask in asked:
+            with pytest.raises(ModelUnavailable, match="answered in another form than that of OpenAI's Batch API"):
+                await ask()
+    await model.aclose()
 
 
 PROGRAM = """

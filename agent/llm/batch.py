@@ -127,27 +127,30 @@ class BatchState(NamedTuple):
     problems: tuple[tuple[str, str], ...]
 
 
-async def create(model: OpenAIModel, file: BinaryIO, token: str, ready: Callable[[], None]) -> str:
-    """Make a batch of a file of requests and return its id; `ready` is called in between, before it is paid for.
+async def upload(model: OpenAIModel, file: BinaryIO) -> str:
+    """Upload a file of requests, and return its id.
 
     Raises, as all these do:
         AccountError: the server cannot be reached, or refuses whatever is asked.
-        ModelError: it failed; the batch may have been made all the same (`find`).
+        ModelError: it failed.
     """
 
-    async def upload(client: Any) -> str:
+    async def send(client: Any) -> str:
         file.seek(0)
         slow = client.with_options(timeout=_TRANSFER_SECONDS)
         return str((await slow.files.create(file=("batch.jsonl", file), purpose="batch")).id)
 
-    async def make(client: Any) -> str:
-        about = {_TOKEN: token}
-        made = client.batches.create(input_file_id=name, endpoint=_URL, completion_window="24h", metadata=about)
-        return str((await made).id)
+    return str(await _sent(model, send))
 
-    name = await _sent(model, upload)
-    ready()
-    return str(await _sent(model, make, once=True))
+
+async def create(model: OpenAIModel, file_id: str, token: str) -> str:
+    """Make a batch of a file, and return its id; where this fails, it may have been made all the same (`find`)."""
+
+    async def send(client: Any) -> str:
+        given = {"endpoint": _URL, "completion_window": "24h", "metadata": {_TOKEN: token}}
+        return str((await client.batches.create(input_file_id=file_id, **given)).id)
+
+    return str(await _sent(model, send, once=True))
 
 
 async def find(model: OpenAIModel, token: str, since: float) -> str | None:

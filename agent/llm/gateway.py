@@ -135,9 +135,10 @@ class Gateway:
 
     A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
     Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
-    those that earlier pairs of the run went by, which come before the cache's. `limits` says when calls go
-    out. `on_reply` is called with every reply handed out, once the cache holds it; what it raises reaches the caller.
-    `on_wait` is called when a model waits before it tries again. One gateway serves one event loop.
+    those that earlier pairs of the run went by, which come before the cache's, but for one that is still to be paid
+    for. `limits` says when calls go out. `on_reply` is called with every reply handed out, once the cache holds it;
+    what it raises reaches the caller. `on_wait` is called when a model waits before it tries again. One gateway serves
+    one event loop.
     """
 
     def __init__(
@@ -188,10 +189,9 @@ class Gateway:
         cache = self._shared if call.shared else self._cache
         reply = None
         while reply is None:
-            if call.shared and self._recall is not None:
-                reply = self._recall(key)
-            if reply is None and cache is not None:
-                reply = cache.get(key)
+            reply = None if cache is None else cache.get(key)
+            if call.shared and self._recall is not None and not (reply is not None and reply.prepaid):
+                reply = self._recall(key) or reply
             if reply is not None:
                 _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
                 reply = self._taken(key, reply, cache)

@@ -62,35 +62,23 @@ class BatchStore(Database):
             return None
         return None if there else problem
 
-    def waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, str, bytes]]:
-        """Yield number, key and line of a model's requests, as many as there may be in a batch, of so many bytes."""
-        after, left = 0, size
-        for _ in range(requests):
-            found = self._one(
-                "SELECT number, key, body FROM requests WHERE model = ? AND number > ? AND body IS NOT NULL "
-                "AND batch IS NULL ORDER BY number LIMIT 1", model, after
-            )  # fmt: skip
-            if found is None or (left := left - len(found[2])) < 0:
+    def waiting(self, model: str, requests: int, size: int) -> Iterable[tuple[int, bytes]]:
+        """Yield number and line of a model's requests, as many as there may be in a batch, of so many bytes."""
+        query = "SELECT number, body FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL "
+        for number, line in self.each(query + "ORDER BY number LIMIT ?", (model, requests)):
+            if (size := size - len(line)) < 0:
                 return
-            after = found[0]
-            yield found
+            yield number, line
 
-    def waits(self, model: str) -> bool:
-        """Say whether a request of a model waits."""
-        query = "SELECT 1 FROM requests WHERE model = ? AND body IS NOT NULL AND batch IS NULL LIMIT 1"
-        return self._one(query, model) is not None
-
-    def drop(self, number: int) -> None:
-        """Have a request wait no more."""
-        self.execute("UPDATE requests SET body = NULL WHERE number = ?", (number,))
+    def waits(self) -> bool:
+        """Say whether a request waits."""
+        return self._one("SELECT 1 FROM requests WHERE body IS NOT NULL AND batch IS NULL LIMIT 1") is not None
 
     def create(self, batch: Batch, last: int) -> None:
         """Note a batch of a model's waiting requests up to a number, before it is made."""
         with self.transaction() as database:
-            database.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)",
-                (*batch[:5], batch.expected.model_dump_json()),
-            )
+            values = (*batch[:5], batch.expected.model_dump_json())
+            database.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", values)
             database.execute(
                 "UPDATE requests SET batch = ? WHERE model = ? AND number <= ? AND body IS NOT NULL AND batch IS NULL",
                 (batch.token, batch.model, last),
@@ -109,19 +97,15 @@ class BatchStore(Database):
         rows = self.execute("SELECT * FROM batches ORDER BY created")
         return [Batch._make((*row[:5], Usage.model_validate_json(row[5]))) for row in rows]
 
-    def imported(
-        self, token: str, answered: Iterable[tuple[str, Usage]], failed: Iterable[tuple[str, str, int]]
-    ) -> None:
-        """Note what became of requests of a batch: by key the usage, or the problem and how many attempts it counts."""
-        with self.transaction() as database:
-            database.executemany(
-                "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ? AND batch = ?",
-                [(usage.model_dump_json(), key, token) for key, usage in answered],
-            )
-            database.executemany(
-                "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ? AND batch = ?",
-                [(problem, attempts, key, token) for key, problem, attempts in failed],
-            )
+    def answered(self, key: str, usage: Usage) -> None:
+        """Note what the reply to a request took."""
+        update = "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?"
+        self.execute(update, (usage.model_dump_json(), key))
+
+    def failed(self, key: str, problem: str, attempts: int) -> None:
+        """Note why a request failed, and for how many attempts that counts."""
+        update = "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?"
+        self.execute(update, (problem, attempts, key))
 
     def end(self, token: str, lost: str | None = None) -> int:
         """Forget a batch, and return how many of its requests nothing was said of; `lost` says that for an attempt."""

@@ -79,10 +79,10 @@ class Database:
         with self.errors():
             return self._connection.execute(statement, values).fetchall()
 
-    def each(self, statement: str) -> Iterator[Any]:
+    def each(self, statement: str, values: Sequence[object] = ()) -> Iterator[Any]:
         """Yield the rows of a query, of which there may be many; raises as the class does."""
         with self.errors():
-            yield from self._connection.execute(statement)
+            yield from self._connection.execute(statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

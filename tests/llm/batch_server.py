@@ -1,6 +1,6 @@
 """A real HTTP server with OpenAI's files, batches and completions; it fails lines, expires batches and restarts.
 
-    with BatchServer(folder, "tests.llm.batch_server:screens", Faults(failing=0.1, expiring=(2,))) as server:
+    with BatchServer(folder, f"{__name__}:answer", Faults(failing=0.1, expiring=(2,))) as server:
         ...  # base_url=server.url
     server.answered()  # how often each request was answered, by custom_id: so often it was paid for
 
@@ -37,7 +37,6 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS answered (custom_id TEXT, batch INTEGER, outcome TEXT);
     CREATE TABLE IF NOT EXISTS live (body TEXT);
 """
-_ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -46,29 +45,26 @@ class Faults:
 
     `failing` is the share of lines that fail with a server's error at each of their tries, unlike from try to try.
     Batches that are `expiring` end so with half of their lines done, those `rejected` are by validation, for this
-    `code`. Of those `unheard` the client that creates them gets no answer; of those `lost` not even the server knows.
-    `enqueued` is how many requests may be in batches at once, more are rejected.
+    `code`. Of those `unacknowledged` the client that creates them gets no answer; of those `lost` not even the server
+    knows; it does not know those `forgotten` any more when asked, nor the output of those `emptied`. `enqueued` is how
+    many requests may be in batches at once, more are rejected.
     """
 
     failing: float = 0.0
     expiring: tuple[int, ...] = ()
     rejected: tuple[int, ...] = ()
     code: str = "invalid_json_line"
-    unheard: tuple[int, ...] = ()
+    unacknowledged: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    forgotten: tuple[int, ...] = ()
+    emptied: tuple[int, ...] = ()
     enqueued: int = 50_000
-
-
-def screens(body: dict[str, Any]) -> str:
-    """Answer a screener's question: match or not, by a hash of the prompt."""
-    number = hashlib.sha256(body["messages"][-1]["content"].encode()).digest()[0]
-    return json.dumps({"reason": "by its hash", "verdict": "match" if number % 2 else "non_match"})
 
 
 class BatchServer:
     """Starts the server in `folder` and stops it."""
 
-    def __init__(self, folder: Path, answer: str = f"{__name__}:screens", faults: Faults | None = None) -> None:
+    def __init__(self, folder: Path, answer: str, faults: Faults | None = None) -> None:
         self.folder = folder
         self._port = free_port()
         self._arguments = [str(folder), str(self._port), answer, json.dumps(asdict(faults or Faults()))]
@@ -131,7 +127,7 @@ class BatchServer:
             return database.execute(query).fetchall()
 
 
-class _Unheard(Exception):
+class _Unacknowledged(Exception):
     """The client is to get no answer."""
 
 
@@ -171,8 +167,6 @@ class _Service:
                 return self._listed(int(query.get("limit", ["20"])[0]), query.get("after", [""])[0])
             case "GET", ["batches", name]:
                 return self._step(self._batch(name))
-            case "POST", ["batches", name, "cancel"]:
-                return self._save({**self._batch(name), "status": "cancelled"})
         raise KeyError("/".join(path))
 
     def _file(self, content: bytes) -> dict[str, Any]:
@@ -180,12 +174,14 @@ class _Service:
         return {"id": f"file-{number}", "object": "file", "created_at": int(time.time()), "status": "processed"}
 
     def _content(self, name: str) -> bytes:
-        (content,) = self._database.execute("SELECT content FROM files WHERE id = ?", (_number(name),)).fetchone()
-        return bytes(content)
+        row = self._database.execute("SELECT content FROM files WHERE id = ?", (_number(name),)).fetchone()
+        if row is None:
+            raise KeyError(name)
+        return bytes(row[0])
 
     def _batch(self, name: str) -> dict[str, Any]:
         row = self._database.execute("SELECT record FROM batches WHERE id = ?", (_number(name),)).fetchone()
-        if row is None:
+        if row is None or _number(name) in self._faults.forgotten:
             raise KeyError(name)
         found: dict[str, Any] = json.loads(row[0])
         return found
@@ -199,7 +195,7 @@ class _Service:
         assert (asked["endpoint"], asked["completion_window"]) == ("/v1/chat/completions", "24h")
         self._creations += 1
         if self._creations in self._faults.lost:
-            raise _Unheard
+            raise _Unacknowledged
         number = self._database.execute("INSERT INTO batches (record) VALUES ('')").lastrowid
         lines = len(self._content(asked["input_file_id"]).splitlines())
         batch = self._save(
@@ -215,8 +211,8 @@ class _Service:
                 "errors": None,
             }
         )
-        if number in self._faults.unheard:
-            raise _Unheard
+        if number in self._faults.unacknowledged:
+            raise _Unacknowledged
         return batch
 
     def _listed(self, limit: int, after: str) -> dict[str, Any]:
@@ -257,7 +253,7 @@ class _Service:
                 **batch,
                 "status": "expired" if expires else "completed",
                 "request_counts": counts,
-                "output_file_id": self._file(_lines(replies))["id"] if replies else None,
+                "output_file_id": "file-0" if number in faults.emptied else self._file(_lines(replies))["id"],
                 "error_file_id": self._file(_lines(failures))["id"] if failures else None,
             }
         )
@@ -344,7 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             with self.service.lock:
                 given = self.service.handle(method, place.path, parse_qs(place.query), body)
-        except _Unheard:
+        except _Unacknowledged:
             self.close_connection = True
             return
         except KeyError as error:
