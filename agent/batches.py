@@ -238,12 +238,11 @@ class Batches:
             self._store.made(batch.token, batch_id)
         if state.status not in ("validating", "failed"):
             self._store.accepted(batch.token)
+        what = f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"
         if state.status not in api.ENDED:
-            return (
-                f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done, for {age / 60:,.0f} min"
-            )
+            return f"{what}, for {age / 60:,.0f} min"
         await self._import(batch, model, state)
-        self._emit(Note(f"batch {batch_id}: {state.status}, {state.done:,} of {batch.requests:,} done"))
+        self._emit(Note(what))
         return None
 
     async def _import(self, batch: Batch, model: OpenAIModel, state: BatchState) -> None:
@@ -264,6 +263,8 @@ class Batches:
         if any(code == api.QUEUE_FULL for code, _ in state.problems) and not (alone and batch.requests == 1):
             self._most[batch.model] = batch.requests // 2 if alone else batch.requests
             self._progress += 1
+        elif self._progress == before and state.status == "completed":
+            self._problem = ModelUnavailable("the output of a completed batch is not at the server any more")
         elif self._progress == before:
             why = "; ".join(f"{code}: {message}" for code, message in state.problems[:3])
             self._problem = ModelError(f"a batch {state.status}{f' ({why})' if why else ''}")
