@@ -319,7 +319,7 @@ class Annotation(Frozen):
 
     @property
     def against_test(self) -> bool:
-        """Whether the label is another than what the test says; a predicted outcome (`simulated`) says nothing."""
+        """Whether the label differs from what the test says; a predicted outcome (`simulated`) says nothing."""
         says = None if self.test is None else self.test.says
         return None not in (self.label, says) and self.label != says
 

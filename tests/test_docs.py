@@ -288,10 +288,19 @@ def headings(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package's wheel, which stands for an index that has it."""
+    folder = tmp_path_factory.mktemp("index")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    return folder
+
+
 @pytest.mark.long
 @pytest.mark.network
 @pytest.mark.parametrize("command", INSTALL)
-def test_an_installation_puts_the_command_on_the_path(command: str, tmp_path: Path) -> None:
+def test_an_installation_puts_the_command_on_the_path(command: str, wheel: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "own")], check=True)
     places = {
         "PATH": f"{tmp_path}/own/bin{os.pathsep}{tmp_path}/bin{os.pathsep}{environment(tmp_path)['PATH']}",
@@ -299,6 +308,8 @@ def test_an_installation_puts_the_command_on_the_path(command: str, tmp_path: Pa
         "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
         "PIPX_HOME": str(tmp_path / "pipx"),
         "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "PIP_FIND_LINKS": str(wheel),
+        "UV_FIND_LINKS": str(wheel),
     }
     by = command.replace("pipx ", "uv tool run pipx ") if command.startswith("pipx ") else command
     run(f"cd {shlex.quote(str(ROOT))} && {by}", tmp_path, **places)
