@@ -332,13 +332,11 @@ class Annotator:
         """
         own = {"nodes": _versions(self._nodes), "languages": _versions(self._own_languages)}
         unnamed = {"pair_timeout", "sandbox_attempts"}
-        if self._config.pipeline.audit_screen is None:
-            unnamed.add("audit_screen")
         return {
             "variant": self._pipeline.variant.model_dump(mode="json", exclude={"title", "paper"}),
             "model": self._models.identity(),
             "prompts": self._prompts.hashes(),
-            "pipeline": self._config.pipeline.model_dump(mode="json", exclude=unnamed),
+            "pipeline": self._config.pipeline.model_dump(mode="json", exclude=unnamed, exclude_none=True),
             "unsupported": self._unsupported,
             **_supplied(self._config.sandbox),
             **{name: versions for name, versions in own.items() if versions},

@@ -196,7 +196,7 @@ def _opentelemetry(note: Callable[[str], None]) -> list[Thread]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    _report_first_failure("opentelemetry", note)
+    _FirstFailure("opentelemetry", note)
     resource = Resource.create({"service.name": _NAME}).merge(OTELResourceDetector().detect())
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -213,27 +213,24 @@ def _langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
 
     if not tracing_is_enabled():
         return []
-    _report_first_failure("langsmith", note)
+    _FirstFailure("langsmith", note)
     os.environ["LANGSMITH_USE_DAEMON"] = "true"  # else a server that is away holds the process for minutes at its end
-    for name in ("HIDE_INPUTS", "HIDE_OUTPUTS"):
-        if not content and not any(f"{brand}_{name}" in os.environ for brand in ("LANGSMITH", "LANGCHAIN")):
+    for name in () if content else ("HIDE_INPUTS", "HIDE_OUTPUTS"):
+        if not any(f"{brand}_{name}" in os.environ for brand in ("LANGSMITH", "LANGCHAIN")):
             os.environ[f"LANGSMITH_{name}"] = "true"
             note("note: LangSmith gets traces of this run, without their content (for that: -c tracing.content=true)")
     return [Thread(target=lambda: get_cached_client().flush(), name="langsmith", daemon=True)]
 
 
-def _report_first_failure(library: str, note: Callable[[str], None]) -> None:
-    log = logging.getLogger(library)
-    log.addHandler(_FirstFailure(note))
-    log.propagate = False
-
-
 class _FirstFailure(logging.Handler):
     """Reports the first thing that a library warns of, and keeps the others from standard error."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, library: str, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._note, self._count = note, count()
+        log = logging.getLogger(library)
+        log.addHandler(self)
+        log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report it."""
