@@ -139,14 +139,15 @@ def _print_findings(found: Findings) -> None:
         say(console, f"  … {', '.join(f'{file} {count:,}' for file, count in found.counts.items())} in all")
     missing = f", {found.missing:,} still to do" if found.missing else ""
     say(console, f"  {counted(found.pairs, 'pair')}, {counted(found.annotations, 'annotation')}{missing}")
-    if not found.closed:
-        say(console, "  in progress, or killed: the run's command goes on from there")
+    if found.closed is False:
+        say(console, "  its last start is in progress, or was killed; the run's command goes on from there")
 
 
 def _line(problem: Problem) -> str:
     place = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
-    pair = "" if problem.pair is None else f"pair {one_line(problem.pair, 60)!r}, round {problem.round or 0}: "
-    return f"{place}: {pair}{one_line(problem.what, 300)}. {problem.remedy}"
+    number = "" if problem.round is None else f", round {problem.round}"
+    pair = "" if problem.pair is None else f"pair '{one_line(problem.pair, 60)}'{number}: "
+    return f"{place}: {pair}{one_line(problem.what, 300).rstrip('.')}. {problem.remedy}"
 
 
 def merge_runs(runs: Sequence[Path], out: Path, *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.scratch import Scratch, as_key, from_key
-from agent.store.files import append_line, decode_record, open_own, replacing, writing
+from agent.store.files import append_line, decode_record, numbered_lines, open_own, replacing, writing
 from agent.types import Annotation, Frozen, Round, Share
 
 Label = Literal[0, 1] | None
@@ -266,7 +266,7 @@ class AnnotationIndex:
         try:
             with open_regular(self.path) as file:
                 self._inode = os.fstat(file.fileno()).st_ino
-                whole = ((number, line) for number, line in enumerate(file, start=1) if line.endswith(b"\n"))
+                whole = ((number, line) for number, line in numbered_lines(file, self.path) if line.endswith(b"\n"))
                 self._put((_label(line, f"{self.path}:{number}"), len(line)) for number, line in whole)
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be read ({error.strerror or error})") from error

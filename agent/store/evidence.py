@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -61,7 +62,7 @@ class EvidenceStore(Database):
     )
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        place = path.resolve() if read_only else path
+        place = Path(os.path.realpath(path)) if read_only else path  # `resolve` has no word for a loop of links
         for part in ("", "-wal", "-shm", "-journal"):
             check_own(place.with_name(place.name + part))
         super().__init__(path, read_only=read_only)
@@ -124,7 +125,8 @@ class EvidenceStore(Database):
             record = loads(unpacked(packed))
             moved = {**record, "segment": (record["segment"] or 0) + segments}
         except (ValueError, TypeError, KeyError):
-            raise RunFolderError(f"{self.path}: the evidence of {pair_id[:60]!r} is missing or damaged") from None
+            what = f"the evidence of {pair_id[:60]!r} is missing or damaged"
+            raise RunFolderError(f"{self.path}: {what}; `agent runs verify` says what to do") from None
         return *key, zlib.compress(dumps(moved))
 
     def has(self, pair_id: str, round: int = 0) -> bool:

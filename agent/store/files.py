@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from pydantic import BaseModel
 
 from agent.datasets.encoding import dumps, loads
-from agent.datasets.sources import check_regular, open_regular
+from agent.datasets.sources import LONGEST_LINE, check_regular, open_regular
 from agent.errors import RunFolderError, StorageError
 from agent.types import SCHEMA_VERSION
 from agent.wording import what_is_wrong
@@ -109,6 +109,18 @@ def decode_record(data: bytes, kind: type[Record], place: str, *, what: str, rem
         raise RunFolderError(f"{place}: is not {what} ({what_is_wrong(error)}). {remedy}") from None
 
 
+def numbered_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their ends and numbers, from 1.
+
+    Raises:
+        RunFolderError: one is too long.
+    """
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+        if len(line) > LONGEST_LINE:
+            raise RunFolderError(f"{path}:{number}: the line is longer than {LONGEST_LINE >> 20} MB")
+        yield number, line
+
+
 def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> Record:
     """Read a file that is one record of JSON.
 
@@ -118,7 +130,7 @@ def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> 
     """
     try:
         with open_regular(path) as file:
-            data = file.read()
+            data = file.read(LONGEST_LINE)
     except FileNotFoundError:
         raise
     except OSError as error:

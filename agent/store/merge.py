@@ -50,7 +50,7 @@ def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _d
     """
     with ExitStack() as stack:
         views = []
-        for path in {path.resolve(): path for path in runs}.values():
+        for path in {os.path.realpath(path): path for path in runs}.values():
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
             _check_batches(path / files.BATCHES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 MOST_LISTED = 1_000
 _EACH = 500
-_COPY = "Copy it again from where the run was made"
+_COPY = "Copy the file again from where the run was made"
 _AGAIN = "Give the run's command again, which mends it"
 
 
@@ -42,7 +42,8 @@ class Problem:
 class Findings:
     """What was found: the first thousand problems, how many each file has, and what the run has.
 
-    `missing` pairs and rounds are not annotated yet. `closed`: the run's last start has ended, and was not killed.
+    `missing` pairs and rounds are not annotated yet. `closed`: the run's last start has ended, and was not killed; None
+    where the manifest is damaged.
     """
 
     run: str
@@ -51,7 +52,7 @@ class Findings:
     pairs: int = 0
     annotations: int = 0
     missing: int = 0
-    closed: bool = False
+    closed: bool | None = None
 
     def add(self, file: str, what: object, remedy: str, **where: Any) -> None:
         """Take in a problem."""
@@ -66,7 +67,7 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
     Raises:
         RunFolderError: it is no run at all.
     """
-    found, sha256, pairs = Findings(str(path)), None, Spool()
+    found, sha256 = Findings(str(path)), None
     try:
         with load_run(path) as view:
             sha256, segments = view.manifest["identity"].get("input_sha256"), view.manifest["segments"]
@@ -75,37 +76,49 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
         if not (path / files.ANNOTATIONS).is_file() and not (path / files.MANIFEST).is_file():
             raise
         found.add(files.MANIFEST, error, _COPY)
-    try:
-        for pair in iter_normalised(path / files.INPUT):
-            pairs.add(pair)
-        if sha256 not in (None, pairs.sha256):
-            found.add(files.INPUT, "is not the input that the manifest names: their hashes differ", _COPY)
-    except InputError as error:
-        found.add(files.INPUT, error, _COPY, line=error.line)
-    found.pairs = len(pairs)
+    pairs = _checked_input(path / files.INPUT, sha256, found)
     try:
         index = AnnotationIndex(path / files.ANNOTATIONS)
         _check_annotations(path, index, pairs, found, progress)
     except RunFolderError as error:
-        found.add(files.ANNOTATIONS, error, f"{_COPY}, or delete the line: its pair is annotated again")
+        found.add(files.ANNOTATIONS, error, _COPY)
     else:
-        if found.closed:
+        if found.closed and pairs is not None:
             _check_labels(path / files.LABELS, index, pairs, found)
     return found
 
 
-def _check_annotations(path: Path, index: AnnotationIndex, pairs: Spool, found: Findings, progress: Progress) -> None:
+def _checked_input(path: Path, sha256: str | None, found: Findings) -> Spool | None:
+    """Return the pairs, None where they are not the run's: nothing can be compared with them."""
+    pairs = Spool()
+    try:
+        for pair in iter_normalised(path):
+            pairs.add(pair)
+    except InputError as error:
+        found.add(files.INPUT, error, _COPY, line=error.line)
+        return None
+    found.pairs = len(pairs)
+    if sha256 not in (None, pairs.sha256):
+        found.add(files.INPUT, "is not the input that the manifest names: their hashes differ", _COPY)
+        return None
+    return pairs
+
+
+def _check_annotations(
+    path: Path, index: AnnotationIndex, pairs: Spool | None, found: Findings, progress: Progress
+) -> None:
     found.annotations = len(index)
-    found.missing = max(0, len(pairs) * max(index.rounds, 1) - len(index))
+    found.missing = max(0, found.pairs * max(index.rounds, 1) - len(index))
     if found.closed and (index.superseded or index.end != (path / files.ANNOTATIONS).stat().st_size):
         found.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
     store = _opened_evidence(path / files.EVIDENCE, found) if len(index) else None
     for done, (line, content) in enumerate(index.lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
         where = {"line": line, "pair": annotation.id, "round": annotation.round}
-        place = pairs.place(annotation.id)
-        if place is None or pairs[place].input_sha256() != annotation.input_sha256:
-            found.add(files.ANNOTATIONS, "is of a pair that is not in the input, or differs there", REMEDY, **where)
+        if pairs is not None:
+            number = pairs.place(annotation.id)
+            if number is None or pairs[number].input_sha256() != annotation.input_sha256:
+                found.add(files.ANNOTATIONS, "its pair is not in the input, or differs there", REMEDY, **where)
         if store and (what := _problem_of_evidence(store, annotation)):
             found.add(files.EVIDENCE, what, f"{REMEDY} (in {files.ANNOTATIONS})", **where)
         if done % _EACH == 0:
@@ -145,8 +158,9 @@ def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, found: Findi
     labels = filter(None, map(index.label, pairs.ids()))
     try:
         with open_regular(path) as file:
-            for line, (content, label) in enumerate(zip_longest(file, labels), start=1):
-                if label is None or content != label_line(label):
+            for line, label in enumerate(chain(labels, [None]), start=1):
+                expected = b"" if label is None else label_line(label)
+                if file.readline(len(expected) + 1) != expected:
                     pair = None if label is None else label.id
                     found.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=line, pair=pair)
                     return

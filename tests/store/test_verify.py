@@ -91,19 +91,18 @@ class TestInput:
     def test_other_pairs_than_the_manifest_names_are_told_by_their_hash(self, run: Path) -> None:
         file = run / "input.jsonl.gz"
         file.write_bytes(gzip.compress(b"".join(gzip.decompress(file.read_bytes()).splitlines(keepends=True)[::-1])))
-        named = [problem.file for problem in verify(run).problems]
-        assert named == ["input.jsonl.gz", "labels.jsonl"]  # their order is that of the input
+        assert only(verify(run))[0] == "input.jsonl.gz"
 
     @pytest.mark.parametrize("damage", ["no gzip", "no pair", "twice"])
     def test_a_damaged_one_is_told(self, run: Path, damage: str) -> None:
         file = run / "input.jsonl.gz"
         whole = file.read_bytes()
         file.write_bytes({"no gzip": b"{}", "no pair": gzip.compress(b"{}\n"), "twice": whole + whole}[damage])
-        assert verify(run).problems[0].file == "input.jsonl.gz"
+        assert only(verify(run))[0] == "input.jsonl.gz"
 
     def test_a_missing_one_is_told(self, run: Path) -> None:
         (run / "input.jsonl.gz").unlink()
-        assert verify(run).counts == {"input.jsonl.gz": 1, "annotations.jsonl": 3, "labels.jsonl": 1}
+        assert only(verify(run))[0] == "input.jsonl.gz"  # what cannot be compared with it is no problem
 
 
 class TestAnnotations:
