@@ -129,7 +129,10 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            if connection.execute("PRAGMA application_id").fetchone()[0] != self.application_id:
+            # a stranger's may have views or triggers, too
+            found = {_folded(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            if application_id != self.application_id or found != set(map(_folded, self.tables.split(";"))):
                 raise RunFolderError(f"{self.path}: is a database of something else; give another path")
         except BaseException:
             connection.close()
@@ -152,6 +155,10 @@ def unpacked(content: bytes) -> bytes:
         cause = "is cut off" if len(data) < MOST_UNPACKED else f"unpacks to more than {MOST_UNPACKED >> 20} MB"
         raise ValueError(f"a compressed text {cause}")
     return data
+
+
+def _folded(statement: str) -> str:
+    return " ".join(statement.split())
 
 
 @contextmanager

@@ -130,6 +130,7 @@ def _check_annotations(
 def _opened_evidence(path: Path, found: Findings) -> EvidenceStore | None:
     try:
         store = EvidenceStore(path, read_only=True)
+        store.spent_usd()
         for (what,) in store.execute("PRAGMA integrity_check(20)"):
             if what != "ok":
                 found.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)

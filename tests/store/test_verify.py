@@ -12,6 +12,7 @@ import pytest
 
 from agent.errors import RunFolderError
 from agent.history import Visit
+from agent.store import files
 from agent.store.verify import Findings, verify
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
@@ -103,6 +104,30 @@ class TestInput:
     def test_a_missing_one_is_told(self, run: Path) -> None:
         (run / "input.jsonl.gz").unlink()
         assert only(verify(run))[0] == "input.jsonl.gz"  # what cannot be compared with it is no problem
+
+
+class TestHostile:
+    @pytest.mark.parametrize(
+        "name", ["manifest.json", "input.jsonl.gz", "annotations.jsonl", "evidence.sqlite", "labels.jsonl"]
+    )
+    def test_a_link_to_itself(self, run: Path, name: str) -> None:
+        (run / name).unlink()
+        (run / name).symlink_to(name)
+        assert only(verify(run))[0] == name
+
+    def test_a_line_that_does_not_end(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(files, "LONGEST_LINE", 100_000)
+        lines(run, lambda found: [*found, b"\0" * 100_001])
+        (problem,) = verify(run).problems
+        assert problem.what.endswith("annotations.jsonl:4: the line is longer than 0 MB")
+
+    @pytest.mark.parametrize(
+        "statement",
+        ["DROP TABLE records", "CREATE TRIGGER t INSERT ON paid BEGIN SELECT 1; END", "UPDATE paid SET cost_usd = 'x'"],
+    )
+    def test_a_database_that_we_did_not_write(self, run: Path, statement: str) -> None:
+        sql(run, statement)
+        assert only(verify(run)) == ("evidence.sqlite", None, None)
 
 
 class TestAnnotations:
