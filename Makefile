@@ -30,7 +30,8 @@ lint: .venv/.ready-dev
 bench: .venv/.ready-dev
 	.venv/bin/python -m tests.benchmarks
 	.venv/bin/python -m tests.benchmarks.calls
-	.venv/bin/python -m tests.benchmarks.throughput
+	.venv/bin/python -m tests.benchmarks.throughput --in-flight 96 --most-ratio 1.3
+	.venv/bin/python -m tests.benchmarks.throughput --in-flight 512 --least-gain 1.4
 	.venv/bin/python -m tests.benchmarks.memory
 	.venv/bin/python -m tests.benchmarks.reports
 

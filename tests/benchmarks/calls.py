@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import openai
@@ -31,46 +27,10 @@ from agent.events import Event
 from agent.nodes.asking import SCREEN
 from agent.prompts import Prompts
 from tests.benchmarks.figures import show
-from tests.llm.server import says
+from tests.benchmarks.server import serving
 
-DELAY = 0.05
 CODE = 'def reverse(values):\n    """Return the values, the last one first."""\n    return values[::-1]\n'
 PROMPT = [(message.role, message.content) for message in Prompts().render(SCREEN, SCREEN.variables)]
-
-
-async def serve(delay: float) -> None:
-    """Answer every request alike after so many seconds, at little cost; print the port."""
-    body = says(
-        json.dumps({"reason": "It sorts, and was to reverse.", "verdict": "non_match"}), prompt_tokens=2000
-    ).body
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    answer = head.encode() + body
-
-    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                request = await reader.readuntil(b"\r\n\r\n")
-                length = request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length))
-                await asyncio.sleep(delay)
-                writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(respond, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-
-@contextmanager
-def serving(delay: float = DELAY) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start the server in a process of its own; give its base URL, and the process."""
-    command = [sys.executable, "-m", "tests.benchmarks.calls", "--serve", str(delay)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
-        finally:
-            process.terminate()
 
 
 async def bare(url: str, number: int, in_flight: int) -> None:
@@ -147,12 +107,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=3000, help="calls, and pairs, of one measurement")
     parser.add_argument("--in-flight", type=int, default=512, help="how many at once")
     parser.add_argument("--times", type=int, default=3, help="how often each is measured")
-    parser.add_argument("--serve", type=float, metavar="SECONDS", help="be the server, which answers after so long")
     arguments = parser.parse_args()
-    if arguments.serve is not None:
-        asyncio.run(serve(arguments.serve))
-    else:
-        measure(arguments.calls, arguments.in_flight, arguments.times, Console())
+    measure(arguments.calls, arguments.in_flight, arguments.times, Console())
 
 
 if __name__ == "__main__":

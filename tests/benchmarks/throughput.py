@@ -2,6 +2,7 @@
 
 The server is another process and answers after a given time. The least is `pairs / in flight * delay`. `auto` finds the
 number in flight out, up to the same cap. What the server itself costs is measured alone, with requests that are ready.
+Where a bound is given and missed it exits with 1.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -16,13 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.table import Table
-
 from agent.config import RunnerConfig
 from agent.events import Event, RunStarted
-from tests.benchmarks.calls import annotated, serving
-from tests.benchmarks.figures import show
+from tests.benchmarks.calls import annotated
+from tests.benchmarks.server import serving
 
 _REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -40,6 +40,11 @@ class Measured:
     def ratio(self) -> float:
         """How many times the least it took."""
         return self.wall / self.ideal
+
+    @property
+    def rate(self) -> float:
+        """Pairs per second."""
+        return self.pairs / self.wall
 
 
 def timed(work: Callable[[], Coroutine[Any, Any, None]], pairs: int, ideal: float) -> Measured:
@@ -101,26 +106,35 @@ def on_ray(url: str, pairs: int, in_flight: int, delay: float) -> Measured:
     return Measured(pairs, wall, pairs / in_flight * delay, cpu / pairs * 1e3)
 
 
-def measure(pairs: int, in_flight: int, delay: float, console: Console) -> dict[str, Any]:
-    """Measure all ways in one run, print a table, and return the figures."""
+def measure(pairs: int, in_flight: int, delay: float) -> dict[str, Any]:
+    """Measure all ways, print what each took at once, and return the figures."""
     server, sender = server_cost(min(pairs, 5000), in_flight)
-    console.print(
-        f"the server alone: {server:.2f} ms of a processor for each request, and {sender:.2f} ms for sending it",
-        highlight=False,
-    )
-    found: dict[str, Measured] = {}
+    print(f"the server alone: {server:.2f} ms of a processor for each request, and {sender:.2f} ms for sending it")
+    print(f"{pairs:,} pairs, {in_flight} in flight, replies after {delay:g} s", flush=True)
+    ways: dict[str, Callable[[str], Measured]] = {
+        "one process": lambda url: one_process(url, pairs, in_flight, delay, in_flight),
+        "one process, auto": lambda url: one_process(url, pairs, in_flight, delay, "auto"),
+        "Ray, two workers": lambda url: on_ray(url, pairs, in_flight, delay),
+    }
+    found: dict[str, Any] = {}
     with serving(delay) as (url, _):
         asyncio.run(annotated(url, in_flight, RunnerConfig(concurrency=in_flight, llm_calls=in_flight)))  # imports
-        found[f"one process, {in_flight} in flight"] = one_process(url, pairs, in_flight, delay, in_flight)
-        found[f"one process, auto up to {in_flight}"] = one_process(url, pairs, in_flight, delay, "auto")
-        found[f"Ray, two workers, {in_flight} in flight"] = on_ray(url, pairs, in_flight, delay)
-    table = Table(f"{pairs:,} pairs, replies after {delay:g} s", "wall s", "ideal s", "ratio", "pairs/s", "CPU ms/pair")
-    for name, each in found.items():
-        figures = (f"{each.wall:.1f}", f"{each.ideal:.1f}", f"{each.ratio:.2f}", f"{each.pairs / each.wall:.1f}")
-        table.add_row(name, *figures, f"{each.cpu_ms:.2f}")
-    show(console, "Throughput of screened-out pairs", table)
-    ways = {name: {**asdict(each), "ratio": each.ratio} for name, each in found.items()}
-    return {"server_ms": server, "in_flight": in_flight, "delay": delay, "ways": ways}
+        for name, way in ways.items():
+            each = way(url)
+            found[name] = {**asdict(each), "ratio": each.ratio, "rate": each.rate}
+            took = f"{each.wall:.1f} s, {each.ratio:.2f} × the least ({each.ideal:.1f} s)"
+            print(f"{name}: {took}, {each.rate:.1f} pairs/s, {each.cpu_ms:.2f} ms of a processor a pair", flush=True)
+    return {"server_ms": server, "in_flight": in_flight, "delay": delay, "ways": found}
+
+
+def missed(ways: dict[str, Any], most_ratio: float, least_gain: float) -> list[str]:
+    """Return what is past its bound, one sentence for each."""
+    ratio, gain = ways["one process"]["ratio"], ways["Ray, two workers"]["rate"] / ways["one process"]["rate"]
+    print(f"Ray with two workers does {gain:.2f} × the pairs per second of one process")
+    return [
+        *([f"one process took {ratio:.2f} × the least, and not {most_ratio:g} ×"] if ratio > most_ratio else []),
+        *([f"Ray was {gain:.2f} × as fast, and not {least_gain:g} ×"] if gain < least_gain else []),
+    ]
 
 
 def main() -> None:
@@ -129,11 +143,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20_000, help="pairs of one measurement")
     parser.add_argument("--in-flight", type=int, default=96, help="how many at once")
     parser.add_argument("--delay", type=float, default=1.0, help="seconds until the server answers")
+    parser.add_argument("--most-ratio", type=float, default=math.inf, help="bound: one process to the least")
+    parser.add_argument("--least-gain", type=float, default=0.0, help="bound: pairs/s on Ray to those of one process")
     parser.add_argument("--json", type=Path, help="a file for all figures")
     arguments = parser.parse_args()
-    figures = measure(arguments.pairs, arguments.in_flight, arguments.delay, Console())
+    figures = measure(arguments.pairs, arguments.in_flight, arguments.delay)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if past := missed(figures["ways"], arguments.most_ratio, arguments.least_gain):
+        sys.exit("missed: " + "; ".join(past))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.memory import write_pairs
+
 PEAK = """
 import atexit, sys, tracemalloc
 tracemalloc.start()
@@ -16,17 +18,13 @@ atexit.register(lambda: print(tracemalloc.get_traced_memory()[1]))
 from agent.cli import main
 sys.exit(main())
 """
-CODE = "def total(values):\n" + "    # a step of the way\n" * 20 + "    return sum(values)\n"
 
 
 def peak(folder: Path, number: int) -> int:
     """Annotate so many pairs in a process, and return the most bytes that its objects took at any time."""
     folder.mkdir()
     pairs = folder / "pairs.jsonl"
-    with pairs.open("w") as file:
-        for each in range(number):
-            pair = {"id": f"pair-{each}", "query": f"sum of the {each} first", "code": CODE, "meta": {"number": each}}
-            file.write(json.dumps(pair) + "\n")
+    write_pairs(pairs, number)
     command = [sys.executable, "-c", PEAK, "annotate", pairs, "-o", folder / "run", "--model", "heuristic"]
     done = subprocess.run(
         [*command, "--variant", "ps_fa", "--cache", folder / "cache.sqlite", "--concurrency", "16", "--json"],
@@ -40,4 +38,4 @@ def peak(folder: Path, number: int) -> int:
 @pytest.mark.long
 def test_four_times_as_many_pairs_take_the_same_from_start_to_summary(tmp_path: Path) -> None:
     few, many = peak(tmp_path / "few", 1_000), peak(tmp_path / "many", 4_000)
-    assert many - few < 3_000 * 300  # the pair alone would take 3,000 bytes
+    assert many - few < 3_000 * 300  # the pair alone would take 1,000 bytes

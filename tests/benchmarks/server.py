@@ -1,0 +1,52 @@
+"""A model server that answers every request alike after so many seconds, at little cost; it prints its port."""
+
+# Imports nothing large: the benchmark of memory starts it, and a process begins with the peak of the one that made it.
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tests.llm.server import says
+
+VERDICT = json.dumps({"reason": "It sorts, and was to reverse.", "verdict": "non_match"})
+
+
+async def serve(delay: float) -> None:
+    """Answer that the code does not match, until the process ends."""
+    body = says(VERDICT, prompt_tokens=2000).body
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    answer = head.encode() + body
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                length = request.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+                await reader.readexactly(int(length))
+                await asyncio.sleep(delay)
+                writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+@contextmanager
+def serving(delay: float = 0.05) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start the server in a process of its own; give its base URL, and the process."""
+    command = [sys.executable, "-m", "tests.benchmarks.server", str(delay)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1", process
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(float(sys.argv[1])))
