@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from agent.llm.base import Message
+from agent.llm.headers import limits_of
 from agent.llm.langchain import count, storable
 from agent.types import Usage
 
@@ -43,6 +45,23 @@ def checked(read: Callable[[], Any]) -> dict[str, Any]:
         usage = usage_of(body.get("usage"))
         raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
     return body
+
+
+def message_in(content: bytes, headers: Mapping[str, str]) -> AIMessage:
+    """Return the message of a response, with its body and what its headers say of limits.
+
+    Raises:
+        UnusableBody: there is none.
+    """
+    if not content:
+        raise UnusableBody("an empty body")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UnusableBody(f"no JSON ({content[:60].decode(errors='replace')!r}...)") from error
+    message = message_of(checked(lambda: found))
+    message.response_metadata["limits"] = limits_of(headers)
+    return message
 
 
 def message_of(body: Mapping[str, Any]) -> AIMessage:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
+from agent.config import ModelConfig
 from agent.errors import ConfigError
+from agent.llm.base import Call
 
 OPENAI_URL = "https://api.openai.com/v1"
 _URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _OPENAI_HOSTS = ("api.openai.com", ".openai.azure.com", ".api.openai.com")
 _OPENAI_REASONING = ("gpt-5", "gpt-6", "o1", "o3", "o4")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,24 @@ def thinking_body(switch: Literal["on", "off"], model: str, server: Endpoint) ->
     if "qwen" in name or (server.local and "deepseek" not in name):
         return {"chat_template_kwargs": {"enable_thinking": on}}
     return {"thinking": {"type": "enabled" if on else "disabled"}}
+
+
+def extra_body(config: ModelConfig, server: Endpoint) -> dict[str, Any]:
+    """Return what a model's settings add to each request to a server."""
+    body: dict[str, Any] = {}
+    if config.max_tokens is not None:
+        body[max_tokens_field(config.name, server)] = config.max_tokens
+    if config.thinking is not None:
+        body |= thinking_body(config.thinking, config.name, server)
+    return merged(body, config.extra_body)
+
+
+def response_format(call: Call, reply_format: str) -> dict[str, Any]:
+    """Return the request's field that asks for a reply in JSON."""
+    if reply_format == "json_schema" and call.schema is not None:
+        name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
+        return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(call.schema)}}
+    return {"type": "json_object"}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

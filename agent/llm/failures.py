@@ -18,6 +18,7 @@ _RETRIED = frozenset({408, 409, 429})
 _REFUSED = frozenset({429, 503, 529})
 _RUN_ENDS = frozenset({401, 402, 403, 404})
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"})
+_NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
 _NO_MODEL = frozenset({"model_not_found", "invalid_model"})
 _NO_MODEL_TEXT = re.compile(r"model not exist|not a valid model id|model .{0,80}(does not exist|not found)", re.I)
 _ABOUT_THE_TEXT = re.compile(r"moderation|flagged|content[ _](policy|filter|management)", re.I)
@@ -124,6 +125,19 @@ def judged(
     why = f"{why.rstrip('.')}. {action}" if action else why
     refused = status in _REFUSED
     return Failure(why, meaning, wait=wait, usage=usage or Usage(), refused=refused, limits=limits or {})
+
+
+def disconnected(error: Exception, secrets: Iterable[str], *, timeout: bool) -> Failure:
+    """Return what it amounts to that there was no connection, or an end of it."""
+    cause: BaseException = error
+    while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
+        cause = cause.__cause__
+    # By name: the user's client decides whether the error is httpx's or httpx2's.
+    kind = type(cause).__name__
+    if kind in _NOT_CONNECTED:
+        return Failure(f"cannot be reached ({kind}: {for_message(str(cause), secrets)})", unreachable=True)
+    what = "gave no complete reply in time" if timeout else "cut the connection"
+    return Failure(f"{what} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
 
 def for_message(text: str, secrets: Iterable[str]) -> str:

@@ -222,8 +222,7 @@ class _ModelLimits:
             while self.in_flight >= self.allowed:
                 self._left.clear()
                 await self._left.wait()
-            slot = Slot(self, call)
-            await self.admit(slot)
+            await self.admit(slot := Slot(self, call))
             self.in_flight += 1
         if self.in_flight >= self.allowed:
             self.full = _now()
@@ -258,8 +257,7 @@ class _ModelLimits:
             return
         now = _now()
         for number, (_, learnt) in enumerate((self._calls, self._tokens)):
-            said = read(headers, _COUNTED[number])
-            if said is not None:
+            if (said := read(headers, _COUNTED[number])) is not None:
                 sent = self._sent[number] - slot.before[number]
                 learnt.learn(*said, sent=sent, age=max(0.0, now - slot.began), now=now)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,9 +38,9 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.bodies import UnusableBody, checked, message_of, prompt_tokens_of, truncated
-from agent.llm.endpoints import endpoint, max_tokens_field, merged, thinking_body
-from agent.llm.failures import Failure, error_object, for_message, judged, retry_after
+from agent.llm.bodies import UnusableBody, checked, message_in, message_of, prompt_tokens_of, truncated
+from agent.llm.endpoints import endpoint, extra_body, response_format
+from agent.llm.failures import Failure, disconnected, error_object, for_message, judged, retry_after
 from agent.llm.headers import limits_of
 from agent.llm.langchain import reply_from
 from agent.llm.prices import Prices
@@ -58,8 +56,6 @@ _POOLS = 16
 _CONNECTIONS = 128
 _CONNECT_TIMEOUT = 10.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0
-_NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout", "ProxyError"})
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Chat(ChatOpenAI):
@@ -75,25 +71,7 @@ class Chat(ChatOpenAI):
         more = payload.pop("extra_body", None) or {}
         body = {**payload, **more}
         response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
-        return ChatResult(generations=[ChatGeneration(message=message_in(response))])
-
-
-def message_in(response: httpx2.Response) -> AIMessage:
-    """Return the message of a response, with its body and what its headers say of limits.
-
-    Raises:
-        UnusableBody: there is none.
-    """
-    if not response.content:
-        raise UnusableBody("an empty body")
-    try:
-        found = json.loads(response.content)
-    except (ValueError, RecursionError) as error:
-        start = response.content[:60].decode(errors="replace")
-        raise UnusableBody(f"no JSON ({start!r}...)") from error
-    message = message_of(checked(lambda: found))
-    message.response_metadata["limits"] = limits_of(response.headers)
-    return message
+        return ChatResult(generations=[ChatGeneration(message=message_in(response.content, response.headers))])
 
 
 class _Pools(openai.DefaultAsyncHttpxClient):
@@ -147,7 +125,7 @@ class OpenAIModel:
         self._api_key: Any = api_key
         # kept out of messages, as is the key
         self._secrets = {secret for value in self._headers.values() for secret in (value, value.rpartition(" ")[2])}
-        self._extra_body = self._extended()
+        self._extra_body = extra_body(config, self._server)
         self._identity = {
             "kind": "openai",
             "model": config.name,
@@ -343,7 +321,8 @@ class OpenAIModel:
             body = error_object(error.body)
             raise judged(error.status_code, body, self._secrets, wait=wait, limits=limits) from None
         except openai.APIConnectionError as error:
-            raise self._disconnected(error) from error
+            timeout = isinstance(error, openai.APITimeoutError)
+            raise disconnected(error, self._secrets, timeout=timeout) from error
         except UnusableBody as error:
             raise self._unusable(error) from None
         except httpx2.HTTPError as error:  # in the middle of a file
@@ -355,19 +334,6 @@ class OpenAIModel:
         code = error.error.get("code")
         status = code if isinstance(code, int) else 500
         return judged(status, error.error, self._secrets, usage=error.usage)
-
-    def _disconnected(self, error: openai.APIConnectionError) -> Failure:
-        cause: BaseException = error
-        while cause.__cause__ is not None and type(cause).__name__ not in _NOT_CONNECTED:
-            cause = cause.__cause__
-        # By name: the user's client decides whether the error is httpx's or httpx2's.
-        kind = type(cause).__name__
-        if kind in _NOT_CONNECTED:
-            why = f"cannot be reached ({kind}: {for_message(str(cause), self._secrets)})"
-            return Failure(why, unreachable=True)
-        timeout = isinstance(error, openai.APITimeoutError)
-        what = "gave no complete reply in time" if timeout else "cut the connection"
-        return Failure(f"{what} ({kind})", usage=Usage(calls=1), timeout=timeout)
 
     def _error(self, failure: Failure, usage: Usage, formatted: bool) -> RunStopped | ModelError:
         message = f"the model server at {self._server.url} {failure.why}"
@@ -391,17 +357,8 @@ class OpenAIModel:
     def _body(self, call: Call) -> dict[str, Any]:
         if call.reply == "json" and self._config.reply_format != "text":
             # As a parameter of its own it would have openai parse replies, which warns of what it finds odd in them.
-            return {"response_format": _response_format(call, self._config.reply_format), **self._extra_body}
+            return {"response_format": response_format(call, self._config.reply_format), **self._extra_body}
         return self._extra_body
-
-    def _extended(self) -> dict[str, Any]:
-        config = self._config
-        body: dict[str, Any] = {}
-        if config.max_tokens is not None:
-            body[max_tokens_field(config.name, self._server)] = config.max_tokens
-        if config.thinking is not None:
-            body |= thinking_body(config.thinking, config.name, self._server)
-        return merged(body, config.extra_body)
 
     def _chat(self) -> Chat:
         loop = asyncio.get_running_loop()
@@ -432,10 +389,3 @@ async def _no_longer(_seconds: float) -> None:
 
 def _messages(call: Call) -> list[tuple[str, str]]:
     return [(message.role, replace_surrogates(message.content)) for message in call.messages]
-
-
-def _response_format(call: Call, reply_format: str) -> dict[str, Any]:
-    if reply_format == "json_schema" and call.schema is not None:
-        name = _NOT_IN_A_NAME.sub("_", call.role)[:64] or "reply"
-        return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(call.schema)}}
-    return {"type": "json_object"}

@@ -1,8 +1,8 @@
 """Measures how long screened-out pairs take against the least that they could, with so many in flight.
 
-The server is another process and answers after a given time. The least is `pairs / in flight * delay`. `auto` finds the
-number in flight out, up to the same cap. What the server itself costs is measured alone, with requests that are ready.
-Where a bound is given and missed it exits with 1.
+The server is another process and answers after a given time. The least is `pairs / in flight * delay`. With `auto` the
+number in flight is determined, up to the same cap. What the server itself costs is measured alone, with requests that
+are ready. Where a bound is given and missed it exits with 1.
 """
 
 from __future__ import annotations

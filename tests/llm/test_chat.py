@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx2
 import openai
 import orjson
 import pytest
@@ -13,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from agent.llm.bodies import UnusableBody, truncated, usage_of
+from agent.llm.bodies import UnusableBody, message_in, truncated, usage_of
 from agent.llm.langchain import count
-from agent.llm.openai import Chat, message_in
+from agent.llm.openai import Chat
 from agent.types import Message
 from tests.llm.server import Answer, ChatServer, fails, garbage, half_body, says
 
@@ -71,7 +70,7 @@ class TestContract:
 
 
 def read(body: dict[str, Any]) -> Any:
-    return message_in(httpx2.Response(200, content=json.dumps(body).encode()))
+    return message_in(json.dumps(body).encode(), {})
 
 
 @given(BODIES)
