@@ -25,11 +25,11 @@ def run(*command: str, folder: Path) -> str:
     return subprocess.run([sys.executable, *command], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def measured(pairs: Path, folder: Path) -> tuple[dict[str, Any], Read]:
+def measured(pairs: Path, folder: Path, commands: Path) -> tuple[dict[str, Any], Read]:
     """Run the command line of measure-searchers.md on a file of pairs; return the scores, and the report as read."""
     (line,) = re.findall(r"^\$ (agent annotate .*)$", (EXAMPLES / "measure-searchers.md").read_text(), re.MULTILINE)
     (folder / "cosqa_dev.jsonl").symlink_to(pairs)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, "PATH": path}, check=True)
     scores = json.loads((folder / "runs/cosqa/retrieval/scores.json").read_text())
     return scores, Read(folder / "runs/cosqa/report.html")
@@ -49,12 +49,12 @@ def assert_shown(scores: dict[str, Any], page: Read) -> None:
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunView:
+def demo(request: pytest.FixtureRequest, commands: Path, tmp_path_factory: pytest.TempPathFactory) -> RunView:
     """The example pairs, annotated with the written replies on each backend."""
     folder = tmp_path_factory.mktemp("demo")
     replies = f"replay:{EXAMPLES / 'replies.jsonl'}"
-    command = ["-m", "agent", "annotate", str(EXAMPLES / "pairs.jsonl"), "--model", replies, "--timeout", "5"]
-    run(*command, "--sandbox", request.param, "-o", "run", folder=folder)
+    command = [commands / "agent", "annotate", EXAMPLES / "pairs.jsonl", "--model", replies, "--timeout", "5"]
+    subprocess.run([*command, "--sandbox", request.param, "-o", "run"], cwd=folder, check=True)
     return load_run(folder / "run")
 
 
@@ -80,8 +80,8 @@ def test_embed_sql_tests_queries_on_a_database(tmp_path: Path) -> None:
 
 @pytest.mark.bwrap
 @pytest.mark.long
-def test_one_command_line_leads_from_pairs_to_measured_searchers(tmp_path: Path) -> None:
-    scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path)
+def test_one_command_line_leads_from_pairs_to_measured_searchers(commands: Path, tmp_path: Path) -> None:
+    scores, page = measured(EXAMPLES / "pairs.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (16, 16)
     assert scores["scored"] == scores["relevant"] >= 1
     assert_shown(scores, page)
@@ -91,8 +91,8 @@ def test_one_command_line_leads_from_pairs_to_measured_searchers(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.real_data
-def test_it_leads_there_from_the_pairs_of_cosqa(real_data: Path, tmp_path: Path) -> None:
-    scores, page = measured(real_data / "cosqa_dev.jsonl", tmp_path)
+def test_it_leads_there_from_the_pairs_of_cosqa(commands: Path, real_data: Path, tmp_path: Path) -> None:
+    scores, page = measured(real_data / "cosqa_dev.jsonl", tmp_path, commands)
     assert (scores["queries"], scores["codes"]) == (277, 264)
     assert scores["scored"] > 50
     assert_shown(scores, page)
@@ -176,7 +176,9 @@ class TestPaths:
 
 
 @pytest.mark.bwrap
-def test_without_a_package_index_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_package_index_the_run_goes_on(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # an index that nothing was fetched from before: root's downloads are kept for all tests
     nothing = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
@@ -187,8 +189,8 @@ def test_without_a_package_index_the_run_goes_on(tmp_path: Path, monkeypatch: py
     (tmp_path / "pairs.jsonl").write_text(pair + "\n")
     given_up = {"pair": "iso-date", "role": "repair", "reply": "```bash\n```"}
     (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in [*replies, given_up]))
-    command = ["-m", "agent", "annotate", "pairs.jsonl", "--model", "replay:replies.jsonl", "--sandbox", "bwrap"]
-    run(*command, "-c", "sandbox.network_for_builds=false", "-o", "run", folder=tmp_path)
+    command = [commands / "agent", "annotate", "pairs.jsonl", "--model", "replay:replies.jsonl", "--sandbox", "bwrap"]
+    subprocess.run([*command, "-c", "sandbox.network_for_builds=false", "-o", "run"], cwd=tmp_path, check=True)
     with load_run(tmp_path / "run") as view:
         found, evidence = view.annotation("iso-date"), view.evidence("iso-date")
     assert found is not None
