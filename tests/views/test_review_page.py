@@ -235,8 +235,7 @@ def test_hostile_pairs_stay_text(tmp_path: Path, open_page: Callable[..., Page])
     assert (review.reason, review.reviewer) == (HOSTILE, HOSTILE)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
 def test_nothing_is_wider_than_the_screen_and_all_of_it_can_be_read(
     tmp_path: Path, open_page: Callable[..., Page], width: int, scheme: str
 ) -> None:
