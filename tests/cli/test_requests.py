@@ -62,10 +62,12 @@ def test_replies_of_another_system_are_imported_stage_by_stage_and_annotate_take
     assert costs == {"p10": 0.75, "p11": 0.5, "p12": 0.5}  # a million tokens per reply
 
 
-def test_a_model_without_batches_and_a_missing_name_of_the_file_are_refused(agent: Commands) -> None:
+def test_a_model_without_batches_several_models_and_a_missing_name_of_the_file_are_refused(agent: Commands) -> None:
     agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
     refused = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "heuristic")
     assert (refused.code, "heuristic has no batches" in refused.err) == (2, True)
+    several = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--model", "screen=n")
+    assert (several.code, "for one model: --model NAME" in several.err) == (2, True)
     nameless = agent("requests", "export", "pairs.jsonl", "--model", "m")
     assert (nameless.code, "-o requests.jsonl" in nameless.err) == (2, True)
     missing = agent("requests", "import", "nowhere.jsonl", "--model", "m")
