@@ -37,7 +37,8 @@ _MAX_LOSSES = 5
 # no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
-_End = tuple[Annotation | Exception, Iterable[Happened]]
+_Made = Reply | Exception | Wait
+_End = tuple[Annotation | Exception | None, Iterable[Happened]]
 
 
 @dataclass(eq=False)
@@ -45,7 +46,7 @@ class _Turn:
     """A pair in one round, in one worker; `paid` are the questions answered yet, `context` is its span's."""
 
     gateway: Gateway
-    end: asyncio.Queue[_End | None] = field(default_factory=asyncio.Queue)
+    end: asyncio.Queue[_End] = field(default_factory=asyncio.Queue)
     paid: list[Exchange] = field(default_factory=list)
     context: Context = field(default_factory=copy_context)
 
@@ -63,7 +64,6 @@ class RayEngine:
         self._parts = parts
         self._ours = False
         self._handles: list[_WorkerHandle] = []
-        self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
 
     async def open(self) -> SandboxInfo:
@@ -122,28 +122,16 @@ class RayEngine:
         async with self._queue:
             deadline = time.monotonic() + _PATIENCE
             while time.monotonic() < deadline:
-                self._check_daemons()
+                node = self.ray._private.worker._global_node  # what Ray has in public knows it after 15 seconds only
+                if ended := {"raylet", "gcs_server"} & {name for name, _ in node.dead_processes()}:
+                    raise Outage(f"Ray has ended on this machine ({', '.join(ended)})")
                 if ready := [handle for handle in self._handles if handle.sandbox is not None]:
                     return min(ready, key=lambda handle: len(handle.turns))
                 if all(failures := [handle.failure for handle in self._handles]):
                     raise failures[0] or AgentError("a worker could not start")
                 self.emit(Waiting("Ray has no worker ready", 1))
-                self._changed.clear()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), 1)
+                await asyncio.sleep(0.2)
         raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
-
-    def _check_daemons(self) -> None:
-        """Stop the run where what it started of Ray is gone: no worker would ever come, and Ray itself waits long."""
-        node = self.ray._private.worker._global_node  # none of its public functions tells within a quarter of a minute
-        ended = {name for name, _ in node.dead_processes()} if self._ours else ()
-        if {"raylet", "gcs_server"} & set(ended):
-            raise Outage(f"Ray has ended on this machine ({', '.join(sorted(ended))})")
-
-    def note(self, message: str) -> None:
-        """Report what became of a worker."""
-        self.emit(Note(message))
-        self._changed.set()
 
 
 @dataclass(frozen=True)
@@ -160,8 +148,7 @@ class RayRunner:
             handle, turn = await self.engine.least_busy(), _Turn(self.gateway)
             happened: Iterable[Happened] = turn.paid
             try:
-                ended = await handle.work(turn, pair, round_number)
-                outcome, happened = ended or (None, ())
+                outcome, happened = await handle.work(turn, pair, round_number)
             finally:
                 for event in happened:
                     recorder.add(event)
@@ -183,8 +170,7 @@ class _WorkerHandle:
         self._engine = engine
         self._ray = engine.ray
         self._actor: Any = None
-        self._asks: dict[int, asyncio.Task[None]] = {}
-        self._made: dict[int, asyncio.Queue[Reply | Exception | Wait]] = {}
+        self._asks: dict[int, tuple[asyncio.Task[None], asyncio.Queue[_Made]]] = {}
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
         # the more workers there are, the more messages go in one, as each has its cost
@@ -192,8 +178,8 @@ class _WorkerHandle:
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._keep())
 
-    async def work(self, turn: _Turn, pair: Pair, round_number: int) -> _End | None:
-        """Return how a turn ended and what happened in it, None where the worker is lost."""
+    async def work(self, turn: _Turn, pair: Pair, round_number: int) -> _End:
+        """Return how a turn ended (None: its worker was lost) and what happened in it."""
         number = next(self._engine.numbers)
         self.turns[number] = turn
         self._send("turn", number, pair, round_number)
@@ -223,7 +209,7 @@ class _WorkerHandle:
             try:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
-                self._engine.note(f"worker on {info.node}: sandbox {info.name or 'not needed'}")
+                self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not needed'}"))
                 async for data in self._actor.messages.remote(self._pause):
                     self._receive(await data)
             except errors.RayError as error:
@@ -232,26 +218,22 @@ class _WorkerHandle:
                     what = f"the worker on {self.sandbox.node} was lost: {lost} done again, another worker started"
                 elif isinstance(error, errors.RayTaskError):
                     cause = error.cause
-                    known = isinstance(cause, AgentError)
-                    self.failure = cause if known else AgentError(f"a worker cannot start: {cause!r}")
+                    self.failure = cause if isinstance(cause, AgentError) else AgentError(f"in a worker: {cause!r}")
                     what = f"a worker could not start: {self.failure}"
                 else:
                     what = f"a worker ended as it started: {' '.join(str(error).split())[:600]}"
                 failures += self.sandbox is None
-                self._engine.note(what)
+                self._engine.emit(Note(what))
             self._forget()
             await asyncio.sleep(min(60.0, 2.0**failures - 1))
 
     def _forget(self) -> None:
         """Give up the worker, its turns and its calls."""
         self.sandbox, actor, self._actor, self._out = None, self._actor, None, []
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for task in self._asks.values():
+        for task, _ in self._asks.values():
             task.cancel()
         for turn in self.turns.values():
-            turn.end.put_nowait(None)
+            turn.end.put_nowait((None, ()))
         if actor is not None:
             self._ray.kill(actor)
 
@@ -263,7 +245,8 @@ class _WorkerHandle:
 
     def _flush(self) -> None:
         self._timer, messages, self._out = None, self._out, []
-        self._actor.tell.options(num_returns=0).remote(pickle.dumps(messages))
+        if messages:
+            self._actor.tell.options(num_returns=0).remote(pickle.dumps(messages))
 
     def _receive(self, data: bytes) -> None:
         try:
@@ -275,34 +258,34 @@ class _WorkerHandle:
 
     def _on_ask(self, number: int, turn_number: int, call: Call, key: str) -> None:
         if turn_number in self.turns:
-            turn = self.turns[turn_number]
-            answering = self._answer(number, turn, call, key)
-            task = self._asks[number] = asyncio.get_running_loop().create_task(answering, context=turn.context)
+            turn, made = self.turns[turn_number], asyncio.Queue[_Made]()
+            answering = self._answer(number, turn, call, key, made)
+            task = asyncio.get_running_loop().create_task(answering, context=turn.context)
+            self._asks[number] = task, made
             task.add_done_callback(lambda _task: self._asks.pop(number))
 
     def _on_cancelled(self, number: int) -> None:
         if number in self._asks:
-            self._asks[number].cancel()
+            self._asks[number][0].cancel()
 
-    def _on_made(self, number: int, made: Reply | Exception | Wait) -> None:
-        if number in self._made:
-            self._made[number].put_nowait(made)
+    def _on_made(self, number: int, made: _Made) -> None:
+        if number in self._asks:
+            self._asks[number][1].put_nowait(made)
 
     def _on_end(self, number: int, end: _End) -> None:
         if number in self.turns:
             self.turns[number].end.put_nowait(end)
 
-    async def _answer(self, number: int, turn: _Turn, call: Call, key: str) -> None:
+    async def _answer(self, number: int, turn: _Turn, call: Call, key: str, made: asyncio.Queue[_Made]) -> None:
         async def make(call: Call) -> Reply:
             """Have the worker call its model."""
-            self._made[number] = asyncio.Queue()
             self._send("answer", number, None)
-            while isinstance(made := await self._made[number].get(), Wait):
-                await call.on_wait(made)
+            while isinstance(reply := await made.get(), Wait):
+                await call.on_wait(reply)
                 self._send("answer", number, None)
-            if isinstance(made, Exception):
-                raise made
-            return made
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
 
         answer: Reply | Exception
         try:
@@ -310,8 +293,6 @@ class _WorkerHandle:
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
             answer = picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())
-        finally:
-            self._made.pop(number, None)
         paid = Exchange(role=call.role, key=key, messages=(), reply=reply.text, model=reply.model, usage=reply.usage)
         turn.paid.append(paid)
         self._send("answer", number, answer)

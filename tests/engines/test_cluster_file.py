@@ -14,11 +14,4 @@ def test_the_example_of_a_cluster_is_valid_by_rays_own_schema() -> None:
     pytest.importorskip("ray")
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    prepared = prepare_config(yaml.safe_load(FILE.read_text(encoding="utf-8")))
-    validate_config(prepared)
-    types = prepared["available_node_types"]
-    assert types["worker"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
-    assert types[prepared["head_node_type"]]["resources"] == {"CPU": 0}
-    installed = "\n".join(prepared["setup_commands"])
-    assert "bubblewrap" in installed
-    assert "test-driven-annotator[ray]" in installed
+    validate_config(prepare_config(yaml.safe_load(FILE.read_text(encoding="utf-8"))))
