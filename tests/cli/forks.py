@@ -16,6 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 _MESSAGE = 1 << 20
+_IMPORTED = """
+    agent.cli.ablate agent.cli.annotate agent.cli.app agent.cli.doctor agent.cli.execute agent.cli.export
+    agent.cli.graph agent.cli.replay agent.cli.report agent.cli.review agent.cli.score agent.cli.show
+    agent.languages.python agent.llm.heuristic agent.llm.openai agent.llm.replay agent.sandbox.bwrap.backend
+    agent.views.server langchain_openai langgraph.graph langgraph.runtime numpy scipy.stats starlette.applications
+    uvicorn
+"""
 
 
 def start(
@@ -36,30 +43,10 @@ def start(
 def serve(server: str) -> None:
     """Run commands until standard input ends."""
     import gc
+    from importlib import import_module
 
-    import langchain_openai  # noqa: F401
-    import numpy as np  # noqa: F401
-    import scipy.stats  # noqa: F401
-    import uvicorn  # noqa: F401
-
-    import agent.cli.ablate
-    import agent.cli.annotate
-    import agent.cli.app
-    import agent.cli.doctor
-    import agent.cli.execute
-    import agent.cli.export
-    import agent.cli.graph
-    import agent.cli.replay
-    import agent.cli.report
-    import agent.cli.review
-    import agent.cli.score
-    import agent.cli.show
-    import agent.languages.python
-    import agent.llm.heuristic
-    import agent.llm.openai
-    import agent.llm.replay
-    import agent.sandbox.bwrap.backend
-    import agent.views.server  # noqa: F401
+    for name in _IMPORTED.split():
+        import_module(name)
     from agent.prompts import Prompts
 
     Prompts()  # they are compiled once for all
