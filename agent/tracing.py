@@ -215,10 +215,11 @@ def _langsmith(content: bool, note: Callable[[str], None]) -> list[Thread]:
         return []
     _FirstFailure("langsmith", note)
     os.environ["LANGSMITH_USE_DAEMON"] = "true"  # else a server that is away holds the process for minutes at its end
-    for name in () if content else ("HIDE_INPUTS", "HIDE_OUTPUTS"):
-        if not any(f"{brand}_{name}" in os.environ for brand in ("LANGSMITH", "LANGCHAIN")):
-            os.environ[f"LANGSMITH_{name}"] = "true"
-            note("note: LangSmith gets traces of this run, without their content (for that: -c tracing.content=true)")
+    brands, names = ("LANGSMITH", "LANGCHAIN"), () if content else ("HIDE_INPUTS", "HIDE_OUTPUTS")
+    hidden = [name for name in names if not any(f"{brand}_{name}" in os.environ for brand in brands)]
+    if hidden:
+        os.environ.update({f"LANGSMITH_{name}": "true" for name in hidden})
+        note("note: LangSmith gets traces of this run, without their content (for that: -c tracing.content=true)")
     return [Thread(target=lambda: get_cached_client().flush(), name="langsmith", daemon=True)]
 
 

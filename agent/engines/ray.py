@@ -123,7 +123,7 @@ class RayEngine:
             deadline = time.monotonic() + _PATIENCE
             while time.monotonic() < deadline:
                 node = self.ray._private.worker._global_node  # what Ray has in public knows it after 15 seconds only
-                if ended := {"raylet", "gcs_server"} & {name for name, _ in node.dead_processes()}:
+                if node and (ended := {"raylet", "gcs_server"} & {name for name, _ in node.dead_processes()}):
                     raise Outage(f"Ray has ended on this machine ({', '.join(ended)})")
                 if ready := [handle for handle in self._handles if handle.sandbox is not None]:
                     return min(ready, key=lambda handle: len(handle.turns))

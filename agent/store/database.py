@@ -129,8 +129,9 @@ class Database:
                         for statement in self.tables.split(";"):
                             connection.execute(statement)
                         connection.execute(f"PRAGMA application_id = {self.application_id}")
-            # a stranger's may have views or triggers, too
-            found = {_folded(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+            # a stranger's may have views or triggers, too; what begins with sqlite_ is SQLite's own
+            query = "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            found = {_folded(sql) for (sql,) in connection.execute(query)}
             (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             if application_id != self.application_id or found != set(map(_folded, self.tables.split(";"))):
                 raise RunFolderError(f"{self.path}: is a database of something else; give another path")

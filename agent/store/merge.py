@@ -105,7 +105,9 @@ def _new_folder(out: Path) -> Iterator[None]:
         try:
             out.mkdir(parents=True)
         except FileExistsError:
-            raise RunFolderError(f"{out}: is there already; give a new folder (-o)") from None
+            raise RunFolderError(
+                f"{out}: is there already; give a new folder (-o), or remove it if a killed merge left it"
+            ) from None
     try:
         yield
         to_disk(out.parent)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.cli.commands import ADD, Commands, Ended, Running, annotations, reply
-from tests.cli.processes import Process, descendants, until
+from tests.cli.processes import Process, alive, descendants, until
 from tests.cli.unclear import role
 from tests.llm.server import Answer, ChatServer, Request, slow
 from tests.sandbox.leftovers import reap
@@ -135,6 +135,8 @@ class Killing:
         if kill is driver:
             assert process.wait().code == -signal.SIGKILL
             self.process = None
+            if "ray" not in self.command:  # of which two agents take a minute: they are waited for once, at the end
+                until(lambda: not alive(self.seen), "the end of all that the killed command had started", 60)
         return True
 
     def _running(self) -> Running:

@@ -61,7 +61,7 @@ def test_nothing_is_sent_where_its_variables_do_not_ask(agent: Commands, langsmi
 
 def test_it_is_told_what_happens_and_not_what_pairs_and_models_say(agent: Commands, langsmith: LangSmith) -> None:
     told = annotate(agent, LANGSMITH_ENDPOINT=langsmith.url, LANGSMITH_TRACING="true")
-    assert "without their content (for that: -c tracing.content=true)" in told
+    assert told.count("without their content (for that: -c tracing.content=true)") == 1
     for name in (b'"screen"', b'"LangGraph"', b'"Chat"'):
         assert name in langsmith.received
     for canary in (*CANARIES, b"sk-canarykey"):
