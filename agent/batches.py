@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 1.0, 60.0, 1.5
 _PAUSES_TO_SEND = (10.0, 30.0, 60.0, 120.0, 300.0)
-_MADE_BY = 30.0
-"""Seconds after which a batch that its server does not know was not made."""
+_MADE_BY = 120.0
+"""Seconds after which a batch that its server does not know was not made; `create` has ended well before."""
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_OF_A_REPLY = 500
 _LINES_AT_ONCE = 500
@@ -82,7 +82,7 @@ class Batches:
 
     What a batch may use is estimated from a token per four characters of its requests, and for each reply as many
     tokens as the model's replies of this run had in the mean, 500 where there are none yet. The budget counts replies
-    when they are imported.
+    when they are imported, and those of others' batches when they are first taken.
 
     Raises:
         ConfigError: one of the models has no batches.
@@ -98,7 +98,6 @@ class Batches:
         *,
         retry_errors: bool = False,
     ) -> None:
-        self.models = models.deferring(self._write_down)
         self._by_name = api.with_batches(models)
         self._folder = folder
         self._cache = cache
@@ -106,7 +105,8 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        # what earlier starts imported, and no annotation has used
+        self.models = models.deferring(self._write_down, self._store.first_counted)
+        # what earlier starts counted, and no annotation has used
         budget.add(sum(map(self._store.usage, cache.prepaid()), Usage()))
         self._most: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
         self._progress = 0
@@ -217,6 +217,8 @@ class Batches:
             return await self._look(batch)
         except (ModelUnavailable, ModelTimeout) as error:  # the batch goes on, and what it gave stays there for days
             return str(error)
+        except ModelError as error:
+            raise Outage(f"{error}. If this comes again: {self._store.path}: {self._store.remedy}") from error
 
     async def _look(self, batch: Batch) -> str | None:
         """Look at a batch, and return how it is for the user; None: it is over."""
@@ -256,7 +258,8 @@ class Batches:
                         await asyncio.sleep(0)
         self._cache.sync()
         if complete:
-            self._progress += self._store.end(batch.token, "its batch was completed, and said nothing of it")
+            lost = None if self._stop else "its batch was completed, and said nothing of it"
+            self._progress += self._store.end(batch.token, lost)
             return
         alone = [each.token for each in self._store.in_progress() if each.model == batch.model] == [batch.token]
         self._store.end(batch.token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from io import BytesIO
@@ -15,12 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
-from agent import Annotator, Pair
-from agent.errors import BudgetExceeded, ConfigError, DeadlineReached, ModelUnavailable, Outage, UsageError
+from agent import Annotator, Pair, batches
+from agent.errors import (
+    AccountError,
+    BudgetExceeded,
+    ConfigError,
+    DeadlineReached,
+    ModelTimeout,
+    ModelUnavailable,
+    Outage,
+    UsageError,
+)
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
 from agent.llm.batch import Line, lines_of, read_line, request_line
+from agent.llm.budget import Budget
 from agent.llm.models import parse_model
 from agent.llm.openai import OpenAIModel
 from agent.store.run_view import load_run
@@ -251,6 +263,26 @@ class TestARun:
             await run(server, tmp_path)
         assert len(await run(server, tmp_path)) == 40
 
+    async def test_requests_that_fail_for_want_of_credit_are_charged_no_attempt(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve(unpaid=(1,))
+        with pytest.raises(AccountError, match="Top up the account"):
+            await run(server, tmp_path, attempts=1)
+        annotations = await run(server, tmp_path, attempts=1)
+        assert [name for name, each in annotations.items() if each.error is not None] == ["p13"]
+
+    async def test_a_server_that_refuses_to_speak_of_a_batch_ends_the_run_with_a_way_to_go_on(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server = serve(refused=(1,))
+        for _ in range(2):
+            with pytest.raises(Outage, match=r"a bad request\. If this comes again: .*batches\.sqlite: Delete it"):
+                await run(server, tmp_path)
+        for file in (tmp_path / "run").glob("batches.sqlite*"):
+            file.unlink()
+        assert len(await run(server, tmp_path)) == 40
+
     async def test_a_request_that_no_batch_can_hold_ends_its_pair_alone(
         self, serve: Callable[..., BatchServer], tmp_path: Path
     ) -> None:
@@ -298,6 +330,17 @@ class TestLimits:
             assert 0 < view.index.pairs < 40
         assert len(await run(server, tmp_path, budget=2.0)) == 40
         assert set(server.answered().values()) == {1}
+
+    async def test_replies_of_another_runs_batch_are_counted_once_by_the_run_that_uses_them(
+        self, serve: Callable[..., BatchServer], tmp_path: Path
+    ) -> None:
+        server, budget = serve("verbose"), Budget()
+        with pytest.raises(BudgetExceeded):
+            await run(server, tmp_path, budget=0.39)
+        annotations = await run(server, tmp_path, run_dir=tmp_path / "another", budget=budget)
+        assert budget.spent.calls == sum(each.usage.calls for each in annotations.values())
+        assert budget.spent.cost_usd == pytest.approx(sum(each.usage.cost_usd or 0 for each in annotations.values()))
+        assert budget.spent.calls > len(server.requests()) - 40  # some of the first batch's are among them
 
     async def test_the_deadline_ends_the_waiting(
         self, serve: Callable[..., BatchServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -374,6 +417,24 @@ async def test_an_answer_of_another_form_is_a_failure_that_may_pass(httpserver: 
         for ask in asked:
             with pytest.raises(ModelUnavailable, match="answered in another form than that of OpenAI's Batch API"):
                 await ask()
+    await model.aclose()
+
+
+async def test_making_a_batch_is_given_up_well_before_it_counts_as_not_made(
+    httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 3 * api._CREATE_SECONDS < batches._MADE_BY  # each for the connection, the request and the response
+    monkeypatch.setattr("agent.llm.batch._CREATE_SECONDS", 0.1)
+    model = parse_model("m", base_url=httpserver.url_for("/v1"), api_key="k")
+    assert isinstance(model, OpenAIModel)
+
+    def respond(_request: Request) -> Response:
+        time.sleep(1)
+        return Response(json.dumps({"id": "batch_1"}), content_type="application/json")
+
+    httpserver.expect_request("/v1/batches").respond_with_handler(respond)
+    with pytest.raises(ModelTimeout):
+        await api.create(model, "file-1", "token")
     await model.aclose()
 
 

@@ -53,7 +53,8 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
         raise UsageError("name the file for the requests: -o requests.jsonl")
     console = Console(stderr=True)
     defaults = Defaults(console)
-    config = defaults.config({"variant": variant, **options.configured()}, options.settings)
+    settings = (*(options.settings or ()), "runner.batch=false", "runner.engine=local")  # nothing is sent from here
+    config = defaults.config({"variant": variant, **options.configured()}, settings)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
     chosen = load_variant(config.variant)

@@ -34,6 +34,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 _LONGEST_LINE = 16 << 20
 _URL, _TOKEN = "/v1/chat/completions", "test-driven-annotator"
 _TRANSFER_SECONDS = 600.0
+_CREATE_SECONDS = 30.0
 _CLOCKS_DIFFER = 3600
 
 
@@ -148,7 +149,8 @@ async def create(model: OpenAIModel, file_id: str, token: str) -> str:
 
     async def send(client: Any) -> str:
         given = {"endpoint": _URL, "completion_window": "24h", "metadata": {_TOKEN: token}}
-        return str((await client.batches.create(input_file_id=file_id, **given)).id)
+        quick = client.with_options(timeout=_CREATE_SECONDS)
+        return str((await quick.batches.create(input_file_id=file_id, **given)).id)
 
     return str(await _sent(model, send, once=True))
 

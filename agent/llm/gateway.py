@@ -215,7 +215,7 @@ class Gateway:
     def _taken(self, key: str, reply: Reply, cache: ReplyCache | None) -> Reply:
         """Return a kept reply: paid for by the first to take it where it is prepaid, else by nobody."""
         if reply.prepaid and cache is not None and cache.mark(key, prepaid=False):
-            if self._models.write_down is None:  # else counted when its batch was imported
+            if self._models.first_counted is None or self._models.first_counted(key, reply.usage):
                 self._budget.add(reply.usage)
             return replace(reply, prepaid=False)
         return _unpaid(reply)

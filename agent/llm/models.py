@@ -99,6 +99,7 @@ class Models:
         self._default = default
         self._by_role = dict(by_role or {})
         self.write_down: Callable[[Any, Call, str], None] | None = None
+        self.first_counted: Callable[[str, Usage], bool] | None = None
         if default is None and not self._by_role:
             raise ConfigError(f"no model was chosen; {_WAYS}")
 
@@ -179,10 +180,15 @@ class Models:
         found += self._by_role.values()
         return list({id(model): model for model in found}.values())
 
-    def deferring(self, write_down: Callable[[Any, Call, str], None]) -> Models:
-        """Return these models with calls that are not made: `write_down` is given the model, the call and its key."""
+    def deferring(
+        self, write_down: Callable[[Any, Call, str], None], first_counted: Callable[[str, Usage], bool] | None = None
+    ) -> Models:
+        """Return these models with calls that are not made: `write_down` is given the model, the call and its key.
+
+        `first_counted` says of a prepaid reply, by key and usage, whether the budget has yet to count it; None: always.
+        """
         models = Models(self._default, self._by_role)
-        models.write_down = write_down
+        models.write_down, models.first_counted = write_down, first_counted
         return models
 
     @property

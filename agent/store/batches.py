@@ -102,6 +102,12 @@ class BatchStore(Database):
         update = "UPDATE requests SET usage = ?, problem = NULL, attempts = 0, batch = NULL WHERE key = ?"
         self.execute(update, (usage.model_dump_json(), key))
 
+    def first_counted(self, key: str, usage: Usage) -> bool:
+        """Note what a reply took, if that is not known yet, and say whether it was not."""
+        insert = "INSERT INTO requests (key, model, usage) VALUES (?, '', ?) ON CONFLICT (key) DO UPDATE SET "
+        values = (key, usage.model_dump_json())
+        return bool(self.execute(insert + "usage = excluded.usage WHERE usage IS NULL RETURNING 1", values))
+
     def failed(self, key: str, problem: str, attempts: int) -> None:
         """Note why a request failed, and for how many attempts that counts."""
         update = "UPDATE requests SET problem = ?, attempts = attempts + ?, batch = NULL WHERE key = ?"

@@ -62,6 +62,13 @@ def test_replies_of_another_system_are_imported_stage_by_stage_and_annotate_take
     assert costs == {"p10": 0.75, "p11": 0.5, "p12": 0.5}  # a million tokens per reply
 
 
+def test_settings_of_how_a_run_asks_do_not_keep_requests_from_being_exported(agent: Commands) -> None:
+    agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
+    agent.write("agent.toml", '[runner]\nbatch = true\nengine = "ray"\n')
+    exported = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "m", "--json")
+    assert (exported.code, exported.json["requests"]) == (0, 1)
+
+
 def test_a_model_without_batches_several_models_and_a_missing_name_of_the_file_are_refused(agent: Commands) -> None:
     agent.write("pairs.jsonl", [{"id": "a", "query": "q", "code": "x"}])
     refused = agent("requests", "export", "pairs.jsonl", "-o", "r.jsonl", "--model", "heuristic")

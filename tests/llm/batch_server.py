@@ -46,8 +46,9 @@ class Faults:
     `failing` is the share of lines that fail with a server's error at each of their tries, unlike from try to try.
     Batches that are `expiring` end so with half of their lines done, those `rejected` are by validation, for this
     `code`. Of those `unacknowledged` the client that creates them gets no answer; of those `lost` not even the server
-    knows; it does not know those `forgotten` any more when asked, nor the output of those `emptied`. `enqueued` is how
-    many requests may be in batches at once, more are rejected.
+    knows; it does not know those `forgotten` any more when asked, nor the output of those `emptied`. All lines of
+    those `unpaid` fail for want of credit; of those `refused` it says nothing but HTTP 400. `enqueued` is how many
+    requests may be in batches at once, more are rejected.
     """
 
     failing: float = 0.0
@@ -58,6 +59,8 @@ class Faults:
     lost: tuple[int, ...] = ()
     forgotten: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
+    unpaid: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
     enqueued: int = 50_000
 
 
@@ -183,6 +186,8 @@ class _Service:
         row = self._database.execute("SELECT record FROM batches WHERE id = ?", (_number(name),)).fetchone()
         if row is None or _number(name) in self._faults.forgotten:
             raise KeyError(name)
+        if _number(name) in self._faults.refused:
+            raise ValueError("a bad request")
         found: dict[str, Any] = json.loads(row[0])
         return found
 
@@ -239,7 +244,8 @@ class _Service:
         done = lines[: len(lines) // 2] if expires else lines
         replies, failures = [], []
         for line in done:
-            response, outcome = self._response(line)
+            unpaid = _error(429, "You exceeded your quota.", "insufficient_quota"), "failure"
+            response, outcome = unpaid if number in faults.unpaid else self._response(line)
             record = {"id": f"batch_req_{number}", "custom_id": line["custom_id"], "response": response, "error": None}
             (replies if outcome == "reply" else failures).append(record)
             values = (line["custom_id"], number, outcome)
@@ -296,8 +302,8 @@ class _Service:
         }
 
 
-def _error(status: int, message: str) -> dict[str, Any]:
-    return {"status_code": status, "request_id": "r", "body": {"error": {"message": message, "code": None}}}
+def _error(status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    return {"status_code": status, "request_id": "r", "body": {"error": {"message": message, "code": code}}}
 
 
 def _number(name: str) -> int:
