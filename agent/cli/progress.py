@@ -126,7 +126,7 @@ class Display:
         done = self.finished_before + self.done
         if self.total is None:
             return f"{done} {self._what}"
-        if not self.done:
+        if not self.done or self._waiting_until > self._clock():  # how long a wait takes nobody knows
             return f"{done}/{self.total} {self._what} ·"
         left = (self.total - done) * self.seconds() / self.done
         return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"

@@ -94,13 +94,13 @@ def read_line(line: bytes) -> Line | None:
         key, response, error = found["custom_id"], found.get("response"), found.get("error")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or (response is None and error is None):
         return None
     if isinstance(response, Mapping) and not error:
         status = response.get("status_code")
         return Line(key, status if isinstance(status, int) else 500, response.get("body"))
     not_run = isinstance(error, Mapping) and error.get("code") in _NOT_RUN
-    return Line(key, 500, {"error": error or "no response"}, not_run)
+    return Line(key, 500, {"error": error}, not_run)
 
 
 def reply_in(line: Line, model: OpenAIModel, factor: float) -> Reply:

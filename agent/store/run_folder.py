@@ -97,7 +97,9 @@ class RunFolder(RunView):
             cut = self._cut_without_evidence()
             self.index = self._log.index
             if len(self.index) and not self._store.kept:
-                self._store.pay([_UNKNOWN])  # somebody moved the evidence away, and with it what the run cost
+                self._store.pay([_UNKNOWN])
+                gone = "is gone, and with it what earlier annotations were made from, and what they cost"
+                self._manifest.notes.append(f"{path / files.EVIDENCE} {gone}")
             self._manifest.open_segment(environment)
             if cut:
                 lost = f"the evidence of the last {counted(cut, 'annotation')} was lost"

@@ -86,6 +86,7 @@ class TestCost:
         with load_run(path) as view:
             assert view.spent_usd() is None
         with open_folder(path) as folder:
+            assert "evidence.sqlite is gone" in "".join(folder.notes)
             assert folder.spent_usd() is None
             commit(folder, "1", usage=Usage(cost_usd=1.0))
             assert folder.spent_usd() is None
