@@ -210,8 +210,8 @@ class _WorkerHandle:
                 self.sandbox = info = await self._actor.start.remote(version(PACKAGE), self._engine.parts)
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not needed'}"))
-                async for data in self._actor.messages.remote(self._pause):
-                    self._receive(await data)
+                while True:  # not a generator's stream: where Ray's daemon is killed, one that fails ends this process
+                    self._receive(await self._actor.messages.remote(self._pause))
             except errors.RayError as error:
                 if self.sandbox is not None:
                     lost = counted(len(self.turns), "pair")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -88,14 +88,13 @@ class Worker:
         self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)
         return SandboxInfo.of(backend, node)
 
-    async def messages(self, pause: float) -> AsyncGenerator[bytes, None]:
-        """Yield messages for the run as soon as there are any, those of `pause` seconds in one."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            out, self._out = self._out, []
-            yield pickle.dumps(out)  # Ray's own pickler takes several times as long
-            await asyncio.sleep(pause)
+    async def messages(self, pause: float) -> bytes:
+        """Return messages for the run: `pause` seconds after the first of them, so that several come in one."""
+        await self._news.wait()
+        await asyncio.sleep(pause)
+        self._news.clear()
+        out, self._out = self._out, []
+        return pickle.dumps(out)  # Ray's own pickler takes several times as long
 
     def tell(self, data: bytes) -> None:
         """Take in messages of the run."""
