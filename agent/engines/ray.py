@@ -174,7 +174,7 @@ class _WorkerHandle:
         self._out: list[Message] = []
         self._timer: asyncio.TimerHandle | None = None
         # the more workers there are, the more messages go in one, as each has its cost
-        self._pause = 0.02 + 0.002 * engine.workers
+        self._pause = 0.005 + 0.002 * engine.workers
         self._on_event = engine.emit
         self._task = asyncio.ensure_future(self._keep())
 
@@ -211,7 +211,8 @@ class _WorkerHandle:
                 failures, self.failure = 0, None
                 self._engine.emit(Note(f"worker on {info.node}: sandbox {info.name or 'not needed'}"))
                 while True:  # not a generator's stream: where Ray's daemon is killed, one that fails ends this process
-                    self._receive(await self._actor.messages.remote(self._pause))
+                    self._receive(await self._actor.messages.remote())
+                    await asyncio.sleep(self._pause)
             except errors.RayError as error:
                 if self.sandbox is not None:
                     lost = counted(len(self.turns), "pair")

@@ -88,10 +88,9 @@ class Worker:
         self._runner = make(gateway=self._gateway, backend=backend, listener=self._emit)
         return SandboxInfo.of(backend, node)
 
-    async def messages(self, pause: float) -> bytes:
-        """Return messages for the run: `pause` seconds after the first of them, so that several come in one."""
+    async def messages(self) -> bytes:
+        """Return messages for the run once there are any."""
         await self._news.wait()
-        await asyncio.sleep(pause)
         self._news.clear()
         out, self._out = self._out, []
         return pickle.dumps(out)  # Ray's own pickler takes several times as long
