@@ -42,9 +42,9 @@ class TestInFlight:
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_it_settles_below_the_number_at_which_a_server_refuses(self, spread: float) -> None:
-        found = traffic(4000, server(most=40, spread=spread))
+        found = traffic(10_000, server(most=40, spread=spread))
         assert 30 <= mean(found.limit[1000:]) <= 41
-        assert found.refused < 0.015 * 4000
+        assert found.refused < 0.01 * 10_000
 
     @pytest.mark.parametrize("spread", [0.0, 0.5])
     def test_it_settles_where_latency_begins_to_grow_with_the_load(self, spread: float) -> None:
@@ -102,7 +102,7 @@ class TestInFlight:
 
 
 class TestEachMinute:
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(
         rate=st.integers(1, 2000),
         concurrency=st.integers(1, 64),
@@ -117,7 +117,7 @@ class TestEachMinute:
         assert found.most <= concurrency
         assert most_in_a_minute(found.starts) <= rate + rate / 60 + 1
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(rate=st.integers(100, 100_000), concurrency=st.integers(1, 64))
     def test_no_minute_has_more_tokens_than_are_let_and_those_of_the_replies_to_calls_in_flight(
         self, rate: int, concurrency: int
@@ -158,11 +158,20 @@ class TestHeaders:
         "hostile",
         [
             {LIMIT: "0"},
-            {LIMIT: "٣"},
+            {LIMIT: "-1"},
+            {LIMIT: "1e999"},
             {LIMIT: "9" * 5000},
+            {LIMIT: "٣"},
+            {REMAINING: "-1"},
             {REMAINING: "61"},
+            {REMAINING: "nan"},
             {RESET: ""},
+            {RESET: "-1s"},
+            {RESET: "inf"},
+            {RESET: "9" * 5000 + "s"},
+            {RESET: "1 day"},
             {RESET: "25h"},
+            {RESET: "2026-11-22T00:00:00Z"},
         ],
     )
     def test_what_cannot_be_is_ignored(self, hostile: dict[str, str]) -> None:
