@@ -257,7 +257,9 @@ def _grounds(annotation: Annotation) -> dict[str, str]:
     """Return what a label rests on, as far as it is known."""
     how = ", by nothing but crashes" if annotation.test is not None and annotation.test.vacuous else ""
     strength = "" if annotation.strength is None else f"{annotation.strength:.2f} of the mutants noticed{how}"
+    verdict = annotation.screen_verdict if annotation.audited else None
     grounds = {
+        "audited": "" if verdict is None else f"the screener said {verdict.value}",
         "reading": annotation.reading,
         "stand-ins": ", ".join(annotation.stand_ins),
         "installed": ", ".join(annotation.installed),

@@ -20,6 +20,7 @@ from agent.types import (
     Simulated,
     Status,
     TestReport,
+    Verdict,
 )
 from agent.views.story import as_json, ending, event_steps, opening, path
 from tests.views.runs import program
@@ -114,6 +115,13 @@ def test_a_story_begins_with_the_pair_and_ends_with_what_the_label_rests_on() ->
         "votes": "1 0 -", "confidence": "0.62",
     }  # fmt: skip
     assert [step.title for step in ending(label, None)] == ["test", "label 1, decided by arbitrate"]
+
+
+def test_a_label_of_an_audited_pair_names_what_the_screener_said() -> None:
+    label = Annotation(id="p", input_sha256="", label=0, decided_by="arbitrate", screen_verdict=Verdict.MATCH)
+    assert [step.facts for step in ending(label, None)] == [{}]
+    (step,) = ending(label.model_copy(update={"audited": True}), None)
+    assert step.facts == {"audited": "the screener said match"}
 
 
 def test_a_test_that_no_execution_shows_a_prediction_and_an_error_are_in_it() -> None:
