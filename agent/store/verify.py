@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 MOST_LISTED = 1_000
 _EACH = 500
-_COPY = "Copy the file again from where the run was made"
+_COPY = "A whole copy of the file from where the run was made mends this"
 _AGAIN = "Give the run's command again, which mends it"
 
 
@@ -114,13 +114,15 @@ def _check_annotations(
     store = _opened_evidence(path / files.EVIDENCE, found) if len(index) else None
     for done, (line, content) in enumerate(index.lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
-        where = {"line": line, "pair": annotation.id, "round": annotation.round}
+        where = {"pair": annotation.id, "round": annotation.round}
         if pairs is not None:
             number = pairs.place(annotation.id)
             if number is None or pairs[number].input_sha256() != annotation.input_sha256:
-                found.add(files.ANNOTATIONS, "its pair is not in the input, or differs there", REMEDY, **where)
+                what = "its pair is not in the input, or differs there"
+                found.add(files.ANNOTATIONS, what, REMEDY, line=line, **where)
         if store and (what := _problem_of_evidence(store, annotation)):
-            found.add(files.EVIDENCE, what, f"{REMEDY} (in {files.ANNOTATIONS})", **where)
+            remedy = f"Delete line {line} of {files.ANNOTATIONS}: its pair is annotated again"
+            found.add(files.EVIDENCE, what, remedy, **where)
         if done % _EACH == 0:
             progress("annotations and evidence", done, len(index))
     if store:

@@ -184,7 +184,9 @@ class TestEvidence:
     @pytest.mark.parametrize("statement", ["DELETE FROM records", "UPDATE records SET record = x'00'"])
     def test_a_pair_whose_evidence_is_missing_or_unreadable(self, run: Path, statement: str) -> None:
         sql(run, f"{statement} WHERE rowid = 2")
-        assert only(verify(run)) == ("evidence.sqlite", 2, "b")
+        found = verify(run)
+        assert only(found) == ("evidence.sqlite", None, "b")
+        assert "Delete line 2 of annotations.jsonl" in found.problems[0].remedy
 
     def test_a_system_message_that_pairs_share(self, run: Path) -> None:
         sql(run, "DELETE FROM texts")
