@@ -34,8 +34,14 @@ from agent.wording import counted
 
 _PATIENCE = 600
 _MAX_LOSSES = 5
-# no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+# no statistics to Ray's makers, no copy of the working folder to workers, no word of a lost worker on standard output;
+# and bubblewrap ends by itself with its worker: were it killed while it starts, what it has just made would stay
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    "RAY_kill_child_processes_on_worker_exit": "false",
+}
 
 _Made = Reply | Exception | Wait
 _End = tuple[Annotation | Exception | None, Iterable[Happened]]
@@ -74,7 +80,7 @@ class RayEngine:
             UsageError: the cluster cannot be reached, or a model or another part cannot be sent to workers.
             AgentError: what keeps a worker from starting.
         """
-        for name, value in _QUIET.items():  # read when Ray is imported
+        for name, value in _SETTINGS.items():  # read when Ray is imported
             os.environ.setdefault(name, value)
         try:
             import ray

@@ -140,12 +140,13 @@ class BwrapProcess:
     def kill(self) -> None:
         """Kill the first process inside, with which the kernel ends all others; bubblewrap ends when they have.
 
-        Where bubblewrap itself is killed while it starts, the process it has just made waits for it forever.
+        Where there is none yet, the group is killed: one that bubblewrap makes just then would wait for it forever.
         """
         if self._process.returncode is None:
-            for pid in _children(self._process.pid) or [self._process.pid]:
+            inside = _children(self._process.pid)
+            for kill, number in [(os.kill, pid) for pid in inside] or [(os.killpg, self._process.pid)]:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    kill(number, signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill all of it, wait until it is gone, and close its streams."""

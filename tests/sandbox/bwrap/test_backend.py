@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +17,11 @@ import pytest
 from agent.errors import SandboxError
 from agent.sandbox.bwrap import backend as bwrap
 from agent.sandbox.bwrap.backend import BwrapBackend
+from agent.sandbox.bwrap.process import Bubblewrap, BwrapProcess
 from agent.sandbox.interpreter import find_interpreter
 from tests.cli.processes import Process, alive, descendants
 from tests.sandbox.conftest import LIMITS, passes, start, statements
-from tests.sandbox.leftovers import children
+from tests.sandbox.leftovers import children, orphans_kept
 
 needs_bwrap = pytest.mark.bwrap
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -100,6 +102,23 @@ async def test_a_cancelled_start_leaves_no_process(store: Path) -> None:
                 await (await each).release()
         await other.close()
         assert descendants(os.getpid()) - before == set()
+
+
+@needs_bwrap
+async def test_a_process_ended_at_any_moment_of_its_start_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bubblewrap may make its first process just after that was looked for; here it is never found."""
+    monkeypatch.setattr("agent.sandbox.bwrap.process._children", lambda _pid: [])
+    bubblewrap = Bubblewrap("bwrap", (0, 8, 0), find_interpreter(), tmp_path)
+    arguments = bubblewrap.arguments(["cat"], shown={}, tmpfs={}, kept={})
+    with orphans_kept():
+        before = descendants(os.getpid())
+        for number in range(240):
+            process = await BwrapProcess.spawn(bubblewrap, arguments)
+            time.sleep(number / 60_000)  # noqa: ASYNC251 - asyncio's own is too coarse
+            await process.end()
+        assert await left(descendants(os.getpid()) - before) == set()
 
 
 @needs_bwrap
