@@ -143,10 +143,11 @@ class BwrapProcess:
         Where there is none yet, the group is killed: one that bubblewrap makes just then would wait for it forever.
         """
         if self._process.returncode is None:
-            inside = _children(self._process.pid)
-            for kill, number in [(os.kill, pid) for pid in inside] or [(os.killpg, self._process.pid)]:
-                with suppress(ProcessLookupError):
-                    kill(number, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                if (first := self.first) is None:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                else:
+                    os.kill(first, signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill all of it, wait until it is gone, and close its streams."""
