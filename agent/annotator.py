@@ -44,7 +44,7 @@ from agent.types import Annotation, Pair, language_name
 from agent.wording import check
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
-_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python", "era")
+_SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
 _WITHOUT_SANDBOX = "Or choose a variant that runs nothing: --variant single_llm or ps_fa."
 
 

@@ -139,9 +139,6 @@ class SandboxConfig(BaseModel):
     python: str | None = Field(
         default=None, pattern=r"^3\.\d{1,2}$", description="the Python that runs programs, as 3.9"
     )
-    era: Literal["run", "pair"] = Field(
-        default="run", description="whether pairs with a year have the Python and the packages of that year"
-    )
     images: dict[str, str] = Field(default_factory=dict, description="Docker: which image has which Python")
     store_mb: int = Field(
         default=20480,

@@ -29,7 +29,6 @@
         │   ├── RunnerCrashed      its trusted first process ended, or does not answer as it should
         │   ├── ContainerLost      the container was killed or removed from outside, or its engine stopped it
         │   ├── EnvironmentGone    the program's environment was removed from the store meanwhile
-        │   ├── EraUnavailable     the Python of the pair's year is not here
         │   └── EngineLost         the container engine does not answer
         ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
         ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
@@ -194,10 +193,6 @@ class ContainerLost(SandboxError):
 
 class EnvironmentGone(SandboxError):
     """The environment that a program was to run in is not in the store any more: somebody removed it."""
-
-
-class EraUnavailable(SandboxError):
-    """The Python of a pair's year is not here, so that its program was not run."""
 
 
 class EngineLost(SandboxError):

@@ -135,7 +135,7 @@ class PairRunner:
         session = None
         if self.backend is not None and pipeline.uses_sandbox:
             session = SandboxSession(
-                self.backend.of(pair.meta.get("year")),
+                self.backend,
                 self._gates,
                 attempts=self.config.pipeline.sandbox_attempts,
                 requirements=_requirements(pair),

@@ -66,10 +66,6 @@ ExcludeNewer = Annotated[
     str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must say when.")
 ]
 Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
-EraName = Annotated[
-    Literal["run", "pair"] | None,
-    typer.Option("--era", help="pair: for pairs with a field `year`, its Python and packages [default: run]."),
-]
 Without = Annotated[
     list[str] | None,
     typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
@@ -143,7 +139,6 @@ class RunOptions(ModelOptions):
     requirements: Requirements = None
     exclude_newer: ExcludeNewer = None
     python: Python = None
-    era: EraName = None
     concurrency: Annotated[
         str | None,
         typer.Option(metavar="auto|N", help="Pairs in progress: as many as the model's server takes [default], or N."),
@@ -322,7 +317,6 @@ _SETTINGS = {
     **{f"sandbox.{setting}": name for name, setting in _SANDBOX.items()},
     "sandbox.requirements": "requirements",
     "sandbox.exclude_newer": "exclude_newer",
-    "sandbox.era": "era",
     "runner.concurrency": "concurrency",
     "runner.calls_per_minute": "calls_per_minute",
     "runner.tokens_per_minute": "tokens_per_minute",

@@ -18,6 +18,7 @@ from agent.sandbox.registry import REGISTRY
 from agent.store.manifest import quoted
 from agent.wording import counted, what_is_wrong
 
+# `era` is no setting any more: a run that had it is refused, since its programs ran on other Pythons
 _GIVEN = ("image", "mount_ro", "exclude_newer", "python", "era")
 _TIMES = ("test_timeout", "command_timeout")
 _PACKAGE = "test-driven-annotator"
@@ -119,7 +120,7 @@ class Conditions:
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer", "era"})
+    sandbox = config.sandbox.model_dump(include={*LIMITS, "mount_ro", "exclude_newer"})
     return {**sandbox, **config.pipeline.model_dump(include=set(_TIMES))}
 
 

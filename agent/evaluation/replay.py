@@ -24,7 +24,6 @@ from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
 from agent.languages.base import Language, MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
-from agent.sandbox.eras import Eras
 from agent.sandbox.select import LOCKED, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
 from agent.store.run_view import RunView
@@ -114,8 +113,7 @@ class Replayer:
         language = self._languages.get(found.pair.language)
         if language is None:
             raise UnsupportedLanguage(f"pair {pair_id!r}: no support for language {found.pair.language!r}")
-        own = self._backend
-        backend = own.of(found.pair.meta.get("year")) if isinstance(own, Eras) else own
+        backend = self._backend
         environment, notes = await self._environment(found, backend)
         try:
             key = None if environment is None else environment.key

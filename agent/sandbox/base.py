@@ -228,10 +228,6 @@ class SandboxBackend(ABC):
         """Return what this machine cannot enforce (`memory`, `cpu`, …), each with the reason; as of the start."""
         return {}
 
-    def of(self, year: object) -> SandboxBackend:  # noqa: ARG002 - one backend serves all years
-        """Return the backend for a pair's year."""
-        return self
-
     @abstractmethod
     async def acquire(self) -> Sandbox:
         """Start a fresh sandbox.

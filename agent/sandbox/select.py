@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +16,9 @@ from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
 from agent.sandbox.dependencies.requirements import read_requirements
-from agent.sandbox.eras import Eras, read_moment
 from agent.sandbox.mounts import read_mounts
 from agent.sandbox.registry import REGISTRY, remedy
 
-_ERA_POOL = 1
 Make = Callable[[SandboxConfig], SandboxBackend]
 
 
@@ -85,6 +84,24 @@ def supply(config: SandboxConfig) -> Supply:
     return Supply(config.network_for_builds, rule(config), config.store_mb << 20, always, newest)
 
 
+def read_moment(text: str) -> datetime:
+    """Parse a day, which means its end, or a moment. Both are in UTC unless the text names a time zone.
+
+    Raises:
+        UsageError: the text is neither a day nor a moment.
+    """
+    text = text.strip()
+    try:
+        return datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is no date: expected one such as 2016-12-31 or 2016-12-31T12:00:00Z") from None
+
+
 def rule(config: SandboxConfig) -> IndexRule:
     """Return the rule for what may be fetched that a configuration means; it asks pip's indexes on first need."""
     asks = config.index_rule and config.network_for_builds
@@ -100,17 +117,9 @@ async def choose(
         SandboxUnavailable: the one asked for does not work, or with `auto` none does; says why and what to do.
         UsageError: the settings contradict each other, or the run's own requirements cannot be had.
     """
-    if config.era == "pair" and config.image is not None:
-        raise UsageError(f"--image {config.image} is one Python, and --era pair asks for that of each pair's year")
     backend = await _started(config, progress, backends)
     try:
         await _stock(backend)
-        if config.era == "pair":
-            own, pool = backend, min(config.pool, _ERA_POOL)
-            backend = Eras(
-                own, lambda python: backends[own.name](config.model_copy(update={"python": python, "pool": pool}))
-            )
-            await backend.start(progress)
     except BaseException:
         await backend.close()
         raise

@@ -39,14 +39,19 @@ class Here(ScriptedSandbox):
 
 
 def test_settings_are_those_of_the_run() -> None:
-    given = {"exclude_newer": "2024-12-31", "requirements": ["six"], "era": "pair"}
+    given = {"exclude_newer": "2024-12-31", "requirements": ["six"]}
     found = Conditions.of(manifest(given=given), 1)
     sandbox = found.config.sandbox
     assert {name: getattr(sandbox, name) for name in LIMITS} == LIMITS
-    assert (sandbox.backend, sandbox.python, sandbox.era) == ("bwrap", "3.11", "pair")
+    assert (sandbox.backend, sandbox.python) == ("bwrap", "3.11")
     assert sandbox.exclude_newer == "2024-12-31"
     assert sandbox.requirements is None  # the locks hold what the file led to
     assert (found.config.pipeline.test_timeout, found.config.pipeline.command_timeout) == (7.0, 3.0)
+
+
+def test_a_setting_that_does_not_exist_any_more_is_refused() -> None:
+    with pytest.raises(NotReplayable, match="era"):
+        Conditions.of(manifest(given={"era": "pair"}), 1)
 
 
 def asked(config: Config, **sandbox: Any) -> Config:

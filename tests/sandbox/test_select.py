@@ -11,7 +11,7 @@ from agent.errors import SandboxUnavailable, UsageError
 from agent.sandbox.base import Limits, Progress
 from agent.sandbox.registry import remedy
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.select import BACKENDS, Make, choose, limits
+from agent.sandbox.select import BACKENDS, Make, choose, limits, read_moment
 
 
 class Broken(ScriptedSandbox):
@@ -94,3 +94,23 @@ def test_every_backend_of_the_configuration_can_be_made() -> None:
 )
 def test_remedies_fit_the_system(name: str, system: str, words: str) -> None:
     assert words in remedy(name, system=system)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2016-12-31", "2017-01-01T00:00:00+00:00"),
+        (" 20161231 ", "2017-01-01T00:00:00+00:00"),
+        ("2016-12-31T12:00:00Z", "2016-12-31T12:00:00+00:00"),
+        ("2016-12-31 12:00:00", "2016-12-31T12:00:00+00:00"),
+        ("2016-12-31T23:30:00-02:00", "2017-01-01T01:30:00+00:00"),
+    ],
+)
+def test_a_date_is_read(text: str, moment: str) -> None:
+    assert read_moment(text).isoformat() == moment
+
+
+@pytest.mark.parametrize("text", ["", "2016", "31.12.2016", "2016-13-01", "yesterday", "0001-01-01T00:00:00+14:00"])
+def test_anything_else_is_no_date(text: str) -> None:
+    with pytest.raises(UsageError):
+        read_moment(text)
