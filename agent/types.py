@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +30,7 @@ Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 _MOST_DOLLARS = 1e15
+_Answer = TypeVar("_Answer", bound=Hashable)
 Dollars = Annotated[float, Field(ge=0, le=_MOST_DOLLARS, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -41,6 +43,16 @@ def added(values: Iterable[float | None]) -> float | None:
             return None
         total += value
     return total
+
+
+def majority(answers: Iterable[_Answer]) -> _Answer | None:
+    """Return the answer given more often than any other; None on a tie, or without answers.
+
+    An undecided vote is an answer, also where it is None. Leave out votes that ended in an error.
+    """
+    ranked = Counter(answers).most_common(2)
+    tied = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
+    return ranked[0][0] if ranked and not tied else None
 
 
 def _no_bool(value: object) -> object:

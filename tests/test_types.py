@@ -25,6 +25,7 @@ from agent.types import (
     TestReport,
     Usage,
     Verdict,
+    majority,
 )
 
 TEXT = st.text()  # without surrogates, which pydantic's own JSON cannot read
@@ -158,3 +159,10 @@ def test_a_language_is_known_in_any_case_and_by_its_common_aliases(given: str, n
     pair = Pair(id="a", query="q", code="c", language=given)
     assert pair.language == name
     assert pair.input_sha256() == Pair(id="a", query="q", code="c", language=name).input_sha256()
+
+
+@given(st.lists(st.sampled_from([0, 1, None]), max_size=9))
+def test_a_majority_has_more_votes_than_any_other_answer(votes: list[int | None]) -> None:
+    ranked = sorted((votes.count(answer), str(answer)) for answer in (0, 1, None))
+    winner = ranked[2][1] if ranked[2][0] > ranked[1][0] else "None"
+    assert str(majority(votes)) == winner

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.evaluation.labels import Annotator, Labels, majority_of
+from agent.evaluation.labels import Annotator, Labels, votes_by_pair
 from agent.evaluation.statistics import DEFAULTS, LEVEL, Interval, Settings, numpy, ratio
 from agent.store import files
+from agent.store.annotations import ended
 from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
 from agent.store.run_view import RunView
-from agent.types import Frozen
+from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
 Words = Literal["blind", "last"]
@@ -101,11 +102,10 @@ class RunEstimates(Frozen):
     """A whole run's accuracy, precision and recall against its reviewers' majority, from a probability sample.
 
     The estimates are of `pairs`: of the run's `run_pairs` those that have the round scored, all where that is no single
-    one. Of these, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `tied` as many reviews of 0 as
-    of 1, `undecided` only reviews without a label, and `pending` none yet; `ahead` have reviews that do not count yet
-    (`Reviewed.ahead`). `reviewers` counts people. `unseen`
-    names the strata without any majority yet, with their sizes: what needs them is None. The reviewed pairs of a
-    stratum are taken for a random sample of it.
+    one. Of these, `sampled` were drawn; of those, `reviewed` have a majority of 0 or 1, `undecided` a majority of
+    reviews without a label, `tied` no majority, and `pending` no review yet; `ahead` have reviews that do not count yet
+    (`Reviewed.ahead`). `reviewers` counts people. `unseen` names the strata without any majority yet, with their sizes:
+    what needs them is None. The reviewed pairs of a stratum are taken for a random sample of it.
     """
 
     pairs: int
@@ -206,25 +206,26 @@ def estimate_run(predicted: Labels, reviewed: Reviewed, settings: Settings = DEF
     sample = reviewed.sample
     if sample is None or reviewed.is_stale:
         return None
-    asked = {pair for voter in reviewed.voters for pair in voter.labels}
-    labelled = {pair for voter in reviewed.voters for pair, label in voter.labels.items() if label is not None}
-    truth = {pair: label for pair, label in majority_of(reviewed.voters).labels.items() if label is not None}
+    answers = {
+        pair: majority(ended(label, failed=False) for label in labels)
+        for pair, labels in votes_by_pair(reviewed.voters).items()
+    }
     cells = {pair: (reviewed.strata[pair], label) for pair, label in predicted.items() if pair in reviewed.strata}
     # Those drawn that have the round are a random sample of those that have it.
     sampled = cells.keys() & set(sample.ids())
     drawn = sampled - reviewed.ahead
     sizes = Counter(cells.values())
-    seen = Counter(cells[pair] for pair in drawn if pair in truth)
-    positives = Counter(cells[pair] for pair in drawn if truth.get(pair) == 1)
+    seen = Counter(cells[pair] for pair in drawn if answers.get(pair) in ("0", "1"))
+    positives = Counter(cells[pair] for pair in drawn if answers.get(pair) == "1")
     strata = [Stratum(each[1], sizes[each], seen[each], positives[each]) for each in sorted(sizes, key=repr)]
     return RunEstimates(
         pairs=len(cells),
         run_pairs=len(reviewed.strata),
         sampled=len(sampled),
         reviewed=seen.total(),
-        tied=sum(pair in labelled and pair not in truth for pair in drawn),
-        undecided=sum(pair in asked and pair not in labelled for pair in drawn),
-        pending=sum(pair not in asked for pair in drawn),
+        tied=sum(pair in answers and answers[pair] is None for pair in drawn),
+        undecided=sum(answers.get(pair) == "undecided" for pair in drawn),
+        pending=sum(pair not in answers for pair in drawn),
         ahead=len(sampled & reviewed.ahead),
         reviewers=len(reviewed.reviewers),
         by=sample.by,

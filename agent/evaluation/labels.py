@@ -11,8 +11,7 @@ from agent.datasets.formats import records, stem
 from agent.datasets.reading import Fields
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
-from agent.store.annotations import majority
-from agent.types import Pair
+from agent.types import Pair, majority
 
 Labels = Mapping[str, int | None]
 Kind = Literal["run", "round", "file", "reviewer", "majority"]
@@ -39,13 +38,18 @@ class Gold:
     without_label: int
 
 
-def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:
-    """Return the majority label of every pair that any annotator was asked for."""
+def votes_by_pair(annotators: Iterable[Annotator]) -> dict[str, list[int | None]]:
+    """Return the labels that the annotators gave to each pair."""
     votes: dict[str, list[int | None]] = {}
     for annotator in annotators:
         for pair, label in annotator.labels.items():
             votes.setdefault(pair, []).append(label)
-    return Annotator(name, {pair: majority(cast) for pair, cast in votes.items()}, "majority")
+    return votes
+
+
+def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:
+    """Return the majority label of every pair that any annotator was asked for."""
+    return Annotator(name, {pair: majority(votes) for pair, votes in votes_by_pair(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:

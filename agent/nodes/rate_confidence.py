@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from agent.llm.parsing import OpenLabelReply
 from agent.nodes.asking import UNDECIDED, matched
 from agent.state import Node, State, Step, Tools
+from agent.types import majority
 
 Vote = Literal[0, 1] | None
 
@@ -69,23 +70,21 @@ def _decided(given: Sequence[_Given], undecided: Literal[0] | None) -> State:
 
     Of readings that equally many name, it is the first.
     """
-    winner, tied = majority([each.label for each in given])
-    if tied:
-        listed = ", ".join("undecided" if each.label is None else str(each.label) for each in given)
-        reason = f"the votes are divided ({listed}). {given[0].reason}"
+    answers = ["undecided" if each.label is None else str(each.label) for each in given]
+    winner = majority(answers)
+    if winner is None:
+        reason = f"the votes are divided ({', '.join(answers)}). {given[0].reason}"
         return {"label": undecided, "abstained": True, "matched": "", "reason": reason}
-    agreed = [each for each in given if each.label == winner]
+    agreed = [each for each, answer in zip(given, answers, strict=True) if answer == winner]
     reading = Counter(each.reading for each in agreed).most_common(1)[0][0]
-    label = undecided if winner is None else winner
     reason = next(each.reason for each in agreed if each.reading == reading)
-    return {"label": label, "abstained": winner is None, "matched": reading, "reason": reason}
-
-
-def majority(votes: Sequence[Vote]) -> tuple[Vote, bool]:
-    """Return the answer with the most votes, and whether another has as many (the answer is then None)."""
-    (first, most), *rest = Counter(votes).most_common()
-    tied = bool(rest) and rest[0][1] == most
-    return (None, True) if tied else (first, False)
+    label = agreed[0].label
+    return {
+        "label": undecided if label is None else label,
+        "abstained": label is None,
+        "matched": reading,
+        "reason": reason,
+    }
 
 
 def support_of(label: int, state: State) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, groupby, takewhile
@@ -19,18 +18,10 @@ from agent.datasets.sources import open_regular
 from agent.errors import RunFolderError
 from agent.scratch import Scratch, as_key, from_key
 from agent.store.files import append_line, decode_record, numbered_lines, open_own, replacing, writing
-from agent.types import Annotation, Frozen, Round, Share
+from agent.types import Annotation, Frozen, Round, Share, majority
 
 Label = Literal[0, 1] | None
 Ended = Literal["1", "0", "undecided", "error"]
-
-
-def majority(labels: Iterable[int | None]) -> Label:
-    """Return the label that more of them have; None on a tie, or when there is no label. None among them abstains."""
-    counts = Counter(label for label in labels if label is not None)
-    if counts[0] == counts[1]:
-        return None
-    return 1 if counts[1] > counts[0] else 0
 
 
 def ended(label: int | None, *, failed: bool) -> Ended:
@@ -41,13 +32,12 @@ def ended(label: int | None, *, failed: bool) -> Ended:
 
 
 def standing_for(rounds: Sequence[Ended]) -> int | None:
-    """Return the index of the first round that ended as the majority of them did; None for a tie of labels.
+    """Return the index of the first round that ended as the majority of them did; None for a tie.
 
     Errors count only where there is nothing else.
     """
-    label = majority(None if each in ("undecided", "error") else int(each) for each in rounds)
-    wanted = ended(label, failed=set(rounds) == {"error"})
-    return rounds.index(wanted) if wanted in rounds else None
+    winner = majority([each for each in rounds if each != "error"] or rounds)
+    return None if winner is None else rounds.index(winner)
 
 
 def agreement(outcomes: Sequence[Label]) -> float | None:
@@ -113,7 +103,7 @@ class Vote(NamedTuple):
 
 def pair_label(identifier: str, votes: Sequence[Vote]) -> PairLabel:
     """Return a pair's label by its rounds, given in their order."""
-    label = majority(vote.label for vote in votes)
+    label = majority(vote.label for vote in votes if not vote.failed)
     known = [
         vote.confidence if vote.label == label else 1 - vote.confidence
         for vote in votes

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.errors import InputError, RunFolderError, UsageError
 from agent.evaluation.labels import Annotator, majority_of, read_gold, read_labels
 from agent.evaluation.sources import read_run
-from agent.store.annotations import majority
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
 
@@ -59,12 +56,6 @@ def test_a_file_may_name_its_annotators(tmp_path: Path) -> None:
 def test_what_is_unclear_is_named(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_labels(write_lines(tmp_path / "f.jsonl", rows))
-
-
-@given(st.lists(st.sampled_from([0, 1, None]), max_size=9))
-def test_the_majority_is_what_more_than_half_of_those_who_decided_say(votes: list[int | None]) -> None:
-    ones, zeros = votes.count(1), votes.count(0)
-    assert majority(votes) == (None if ones == zeros else int(ones > zeros))
 
 
 def test_the_majority_covers_every_pair_that_anybody_was_asked() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.config import PipelineConfig
 from agent.llm.base import Reply, ScriptedLLM
 from agent.nodes.asking import Arbitrate, ArbitrateByRule, ArbitrateOrAbstain
-from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, majority, support_of
+from agent.nodes.rate_confidence import RateConfidence, Vote, confidence, support_of
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State
 from agent.types import Cause, QuerySpec, Reading, Status, TestReport
@@ -173,15 +173,6 @@ def test_confidence_rises_with_the_tests_support(label: int, votes: list[Vote], 
     assert confidence(label, votes, least) <= confidence(label, votes, most)
     if most - least > 0.01:
         assert confidence(label, votes, least) < confidence(label, votes, most)
-
-
-@given(VOTES)
-def test_a_majority_has_more_votes_than_any_other_answer(votes: list[Vote]) -> None:
-    winner, tied = majority(votes)
-    counts = {answer: votes.count(answer) for answer in (0, 1, None)}
-    best = [answer for answer, count in counts.items() if count == max(counts.values())]
-    assert tied == (len(best) > 1)
-    assert winner == (None if tied else best[0])
 
 
 async def test_probabilities_of_tokens_are_not_used() -> None:

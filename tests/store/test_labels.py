@@ -13,18 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.evaluation.tally import Tally
-from agent.store.annotations import Ended, Label, PairLabel, Vote, agreement, majority, pair_label, standing_for
+from agent.store.annotations import Ended, Label, PairLabel, Vote, agreement, pair_label, standing_for
 from tests.store.samples import make_annotation, make_error, make_evidence, open_folder
 
 LABELS: st.SearchStrategy[list[Label]] = st.lists(st.sampled_from([0, 1, None]), max_size=9)
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [([], None), ([None], None), ([1, 0], None), ([1, None], 1), ([0, 0, 1], 0), ([1, 1, 0, 0, 1], 1), ([0], 0)],
-)
-def test_the_label_that_more_rounds_have_wins_and_a_tie_is_none(labels: list[Label], expected: Label) -> None:
-    assert majority(labels) == expected
 
 
 @given(LABELS.filter(lambda labels: len(labels) > 1))
@@ -51,6 +43,14 @@ def test_the_agreement_of_a_run_is_the_mean_over_pairs_and_errors_count_for_none
     assert Tally(votes=Counter([(one,)])).agreement is None
 
 
+def test_an_undecided_round_is_an_answer_and_an_error_is_no_vote() -> None:
+    one, undecided, failed = Vote(1, None, False), Vote(None, None, False), Vote(None, None, True)
+    assert found(one, undecided, undecided).label is None
+    assert found(one, undecided).label is None
+    assert found(one, one, undecided).label == 1
+    assert found(one, failed, failed).label == 1
+
+
 def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_rest() -> None:
     rounds = [Vote(1, 0.9, False), Vote(1, 0.8, False), Vote(0, 0.7, False)]
     assert found(*rounds).confidence == pytest.approx(fmean([0.9, 0.8, 0.3]))
@@ -62,7 +62,8 @@ def test_confidence_is_the_mean_over_rounds_where_the_other_label_counts_as_the_
 
 @pytest.mark.parametrize(("rounds", "place"), [
     (["1"], 0), (["0", "1", "1"], 1), (["error", "0"], 1), (["error", "undecided"], 1), (["error", "error"], 0),
-    (["1", "0"], None), (["1", "0", "undecided"], 2), (["error", "1", "0"], None),
+    (["1", "0"], None), (["1", "0", "undecided"], None), (["error", "1", "0"], None), (["1", "undecided"], None),
+    (["1", "undecided", "undecided"], 1), (["error", "error", "1"], 2),
 ])  # fmt: skip
 def test_a_pair_stands_as_the_first_round_that_ended_as_the_majority(rounds: list[Ended], place: int | None) -> None:
     assert standing_for(rounds) == place
