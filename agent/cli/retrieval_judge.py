@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from agent.cli import DONE, annotate
+from agent.cli import DONE
+from agent.cli.annotating import annotate_pairs, print_outcome, print_remedy, read_setup
 from agent.cli.options import RunOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import scored
@@ -33,7 +34,6 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
     Raises:
         UsageError: wrong usage or input.
         RunFolderError: a folder is damaged or in use, or its judgements were made with other settings.
-        RunStopped: as `annotate.run`.
         typer.Exit: with the exit code of `agent annotate`; 3 when it stopped early, and the same command goes on.
     """
     console = Console(stderr=True)
@@ -49,12 +49,14 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
     if pairs:
         within = replace(options, out=folder / JUDGED)
         try:
-            annotate.run([pool], variant, without, within, summary=not options.as_json)
-        except typer.Exit as ended:
-            code = ended.exit_code  # what was judged before it stopped counts as well
+            outcome = annotate_pairs(read_setup([pool], variant, without, within, console), console)
         except RunFolderError as error:
             # its own remedy is an option that is none here
             raise RunFolderError(f"{error}\nTo judge by other settings, move {within.out} away first.") from error
+        if outcome.stopped is None and not options.as_json:
+            print_outcome(outcome)
+        print_remedy(outcome, console)
+        code = outcome.exit_code  # what was judged before it stopped counts as well
     with held(folder) as opened, Steps(console) as steps:
         own, judged = labels(opened, "benchmark"), Judged("nobody", {})
         if (folder / JUDGED / files.ANNOTATIONS).exists():

@@ -78,18 +78,23 @@ def finished(out: Path, rounds: int) -> str:
     return counted(count, "pair" if rounds == 1 else "annotation") if count else ""
 
 
-def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> NoReturn:
-    """Say why it ended early, what is kept (or nothing), and the command that goes on.
-
-    Raises:
-        typer.Exit: with the exit code of a run that stopped.
-    """
+def print_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> None:
+    """Say why a command stopped early, what is kept (may be empty), and the command that resumes."""
     say(console, f"Stopped: {error}" if isinstance(error, RunStopped) else "Interrupted.")
     _log.debug("the run stopped", exc_info=error)
     if kept:
         say(console, kept)
     change = f" {error.hint}" if isinstance(error, RunStopped) and error.hint else ""
     say(console, f"The same command{change} goes on from there:\n  {shlex.join(['agent', *sys.argv[1:]])}")
+
+
+def explain_stop(console: Console, error: KeyboardInterrupt | RunStopped, kept: str) -> NoReturn:
+    """Print as `print_stop` prints, and end the command.
+
+    Raises:
+        typer.Exit: with the exit code of a run that stopped.
+    """
+    print_stop(console, error, kept)
     raise typer.Exit(STOPPED) from error
 
 

@@ -1,0 +1,207 @@
+"""Annotates pairs for the commands that do so: reads their options, shows progress, and returns what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from agent.annotator import Annotator
+from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.options import RunOptions
+from agent.cli.progress import Display
+from agent.cli.running import (
+    check_writable,
+    default_folder,
+    finished,
+    print_oddities,
+    print_stop,
+    run_interruptible,
+)
+from agent.cli.settings import Defaults, note_without_effect
+from agent.cli.summary import as_table
+from agent.cli.text import Console, one_line, say
+from agent.config import Config
+from agent.datasets import Dataset, read_pairs
+from agent.errors import RunStopped
+from agent.evaluation.tally import Seen, Tally
+from agent.events import Note
+from agent.graph import Variant, load_variant
+from agent.llm.models import Models
+from agent.store import files
+from agent.store.run_view import RunView, load_run
+from agent.tracing import exporting
+from agent.types import Annotation
+from agent.views.story import path
+
+_PIPED_WIDTH = 120
+_MOST_LISTED = 40
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """What a run annotates, by what, and where its annotations go."""
+
+    pairs: Dataset
+    variant: Variant
+    models: Models
+    config: Config
+    cache: Path
+    prompts: Path | None
+    out: Path
+    options: RunOptions
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What came of a run. `stopped` says why it ended early; then `tally` and `annotations` are empty.
+
+    `annotated` counts the annotations of this start. `annotations` are those of the tally if there are few of them.
+    """
+
+    setup: RunSetup
+    seconds: float
+    annotated: int
+    stopped: KeyboardInterrupt | RunStopped | None = None
+    tally: Tally = field(default_factory=Tally)
+    annotations: Sequence[Annotation] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that annotates."""
+        if self.stopped is not None:
+            return STOPPED
+        return SOME_ERRORS if self.tally.errors else DONE
+
+
+def read_setup(
+    pairs: list[Path],
+    variant: str | None,
+    without: tuple[str, ...],
+    options: RunOptions,
+    console: Console,
+    **of_models: Any,
+) -> RunSetup:
+    """Read the pairs and whatever sets options. `of_models` goes over the options of the models.
+
+    Raises:
+        UsageError: wrong usage or input.
+    """
+    defaults = Defaults(console)
+    config = defaults.config({"variant": variant, **options.configured()}, options.settings)
+    dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
+    print_oddities(dataset, console)
+    models = defaults.models(options, **of_models)
+    chosen = load_variant(config.variant)
+    for node in without:
+        chosen = chosen.without(node)
+    return RunSetup(
+        pairs=dataset,
+        variant=chosen,
+        models=models,
+        config=config,
+        cache=defaults.cache(options.cache),
+        prompts=defaults.prompts(options),
+        out=options.out or default_folder(dataset, chosen.name, models.label()),
+        options=options,
+    )
+
+
+def annotate_pairs(setup: RunSetup, console: Console) -> RunOutcome:
+    """Annotate the pairs and show progress. A run that stops early is an outcome, too.
+
+    Raises:
+        UsageError: the run cannot begin as it is set up.
+        RunFolderError: the folder is damaged, in use, or belongs to a run with another identity.
+    """
+    options, config = setup.options, setup.config
+    check_writable(setup.out, setup.cache)
+    note_without_effect(console, options, [setup.variant], setup.models)
+    stopped: KeyboardInterrupt | RunStopped | None = None
+    with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
+        annotator = Annotator(
+            run_dir=setup.out,
+            model=setup.models,
+            variant=setup.variant,
+            prompts=setup.prompts,
+            unsupported=options.unsupported,
+            retry_errors=options.retry_errors,
+            config=config,
+            cache=setup.cache,
+            on_event=display,
+        )
+        try:
+            run_interruptible(_annotate_all(annotator, setup.pairs, options.limit))
+        except (KeyboardInterrupt, RunStopped) as error:
+            stopped = error
+    outcome = RunOutcome(setup, display.seconds(), display.done, stopped)
+    return outcome if stopped else _count(outcome)
+
+
+async def _annotate_all(annotator: Annotator, pairs: Dataset, limit: int | None) -> None:
+    async with annotator:
+        async for _annotation in annotator.annotate(pairs, limit=limit):
+            pass  # it is in the folder, and the display has counted it
+
+
+def _count(outcome: RunOutcome) -> RunOutcome:
+    """Return the outcome with the tally of the pairs that were asked for: the folder may hold others."""
+    pairs, limit, rounds = outcome.setup.pairs, outcome.setup.options.limit, outcome.setup.config.runner.rounds
+    tally, annotations = Tally(), list[Annotation]()
+    with load_run(outcome.setup.out) as view:
+        for of_pair in view.index.by_pair():
+            wanted = [annotation for annotation in of_pair if annotation.round < rounds]
+            place = pairs.place(wanted[0].id) if wanted else None
+            if place is not None and (limit is None or place < limit):
+                tally.add(*map(Seen, wanted))
+                if len(annotations) <= _MOST_LISTED:
+                    annotations += wanted
+    few = annotations if len(annotations) <= _MOST_LISTED else []
+    return replace(outcome, tally=tally, annotations=sorted(few, key=lambda each: (pairs.place(each.id), each.round)))
+
+
+def print_outcome(outcome: RunOutcome) -> None:
+    """Print a finished run: the path of each annotation if there are few, then the summary and the files."""
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)
+    with load_run(outcome.setup.out) as view:
+        if outcome.annotations:
+            console.print(_paths(view, outcome.annotations), end="\n\n")
+        summary = as_table(
+            outcome.tally,
+            outcome.seconds,
+            kept=(view.index.pairs, len(view.index)),
+            spent_usd=view.spent_usd(),
+            elsewhere=view.replies_elsewhere,
+        )
+        console.print(summary)
+        say(Console(), f"\n{view.path / files.LABELS}\n{view.path / files.ANNOTATIONS}")
+
+
+def _paths(view: RunView, annotations: Sequence[Annotation]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    rounds = any(annotation.round for annotation in annotations)
+    for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "path"):
+        table.add_column(column, no_wrap=column != "path")
+    for annotation in annotations:
+        label = "error" if annotation.error else "-" if annotation.label is None else str(annotation.label)
+        stages = path(annotation, view.evidence(annotation.id, annotation.round))
+        pair = (one_line(annotation.id, 30), *([str(annotation.round)] if rounds else ()))
+        way = " → ".join(one_line(stage, 120) for stage in stages)
+        table.add_row(*map(Text, (*pair, label, one_line(annotation.decided_by or "-", 30), way)))
+    return table
+
+
+def print_remedy(outcome: RunOutcome, console: Console) -> None:
+    """Print what to do about a run that stopped, or that has pairs with errors."""
+    if outcome.stopped is not None:
+        what = finished(outcome.setup.out, outcome.setup.config.runner.rounds)
+        verb = "is" if what.startswith("1 ") else "are"
+        kept = f"{what} {verb} finished and kept in {outcome.setup.out}." if what else ""
+        print_stop(console, outcome.stopped, kept)
+    elif outcome.tally.errors:
+        say(console, "Pairs with errors are tried again with --retry-errors.")
