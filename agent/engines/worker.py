@@ -22,7 +22,7 @@ from agent.errors import AgentError, UsageError
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Recorder
 from agent.llm.base import LLM, Call, Reply, Wait, close
-from agent.llm.gateway import Gateway
+from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.dependencies.environments import AGAIN
@@ -159,7 +159,7 @@ class RemoteGateway(Gateway):
         try:
             while (answer := await answers.get()) is None:
                 try:
-                    self._say(("made", number, await model.reply(replace(call, on_wait=on_wait))))
+                    self._say(("made", number, await ask_model(model, replace(call, on_wait=on_wait))))
                 except Exception as error:  # noqa: BLE001 - it is raised where the run is, and comes back
                     self._say(("made", number, picklable(error)))
         except asyncio.CancelledError:

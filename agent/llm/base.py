@@ -92,6 +92,7 @@ class LLM(Protocol):
     Raises of `reply`:
         ModelError: this call gave no usable reply (retries included); the pair ends in an error.
         AccountError: no call can succeed; the run stops.
+        Exception: any other exception of a model of your own ends the pair like a `ModelError`.
     """
 
     def identity(self) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from agent.errors import AgentError, Deferred, ModelError, Outage, PairError, Pa
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
+from agent.llm.failures import for_message
 from agent.llm.limits import Limits, Slot
 from agent.llm.models import Models
 from agent.tracing import UNTRACED, Tracer
@@ -255,7 +256,7 @@ class Gateway:
         started = time.monotonic()
         slot.sent()
         try:
-            reply = await model.reply(replace(call, on_wait=on_wait))
+            reply = await ask_model(model, replace(call, on_wait=on_wait))
         except ModelError as error:
             self._budget.add(error.usage)
             slot.failed(error)
@@ -277,6 +278,26 @@ class Gateway:
             reply.usage.calls,
         )
         return reply
+
+
+async def ask_model(model: LLM, call: Call) -> Reply:
+    """Return a model's reply. A failure of a user's own model ends the pair, a defect of a built-in one the run.
+
+    Raises:
+        ModelError: the model gave no usable reply, or is the user's and raised another exception.
+        RunStopped: no call can succeed.
+    """
+    name = type(model).__name__
+    built_in = type(model).__module__.startswith("agent.")
+    try:
+        reply = await model.reply(call)
+    except Exception as error:
+        if built_in or isinstance(error, AgentError):
+            raise
+        raise ModelError(f"{name} raised {type(error).__name__}: {for_message(str(error), ())}") from error
+    if not isinstance(reply, Reply):
+        raise ModelError(f"{name} returned {type(reply).__name__}, not a Reply")
+    return reply
 
 
 def key_of(model: LLM, call: Call) -> str:

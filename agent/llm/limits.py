@@ -210,6 +210,7 @@ class _ModelLimits:
         self._sent = (0.0, 0.0)
         self._notify = notify
         self._turn = asyncio.Lock()
+        self._admission = asyncio.Lock()
         self._left = asyncio.Event()
 
     @property
@@ -229,17 +230,17 @@ class _ModelLimits:
         return slot
 
     async def admit(self, slot: Slot) -> None:
-        """Wait until a call, or another attempt at it, may be made; that is counted at once."""
-        now = _now()
-        pause = max(each.pause(now) for each in (*self._calls, *self._tokens))
-        for amount, limiters in ((1.0, self._calls), (slot.tokens, self._tokens)):
-            for each in limiters:
-                each.take(amount, now)
-        slot.before = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
-        if pause > _REPORTED_PAUSE and self._notify is not None:
-            self._notify("room in the calls or tokens a minute that the model's server allows", pause)
-        if pause > 0:
-            await asyncio.sleep(pause)
+        """Wait until a call, or another attempt at it, may be made, and count it; a cancelled waiter is not counted."""
+        async with self._admission:
+            pause = max(each.pause(_now()) for each in (*self._calls, *self._tokens))
+            if pause > _REPORTED_PAUSE and self._notify is not None:
+                self._notify("room in the calls or tokens a minute that the model's server allows", pause)
+            if pause > 0:
+                await asyncio.sleep(pause)
+            for amount, limiters in ((1.0, self._calls), (slot.tokens, self._tokens)):
+                for each in limiters:
+                    each.take(amount, _now())
+            slot.before = self._sent = (self._sent[0] + 1, self._sent[1] + slot.tokens)
 
     def leave(self) -> None:
         if self.in_flight >= self.allowed:

@@ -9,15 +9,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.datasets import read_pairs
+from agent.engines.ray import ended_processes
 from agent.engines.worker import Worker
 from agent.errors import AccountError, BudgetExceeded, ExtraMissing, Outage, UsageError
 from agent.events import Event, Note, PairFinished, PairStarted, StepDone, Waiting
+from agent.llm.base import Call, Reply
 from agent.llm.gateway import MemoryReplyCache
 from agent.nodes.asking import Screen
 from agent.state import State, Step, Tools
@@ -49,6 +52,23 @@ def had_by_later_ones(marker: Path) -> Screen:
     raise ImportError("not on this node")
 
 
+class Unpicklable(Exception):
+    """Cannot travel."""
+
+    def __init__(self, _one: int, _two: int) -> None:
+        super().__init__("broken")
+
+
+class Raising:
+    """A user's model that raises."""
+
+    def identity(self) -> dict[str, str]:
+        return {"model": "raising"}
+
+    async def reply(self, call: Call) -> Reply:  # noqa: ARG002
+        raise Unpicklable(1, 2)
+
+
 class Deadly(Screen):
     """Ends its process."""
 
@@ -71,7 +91,9 @@ def pairs(number: int) -> list[Pair]:
 
 def on_ray(url: str, **more: Any) -> Annotator:
     more = {"config": {"runner.workers": 1}, "sandbox": ScriptedSandbox(), "cache": MemoryReplyCache(), **more}
-    return Annotator(model="m", base_url=url, api_key="secret", engine="ray", concurrency=16, **more)
+    if "model" not in more:
+        more = {"model": "m", "base_url": url, "api_key": "secret", **more}
+    return Annotator(engine="ray", concurrency=16, **more)
 
 
 async def annotated(annotator: Annotator, given: list[Pair]) -> list[Annotation]:
@@ -247,6 +269,20 @@ async def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(ExtraMissing, match=r"test-driven-annotator\[ray\]"):
         await annotated(Annotator(model="heuristic", sandbox=ScriptedSandbox(), engine="ray"), pairs(1))
+
+
+def test_a_version_of_ray_without_what_is_private_has_no_ended_processes() -> None:
+    import ray
+
+    assert ended_processes(ray) == ended_processes(ModuleType("ray")) == set()
+    dead = SimpleNamespace(dead_processes=lambda: [("raylet", None)])
+    ended = SimpleNamespace(_private=SimpleNamespace(worker=SimpleNamespace(_global_node=dead)))
+    assert ended_processes(ended) == {"raylet"}
+
+
+async def test_what_a_users_model_raises_in_a_worker_is_the_pairs_error() -> None:
+    annotations = await annotated(on_ray("", model=Raising()), pairs(2))
+    assert [each.error and each.error.type for each in annotations] == ["ModelError"] * 2
 
 
 async def test_what_a_listener_raises_ends_the_run() -> None:

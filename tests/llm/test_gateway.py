@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from agent import Annotator
 from agent.errors import ModelError, Outage
 from agent.history import Event, Exchange, Execution, History
 from agent.llm.base import Call, Message, Reply, ScriptedLLM
 from agent.llm.gateway import CircuitBreaker, Gateway, MemoryReplyCache
+from agent.llm.heuristic import HeuristicModel
 from agent.llm.models import Models
 from agent.types import Annotation, ErrorInfo, Pair, Status, TestReport, Usage
 
@@ -100,6 +105,41 @@ async def test_errors_are_not_stored() -> None:
     with pytest.raises(ModelError):
         await gateway.ask(CALL)
     assert (await gateway.ask(CALL)).text == "fine"
+
+
+class Sometimes:
+    """A user's model: raises for odd pairs, or returns no reply; answers the others."""
+
+    def __init__(self, failing: Callable[[], Any]) -> None:
+        self.failing = failing
+
+    def identity(self) -> dict[str, str]:
+        return {"model": "sometimes"}
+
+    async def reply(self, call: Call) -> Reply:
+        return self.failing() if int(call.pair_id) % 2 else Reply('{"reason": "r", "label": 1}')
+
+
+def bug() -> Reply:
+    raise KeyError("bug")
+
+
+@pytest.mark.parametrize("failing", [bug, lambda: "text"])
+async def test_what_a_users_model_raises_ends_its_pair_alone_and_counts_for_an_outage(failing: Any) -> None:
+    pairs = [Pair(id=str(number), query=f"q {number}", code="x = 1") for number in range(60)]
+    async with Annotator(model=Sometimes(failing), variant="single_llm") as annotator:
+        annotations = [each async for each in annotator.annotate(pairs)]
+        ends = Counter((each.label, each.error and each.error.type) for each in annotations)
+        assert ends == {(1, None): 30, (None, "ModelError"): 30}
+        with pytest.raises(Outage):
+            await anext(each async for each in annotator.annotate(pairs[1::2]) if each.label is not None)
+
+
+async def test_a_defect_of_a_built_in_model_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeuristicModel, "reply", lambda _self, _call: bug())
+    async with Annotator(model="heuristic", variant="single_llm") as annotator:
+        with pytest.raises(KeyError):
+            await anext(annotator.annotate([Pair(id="1", query="q", code="x = 1")]))
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,25 @@ class TestEachMinute:
         assert len(found.starts) > 4 * 300
         assert found.starts[-1] < 100
 
+    def test_cancelled_waiters_use_nothing(self) -> None:
+        starts: list[float] = []
+        limits = Limits(RunnerConfig(concurrency=16, calls_per_minute=60))
+
+        async def one() -> None:
+            async with limits.slot(ScriptedLLM([]), Call("judge", ())):
+                starts.append(asyncio.get_running_loop().time())
+
+        async def cancel_six() -> None:
+            begin = asyncio.get_running_loop().time()
+            waiting = [asyncio.ensure_future(one()) for _ in range(9)]
+            for waiter in waiting[2:8]:
+                await asyncio.sleep(0.1)
+                waiter.cancel()
+            await waiting[8]
+            assert [start - begin for start in starts] == [0, 0, 1]
+
+        simulated(cancel_six())
+
     def test_what_is_let_is_used(self) -> None:
         found = traffic(1200, server(seconds=0.2), concurrency=64, calls_per_minute=600)
         assert found.starts[-1] == pytest.approx(120, abs=2)
