@@ -212,11 +212,19 @@ class Annotator:
         except SandboxUnavailable as error:
             raise type(error)(f"{error}\n{_WITHOUT_SANDBOX}") from error
 
-    def annotate(self, pairs: Pairs, *, ordered: bool = False, limit: int | None = None) -> Stream[Annotation]:
+    def annotate(
+        self,
+        pairs: Pairs,
+        *,
+        mapping: Mapping[str, str] | str | None = None,
+        ordered: bool = False,
+        limit: int | None = None,
+    ) -> Stream[Annotation]:
         """Return an iterator: an annotation for each pair and round, as they are ready or (`ordered`) in input order.
 
         Pairs are an iterable (it may be asynchronous) of `Pair` or of mappings with the fields of a line in a file of
-        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns.
+        pairs; a DataFrame of pandas with such columns; or what `read_pairs` returns. `mapping` names fields that are
+        called otherwise, as in `{"query": "question", "code": "snippet"}`.
         With `run_dir`, all pairs are read first, and those finished by an earlier run are given back as they were;
         `limit` annotates only the first ones of the run's input, so that a later call can go on with the rest. Pairs
         with the same query are taken one after another where the order is free: providers then reuse the prompt's
@@ -225,8 +233,9 @@ class Annotator:
 
         Raises:
             UsageError: the Annotator is not open, was opened in another event loop, or is closed meanwhile; or the
-                pairs are nothing of the above.
-            InputError: a mapping holds no pair, two pairs have the same id (with `run_dir`), or a language is
+                pairs are nothing of the above, or already read with another mapping.
+            ConfigError: `mapping` is malformed, or names something that a pair does not have.
+            InputError: an item holds no pair, two pairs have the same id (with `run_dir`), or a language is
                 unsupported.
             RunStopped: the run cannot go on (account, outage, budget, deadline, disk); what is finished is kept.
         """
@@ -239,7 +248,7 @@ class Annotator:
         if limit is not None and limit < 0:
             raise UsageError(f"limit={limit}: a run cannot be of fewer than 0 pairs")
         earlier = {each for each in self._productions if not each.over}
-        annotations = self._annotations(pairs_of(pairs), ordered, limit, earlier)
+        annotations = self._annotations(pairs_of(pairs, mapping), ordered, limit, earlier)
         production = Production(annotations)
         self._productions = {*earlier, production}
         return Stream(production)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from agent.annotator import Annotator
@@ -16,20 +16,33 @@ from agent.types import Annotation
 _AHEAD = 64
 
 
-def annotate(pairs: Pairs, *, ordered: bool = True, limit: int | None = None, **options: Any) -> Annotations:
+def annotate(
+    pairs: Pairs,
+    *,
+    mapping: Mapping[str, str] | str | None = None,
+    ordered: bool = True,
+    limit: int | None = None,
+    **options: Any,
+) -> Annotations:
     """Return the annotations of all pairs, or of the first `limit`, as a list; `options` are those of `Annotator`.
 
-    Takes what `Annotator.annotate` takes for pairs, and works inside a running event loop too (Jupyter, FastAPI). What
-    is finished when it is interrupted is lost, unless `run_dir` keeps it; `stream` gives the annotations one by one.
+    Takes what `Annotator.annotate` takes for `pairs` and `mapping`, and works inside a running event loop too (Jupyter,
+    FastAPI). What is finished when it is interrupted is lost, unless `run_dir` keeps it; `stream` gives the annotations
+    one by one.
 
     Raises:
         AgentError: as `Annotator` and `Annotator.annotate` raise.
     """
-    return Annotations(stream(pairs, ordered=ordered, limit=limit, **options))
+    return Annotations(stream(pairs, mapping=mapping, ordered=ordered, limit=limit, **options))
 
 
 def stream(
-    pairs: Pairs, *, ordered: bool = False, limit: int | None = None, **options: Any
+    pairs: Pairs,
+    *,
+    mapping: Mapping[str, str] | str | None = None,
+    ordered: bool = False,
+    limit: int | None = None,
+    **options: Any,
 ) -> Generator[Annotation, None, None]:
     """Yield an annotation for each pair, or the first `limit`, when it is ready; `options` are those of `Annotator`.
 
@@ -39,7 +52,7 @@ def stream(
     Raises:
         AgentError: as `Annotator` and `Annotator.annotate` raise.
     """
-    worker = _Worker(pairs, {"ordered": ordered, "limit": limit}, options)
+    worker = _Worker(pairs, {"mapping": mapping, "ordered": ordered, "limit": limit}, options)
     worker.start()
     try:
         while (item := worker.results.get()) is not _END:

@@ -80,7 +80,8 @@ async def test_a_run_shows_what_it_is_and_its_first_annotations(tmp_path: Path) 
     await collect(Annotator(model=model, variant="single_llm", run_dir=tmp_path / "run"), [PAIR])
     with load_run(tmp_path / "run") as run:
         shown = run._repr_html_()
-        assert len(Annotations(run.annotations()).to_pandas()) == 1
+        assert run.to_pandas()["id"].tolist() == [PAIR.id]
+        assert all(part in repr(run) for part in (str(tmp_path / "run"), "single_llm", "scripted"))
     for part in ("single_llm", "scripted", "&lt;i&gt;yes&lt;/i&gt;", "<th>annotations</th><td>1</td>"):
         assert part in shown
 

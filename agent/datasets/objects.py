@@ -6,9 +6,11 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any
 
-from agent.datasets.reading import Dataset, Fields
+from agent.datasets.fields import MAPPING_EXAMPLE, Fields
+from agent.datasets.reading import Dataset
 from agent.errors import InputError, UsageError
 from agent.types import Pair
+from agent.wording import check
 
 _TAKEN = (
     "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or what "
@@ -18,25 +20,31 @@ Pairs = Iterable[Pair | Mapping[str, Any]] | AsyncIterable[Pair | Mapping[str, A
 """What is taken for pairs; `Any` is a DataFrame of pandas."""
 
 
-def pairs_of(given: Pairs) -> Iterable[Pair] | AsyncIterable[Pair]:
+def pairs_of(given: Pairs, mapping: Mapping[str, str] | str | None = None) -> Iterable[Pair] | AsyncIterable[Pair]:
     """Return a data set as it is, else an iterable of pairs: of a DataFrame or a list a list, else a lazy one.
 
-    A mapping's fields are those of a line in a file of pairs; without an id it is its number, from 1.
+    The items have the fields of a line in a file of pairs; `mapping` names those that are called otherwise, as for
+    `read_pairs`. An item without an id gets its number, from 1.
 
     Raises:
-        UsageError: it is nothing of that.
-        InputError: a mapping holds no pair; where the iterable is lazy, later.
+        UsageError: `given` is of no type that is taken, or a data set with a `mapping`.
+        ConfigError: the mapping is malformed, or names something that a pair does not have.
+        InputError: an item holds no pair, or none has a mapped field. A lazy iterable raises while it is read.
     """
+    check("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
+    fields = Fields(mapping)
     if isinstance(given, Dataset):
+        if mapping:
+            raise UsageError("mapping: these pairs are read already; pass the mapping to read_pairs")
         return given
     if isinstance(given, AsyncIterable):
-        return _awaited(given)
+        return _awaited(given, fields)
     if _is_frame(given):
         frame: Any = given
         given = frame.astype(object).where(frame.notna(), None).to_dict("records")
     if isinstance(given, str | bytes | Mapping | Pair) or not isinstance(given, Iterable):
         raise UsageError(f"pairs={given!r:.60} is of type {type(given).__name__}; pairs takes {_TAKEN}")
-    pairs = _each(given)
+    pairs = _each(given, fields)
     return list(pairs) if isinstance(given, list | tuple) else pairs
 
 
@@ -44,17 +52,18 @@ def _is_frame(given: Any) -> bool:
     return hasattr(given, "columns") and callable(getattr(given, "to_dict", None)) and hasattr(given, "notna")
 
 
-def _each(items: Iterable[Any]) -> Iterator[Pair]:
-    fields = Fields()
+def _each(items: Iterable[Any], fields: Fields) -> Iterator[Pair]:
     for number, item in enumerate(items, start=1):
         yield _pair(item, number, fields)
+    fields.check_mapping()
 
 
-async def _awaited(items: AsyncIterable[Any]) -> AsyncGenerator[Pair, None]:
-    fields, number = Fields(), 0
+async def _awaited(items: AsyncIterable[Any], fields: Fields) -> AsyncGenerator[Pair, None]:
+    number = 0
     async for item in items:
         number += 1
         yield _pair(item, number, fields)
+    fields.check_mapping()
 
 
 def _pair(item: Any, number: int, fields: Fields) -> Pair:
@@ -69,8 +78,7 @@ def _pair(item: Any, number: int, fields: Fields) -> Pair:
     try:
         return fields.pair({name: None if _missing(value) else value for name, value in item.items()}, number)
     except ValueError as error:
-        cause = str(error).partition("; say which it is")[0]  # that is by an option of the command line
-        raise InputError(f"pair {number}: {cause}") from error
+        raise InputError(f"pair {number}: {error}") from error
 
 
 def _missing(value: Any) -> bool:

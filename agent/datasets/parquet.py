@@ -53,7 +53,7 @@ def table_records(batches: Any) -> Iterator[Record | BadLine]:
             try:
                 value = {name: as_json_type(cell) for name, cell in row.items()}
             except ValueError as error:
-                yield BadLine(number, f"{prefix}{error}")
+                yield BadLine(number, str(error), prefix=prefix)
             else:
                 yield Record(number, number, value, prefix)
 

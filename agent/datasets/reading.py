@@ -3,180 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from agent.datasets.fields import MAPPING_EXAMPLE, Fields
 from agent.datasets.formats import files_of, records
 from agent.datasets.sources import STDIN, BadLine, Record, shown
 from agent.datasets.spool import Spool
-from agent.errors import ConfigError, InputError
-from agent.types import Pair
+from agent.errors import InputError
 from agent.wording import check, counted
 
-# Ours first; `idx` and `doc` are CoSQA's, `pair-idx` and `pair-index` CoSQA+'s.
-KNOWN: Mapping[str, tuple[str, ...]] = {
-    "id": ("id", "idx", "pair-idx", "pair-index"),
-    "query": ("query", "doc"),
-    "code": ("code",),
-    "language": ("language",),
-    "context": ("context",),
-}
-
-_MAX_DEPTH = 100
-_TYPE_NAMES = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
-
-
-def parse_mapping(text: str) -> dict[str, str]:
-    """Parse `query=FIELD,code=FIELD[,id=…,language=…,context=…,label=…]`.
-
-    Raises:
-        ConfigError: an entry without `=`, a repeated name, an empty field.
-    """
-    mapping: dict[str, str] = {}
-    for entry in text.split(","):
-        name, equals, field = (part.strip() for part in entry.partition("="))
-        if not equals or not field:
-            raise ConfigError(f"--map: {entry.strip()!r} is not NAME=FIELD, as in query=question,code=snippet")
-        if name in mapping:
-            raise ConfigError(f"--map: {name!r} is given twice")
-        mapping[name] = field
-    return mapping
-
-
-class Fields:
-    """Turns one record of a file into a pair.
-
-    Raises:
-        ConfigError: a name is mapped that a pair does not have.
-    """
-
-    def __init__(self, mapping: Mapping[str, str] | None = None) -> None:
-        mapping = dict(mapping or {})
-        self._label = mapping.pop("label", None)
-        for name in mapping:
-            if name not in KNOWN:
-                raise ConfigError(f"--map: a pair has no {name!r}; it has {', '.join(KNOWN)}, and a label as gold")
-        self._names = {**KNOWN, **{name: (field,) for name, field in mapping.items()}}
-
-    def pair(self, record: Any, number: int) -> Pair:
-        """Return the pair of a record; `number` is its id where it has none of its own.
-
-        Every field that is not part of the pair goes to `meta`.
-
-        Raises:
-            ValueError: the cause, in words for the user.
-        """
-        if not isinstance(record, dict):
-            raise ValueError(f"an object with query and code expected, not {_type_name(record)}")
-        taken = {name: field for name, fields in self._names.items() if (field := _present(record, fields))}
-        language = self._text(record, taken, "language")
-        gold = {} if self._label is None or self._label not in record else {"label": record[self._label]}
-        return Pair(
-            id=_identifier(record, taken, number),
-            query=self._required(record, taken, "query"),
-            code=self._required(record, taken, "code"),
-            language="python" if language is None else language,
-            context=self._text(record, taken, "context"),
-            meta={**_meta(record, {*taken.values(), *self._unfilled(record)}), **gold},
-        )
-
-    def identity(self, record: Any, number: int) -> tuple[str, str | None]:
-        """Return id and query (None where it has none) of a record about a pair, such as its label.
-
-        Raises:
-            ValueError: the cause, in words for the user.
-        """
-        if not isinstance(record, dict):
-            raise ValueError(f"an object expected, not {_type_name(record)}")
-        taken = {name: field for name in ("id", "query") if (field := _present(record, self._names[name]))}
-        return _identifier(record, taken, number), self._text(record, taken, "query")
-
-    def _required(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str:
-        value = self._text(record, taken, name)
-        if value is None:
-            if (null := next((field for field in self._names[name] if field in record), None)) is not None:
-                raise ValueError(f"no {name}: field {null!r} is empty or null")
-            wanted = " or ".join(repr(field) for field in self._names[name])
-            present = ", ".join(map(repr, list(record)[:12])) or "none"
-            cause = f"no {name}: field {wanted} is missing (fields here: {present})"
-            raise ValueError(cause + self._example(record, taken))
-        if not value.strip():
-            raise ValueError(f"the {name} is empty (field {taken[name]!r})")
-        return value
-
-    def _example(self, record: Mapping[str, Any], taken: Mapping[str, str]) -> str:
-        """Return a mapping that may be meant: the longest free text is the code, that of most words the query."""
-        wanted = [name for name in ("code", "query") if name not in taken and self._names[name] == KNOWN[name]]
-        used = {*taken.values(), "meta"}
-        texts = {name: text for name, text in record.items() if isinstance(text, str) and name not in used}
-        found: dict[str, str] = {}
-        for name in wanted[: len(texts)]:
-            found[name] = max(texts, key=lambda field: len(texts[field].split() if name == "query" else texts[field]))
-            del texts[found[name]]
-        if not found:
-            return ""
-        given = ",".join(f"{name}={field}" for name, field in reversed(found.items()))
-        return f"; say which it is, for example --map {shlex.quote(given)}"
-
-    def _unfilled(self, record: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the fields that would be of the pair and are null."""
-        return (field for fields in self._names.values() for field in fields if record.get(field, ...) is None)
-
-    def _text(self, record: Mapping[str, Any], taken: Mapping[str, str], name: str) -> str | None:
-        value = record[taken[name]] if name in taken else None
-        if value is None or isinstance(value, str):
-            return value
-        raise ValueError(f"{taken[name]!r} is {_type_name(value)}; the {name} must be text")
-
-
-def _present(record: Mapping[str, Any], fields: Iterable[str]) -> str | None:
-    return next((field for field in fields if record.get(field) is not None), None)
-
-
-def _identifier(record: Mapping[str, Any], taken: Mapping[str, str], number: int) -> str:
-    if "id" not in taken:
-        return str(number)
-    value = record[taken["id"]]
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{taken['id']!r} is {_type_name(value)}; an id must be text or a whole number")
-    if value == "":
-        raise ValueError("the id is empty")
-    return str(value)
-
-
-def _meta(record: Mapping[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    own = record.get("meta")
-    if isinstance(own, str):  # of a table, whose columns have any name
-        own = {"meta": own}
-    if own is not None and not isinstance(own, dict):
-        raise ValueError(f"'meta' is {_type_name(own)}; an object expected")
-    skipped = {"meta", *taken}
-    meta = {field: value for field, value in record.items() if field not in skipped}
-    for field, value in (own or {}).items():
-        if field in meta and meta[field] != value:
-            raise ValueError(f"{field!r} stands both beside and inside 'meta', with different values")
-        meta[field] = value
-    if _deeper_than(meta, _MAX_DEPTH):
-        raise ValueError(f"the fields beside query and code are nested more than {_MAX_DEPTH} levels deep")
-    return meta
-
-
-def _deeper_than(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    if levels == 0:
-        return True
-    children = value.values() if isinstance(value, dict) else value
-    return any(_deeper_than(child, levels - 1) for child in children)
-
-
-def _type_name(value: Any) -> str:
-    return "null" if value is None else _TYPE_NAMES.get(type(value), "text")
-
-
-_LISTED_BAD_LINES = 5
+_LISTED_CAUSES = 5
 # Of 6,500 real snippets none longer than this is a single line.
 _LONG_ONE_LINER = 80
 _LOST_NEWLINES_SHARE = 0.01
@@ -216,9 +54,9 @@ def read_pairs(
         ExtraMissing: Parquet or a dataset's folder without the extra `io`.
     """
     check("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
-    check("mapping", mapping, (str, Mapping), "a mapping such as {'query': 'question'}")
+    check("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     files = files_of([paths] if isinstance(paths, str | Path) else paths)
-    reader = _Reader(files, parse_mapping(mapping) if isinstance(mapping, str) else mapping or {})
+    reader = _Reader(files, Fields(mapping))
     for number in range(len(files)):
         reader.read(number)
     reader.check(skip=on_bad_line == "skip")
@@ -229,11 +67,9 @@ def read_pairs(
 class _Reader:
     """Collects pairs and bad lines of files."""
 
-    def __init__(self, files: Sequence[Path], mapping: Mapping[str, str]) -> None:
+    def __init__(self, files: Sequence[Path], fields: Fields) -> None:
         self.pairs = Dataset(files)
-        self._fields = Fields(mapping)
-        self._unseen = dict(mapping)
-        self._first_fields: list[str] = []
+        self._fields = fields
         self._python = self._lost = 0
 
     def read(self, number: int) -> None:
@@ -259,15 +95,12 @@ class _Reader:
         return len(self.pairs) + len(self.pairs.bad_lines)
 
     def _add(self, record: Record, number: int) -> None:
-        if isinstance(record.value, dict):
-            self._first_fields = self._first_fields or list(record.value)
-            self._unseen = {name: field for name, field in self._unseen.items() if field not in record.value}
         try:
             pair = self._fields.pair(record.value, record.number)
             if not self.pairs.put(pair, number, record.line):
                 raise ValueError(self._twice(pair.id, number))
         except ValueError as error:
-            self.pairs.bad_lines.append(BadLine(record.line, record.prefix + str(error), self.pairs.paths[number]))
+            self.pairs.bad_lines.append(BadLine(record.line, str(error), self.pairs.paths[number], record.prefix))
         else:
             if pair.language == "python":
                 code = pair.code.strip()
@@ -287,20 +120,23 @@ class _Reader:
         Raises:
             InputError: in either case, or where there is nothing but bad lines.
         """
-        if self._first_fields and self._unseen:
-            name, field = next(iter(self._unseen.items()))
-            fields = ", ".join(map(repr, self._first_fields[:20]))
-            raise InputError(f"--map {name}={field}: no line has a field {field!r}; there are {fields}")
+        self._fields.check_mapping()
         if self.pairs.bad_lines and not (skip and self.pairs):
             first = self.pairs.bad_lines[0]
             raise InputError(self._complaint(), path=shown(first.path or STDIN), line=first.line)
 
     def _complaint(self) -> str:
-        first, *others = self.pairs.bad_lines
-        lines = [first.cause, *(f"  {bad}" for bad in others[: _LISTED_BAD_LINES - 1])]
-        hidden = len(self.pairs.bad_lines) - _LISTED_BAD_LINES
-        if hidden > 0:
-            lines.append(f"  and {hidden} more bad lines")
+        """List the first line of each cause, at most five, and count the others."""
+        by_cause: dict[str, list[BadLine]] = {}
+        for bad in self.pairs.bad_lines:
+            by_cause.setdefault(bad.cause, []).append(bad)
+        lines: list[str] = []
+        for first, *others in list(by_cause.values())[:_LISTED_CAUSES]:
+            more = f" (and {counted(len(others), 'more line')} for the same reason)" if others else ""
+            lines.append((f"  {first}" if lines else f"{first.prefix}{first.cause}") + more)
+        hidden = sum(map(len, list(by_cause.values())[_LISTED_CAUSES:]))
+        if hidden:
+            lines.append(f"  and {counted(hidden, 'more bad line')}")
         remedy = "mend them, or leave them out with --on-bad-line skip" if self.pairs else "none holds a pair"
         lines.append(f"{len(self.pairs.bad_lines)} of {self._lines} lines are bad: {remedy}")
         return "\n".join(lines)

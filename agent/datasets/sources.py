@@ -27,15 +27,16 @@ _NO_FILE = "it is a pipe, a socket or a device"
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line (of Parquet and folders: a row) that gives no pair, and why."""
+    """A line (of Parquet and folders: a row) that gives no pair, and why; `prefix` names element or row."""
 
     line: int
     cause: str
     path: Path | None = None
+    prefix: str = ""
 
     def __str__(self) -> str:
         place = f"line {self.line}" if self.path is None else f"{shown(self.path)}:{self.line}"
-        return f"{place}: {self.cause}"
+        return f"{place}: {self.prefix}{self.cause}"
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def iter_normalised(path: Path) -> Iterator[Pair]:
     """
     for record in records(path, regular=True):
         if isinstance(record, BadLine):
-            raise InputError(record.cause, path=path, line=record.line)
+            raise InputError(record.prefix + record.cause, path=path, line=record.line)
         try:
             yield Pair.model_validate(record.value)
         except ValueError as error:

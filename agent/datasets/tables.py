@@ -47,10 +47,11 @@ def table_rows(file: IO[bytes], path: Path, delimiter: str | None = None) -> Ite
                 names = _header(row, path, line)
                 continue
             number += 1
+            prefix = f"row {number}: "
             try:
-                yield Record(line, number, _cells(names, row), prefix=f"row {number}: ")
+                yield Record(line, number, _cells(names, row), prefix)
             except ValueError as error:
-                yield BadLine(line, f"row {number}: {error}")
+                yield BadLine(line, str(error), prefix=prefix)
     except csv.Error as error:
         cause = next((words for part, words in _CAUSES.items() if part in str(error)), str(error))
         raise InputError(f"row {number + 1}: {cause}", path=shown(path), line=begun) from None

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.datasets.fields import Fields
 from agent.datasets.formats import records, stem
-from agent.datasets.reading import Fields
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.types import Pair, majority
@@ -159,7 +159,7 @@ def _rows(path: Path) -> Iterator[_Row]:
     fields = Fields()
     for record in records(path):
         if isinstance(record, BadLine):
-            raise InputError(record.cause, path=path, line=record.line)
+            raise InputError(record.prefix + record.cause, path=path, line=record.line)
         try:
             pair_id, query = fields.identity(record.value, record.number)
             row = _row(record.value, record.line, pair_id, query)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
 from agent.history import History
-from agent.notebook import details, table
+from agent.notebook import Annotations, details, table
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
 from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
 from agent.wording import check
+
+if TYPE_CHECKING:
+    import pandas
 
 _NAMED = 20
 """Runs that a message names; more would hide the rest of it."""
@@ -132,13 +135,22 @@ class RunView:
         """Yield the run's input, in its order."""
         return iter_normalised(self.path / files.INPUT)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a DataFrame with a row for each annotation.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
+        return Annotations(self.annotations()).to_pandas()
+
+    def __repr__(self) -> str:
+        variant, model = made_by(self.manifest)
+        return f"<{type(self).__name__} of {str(self.path)!r}: {variant=}, {model=}>"
+
     def _repr_html_(self) -> str:
-        identity = self.manifest["identity"]
-        parts = [identity.get(name) for name in ("variant", "model")]
-        variant, model = (part if isinstance(part, dict) else {} for part in parts)
-        named = [("variant", variant.get("name")), ("model", (model.get("default") or {}).get("model"))]
-        count = ("annotations", len(self.index))
-        return details([("run", self.path), *named, count]) + table(self.annotations())
+        variant, model = made_by(self.manifest)
+        values = [("run", self.path), ("variant", variant), ("model", model), ("annotations", len(self.index))]
+        return details(values) + table(self.annotations())
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""

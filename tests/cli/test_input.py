@@ -68,7 +68,7 @@ def test_the_fields_of_other_datasets_are_mapped(agent: Commands) -> None:
     unmapped = agent("annotate", file, *OPTIONS)
     assert unmapped.code == 2
     assert "fields here: 'question', 'solution', 'key'" in unmapped.err
-    assert "for example --map query=question,code=solution" in unmapped.err
+    assert "--map query=question,code=FIELD" in unmapped.err
     done = agent("annotate", file, *OPTIONS, "--map", "query=question,code=solution,id=key")
     assert done.code == 0
     assert annotations(agent.folder / "run")[0]["id"] == "k1"

@@ -13,7 +13,7 @@ import pytest
 
 from agent import Pair, read_pairs
 from agent.datasets import pairs_of
-from agent.errors import InputError, UsageError
+from agent.errors import ConfigError, InputError, UsageError
 
 ROW = {"query": "add", "code": "def add(): pass", "votes": 3}
 PAIR = Pair(id="1", query="add", code="def add(): pass", meta={"votes": 3})
@@ -63,6 +63,8 @@ def test_a_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"query": "a", "code": "x"}\n')
     dataset = read_pairs(tmp_path / "pairs.jsonl")
     assert pairs_of(dataset) is dataset
+    with pytest.raises(UsageError, match="read_pairs"):
+        pairs_of(dataset, {"query": "question"})
 
 
 @dataclass
@@ -86,9 +88,24 @@ def test_what_holds_no_pairs_is_refused_with_what_is_taken(given: Any, message: 
         pairs_of(given)
 
 
-def test_a_mapping_that_is_no_pair_is_named_by_its_number() -> None:
-    with pytest.raises(InputError, match=r"pair 2: no code: field 'code' is missing \(fields here: 'query', 'c'\)$"):
-        pairs_of([ROW, {"query": "a", "c": "x"}])
+def test_a_mapping_that_is_no_pair_is_named_by_its_number_with_the_argument_that_helps() -> None:
+    with pytest.raises(InputError, match=r"pair 2: no code: .*mapping='code=snippet'"):
+        pairs_of([ROW, {"query": "a", "snippet": "x"}])
+
+
+@pytest.mark.parametrize("mapping", [{"query": "question", "code": "snippet"}, "query=question,code=snippet"])
+async def test_a_mapping_names_the_fields_of_every_form(mapping: Any) -> None:
+    row = {"question": "add", "snippet": "def add(): pass", "votes": 3}
+
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        yield row
+
+    assert pairs_of([row], mapping) == list(pairs_of(pandas.DataFrame([row]), mapping)) == [PAIR]  # type: ignore[arg-type]
+    assert [pair async for pair in pairs_of(rows(), mapping)] == [PAIR]  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="no line has a field 'key'"):
+        pairs_of([ROW], {"id": "key"})
+    with pytest.raises(ConfigError):
+        pairs_of([row], {"title": "question"})
 
 
 def test_rows_of_a_column_are_no_pairs() -> None:

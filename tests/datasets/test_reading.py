@@ -67,11 +67,18 @@ class TestFields:
         assert pair.meta == {"crowd": "1", "label": "1"}
         assert own_gold([pair]) == {pair.id: 1}
 
-    def test_the_mapping_that_is_proposed_takes_words_for_the_query_and_the_longest_text_for_the_code(
-        self, tmp_path: Path
-    ) -> None:
-        row = {"question_id": "cosqa-dev-12345678", "question": "reverse a list", "snippet": "return items[::-1]  #"}
-        assert "for example --map query=question,code=snippet" in complaint(tmp_path, {**row, "url": "https://x.test"})
+    @pytest.mark.parametrize(
+        ("fields", "option"),
+        [
+            ("question,answer", "--map query=question,code=answer "),
+            ("pair_id,Question,snippet,docstring_tokens,label", "--map query=Question,code=snippet "),
+            ("nl,pl", "--map query=FIELD,code=FIELD "),
+            ("text,code", "--map query=FIELD "),
+        ],
+    )
+    def test_the_mapping_that_is_proposed_goes_by_names(self, tmp_path: Path, fields: str, option: str) -> None:
+        row = dict.fromkeys(fields.split(","), "def f(): pass  # of many words, and the longest text")
+        assert option in complaint(tmp_path, row)
 
     def test_a_pair_without_id_takes_its_line_number_blank_lines_counted(self, tmp_path: Path) -> None:
         bare = {"query": "q", "code": "c"}
@@ -237,11 +244,20 @@ class TestBadLines:
         assert message.startswith(f"{tmp_path / 'pairs.jsonl'}:2: ")
         assert cause in message
 
-    def test_five_are_listed_and_all_are_counted(self, tmp_path: Path) -> None:
-        message = complaint(tmp_path, GOOD, *[b"{\n"] * 8)
+    def test_five_causes_are_listed_and_all_lines_are_counted(self, tmp_path: Path) -> None:
+        message = complaint(tmp_path, GOOD, *(b" " * n + b"{\n" for n in range(8)))
         assert message.count("invalid JSON") == 5
         for part in ("and 3 more bad lines", "8 of 9 lines are bad", "--on-bad-line skip"):
             assert part in message
+
+    def test_a_column_that_a_table_lacks_is_said_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.csv"
+        path.write_text("question,code\n" + "q,c\n" * 326)
+        with pytest.raises(InputError) as caught:
+            read_pairs(path)
+        assert str(caught.value).count("no query") == 1
+        assert "325" in str(caught.value)
+        assert caught.value.line == 2
 
     def test_skipping_keeps_the_good_lines_and_reports_the_bad(self, tmp_path: Path) -> None:
         dataset = read(tmp_path, b"{\n", GOOD, {"query": "q"}, GOOD, on_bad_line="skip")

@@ -105,7 +105,7 @@ def rows(path: Path) -> Iterator[Row]:
         raise InputError("a benchmark is read more than once; give a file", path=shown(path))
     for record in records(path, regular=not path.is_dir()):
         if isinstance(record, BadLine):
-            raise InputError(record.cause, path=shown(path), line=record.line)
+            raise InputError(record.prefix + record.cause, path=shown(path), line=record.line)
         row = Row(record.value, path, record.line, record.prefix)
         if not isinstance(record.value, dict):
             raise row.error(f"an object expected, found {_found(record.value)}")
