@@ -173,6 +173,8 @@ class TestReport(Frozen):
 
     `vacuous`: it passed, and the validity check found that it proves nothing. False where the check found otherwise or
     did not look, and in runs of versions that did not keep it.
+    `introspection`: names in the program, snippet included, by which code can reach the test harness and forge its
+    outcome. Left out of a record when empty.
     """
 
     __test__ = False
@@ -182,6 +184,7 @@ class TestReport(Frozen):
     cases: tuple[CaseResult, ...] = ()
     message: str = ""
     vacuous: bool = False
+    introspection: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -256,3 +256,14 @@ def test_a_new_role_is_one_template_and_what_it_declares(tmp_path: Path) -> None
         Prompts(tmp_path, [Role("verify", {"tries": 3})])
     with pytest.raises(PromptError, match="there is no prompt template absent"):
         Prompts(tmp_path, [Role("absent", {})])
+
+
+def test_the_arbiter_is_told_of_names_that_reach_the_harness_where_there_are_any() -> None:
+    given = variables("arbitrate")
+    plain = render("arbitrate", given)
+    forged = given["report"].model_copy(update={"introspection": ("_getframe",)})
+    told = render("arbitrate", {**given, "report": forged})
+    assert told[0] == plain[0]
+    assert "- _getframe" in told[1].content
+    (added,) = set(BLOCK.findall(told[1].content)) - set(BLOCK.findall(plain[1].content))
+    assert added[0] == "introspection"

@@ -23,7 +23,7 @@ from agent.store import files
 from agent.store.annotations import Vote, ended, pair_label
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation, Pair
-from agent.views.story import Part, Step, ending, event_steps, named, opening
+from agent.views.story import Part, StoryStep, ending, event_steps, named, opening
 
 _NEAR = 3
 _LEAST_LINES = 10
@@ -163,7 +163,7 @@ def _print_majority(page: Page, rounds: Sequence[Annotation]) -> None:
     page.text("rounds: " + " ".join(ended(each.label, failed=each.error is not None) for each in rounds))
 
 
-def _print_steps(page: Page, steps: Iterable[Step], *, prompts: bool = False, marker: str | None = None) -> None:
+def _print_steps(page: Page, steps: Iterable[StoryStep], *, prompts: bool = False, marker: str | None = None) -> None:
     """Print steps; unless `prompts` are asked for, a program is printed once: replies name it."""
     steps = list(steps)
     programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]

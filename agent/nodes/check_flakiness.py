@@ -75,4 +75,6 @@ def _disagreement(reports: Sequence[TestReport]) -> TestReport:
     message = f"the same program was run {len(reports)} times and ended differently ({ended})"
     if different:
         message += f"; cases that differ: {', '.join(different)}"
-    return TestReport(status=Status.ERROR, cause=Cause.FLAKY, cases=tuple(cases), message=message)
+    return reports[0].model_copy(
+        update={"status": Status.ERROR, "cause": Cause.FLAKY, "cases": tuple(cases), "message": message}
+    )

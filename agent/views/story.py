@@ -34,7 +34,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step:
+class StoryStep:
     """One thing that happened, or one thing that is known. `facts` are short, `parts` may be long."""
 
     kind: StepKind
@@ -43,22 +43,22 @@ class Step:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def opening(pair: Pair) -> Iterator[Step]:
+def opening(pair: Pair) -> Iterator[StoryStep]:
     """Yield what was to be judged."""
-    yield Step("query", "query", (Part(pair.query),))
+    yield StoryStep("query", "query", (Part(pair.query),))
     if pair.context:
-        yield Step("context", "context", (Part(pair.context),))
-    yield Step("code", "code", (Part(pair.code, kind="code", language=pair.language),))
+        yield StoryStep("context", "context", (Part(pair.context),))
+    yield StoryStep("code", "code", (Part(pair.code, kind="code", language=pair.language),))
 
 
-def input_fields(pair: Pair) -> Iterator[Step]:
+def input_fields(pair: Pair) -> Iterator[StoryStep]:
     """Yield the fields of the input that no prompt has; they may give the label away."""
     if pair.meta:
         text = dumps(pair.meta, indent=True).decode("utf-8")
-        yield Step("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
+        yield StoryStep("fields", "other fields of the input", (Part(text, kind="code", language="json"),))
 
 
-def event_steps(history: History) -> Iterator[Step]:
+def event_steps(history: History) -> Iterator[StoryStep]:
     """Yield what happened, in order."""
     executions = programs = 0
     again = dict(zip(map(id, history.exchanges), history.asked_again(), strict=True))
@@ -78,25 +78,25 @@ def event_steps(history: History) -> Iterator[Step]:
                     yield _execution(event, executions)
                 case Command():
                     text = f"$ {event.command}\n{event.output.rstrip()}".rstrip()
-                    yield Step("command", f"command, {event.outcome}", (Part(text, kind="console"),))
+                    yield StoryStep("command", f"command, {event.outcome}", (Part(text, kind="console"),))
                 case Visit():
                     if event.spec is not None:
-                        yield Step("readings", "readings of the query", (Part(_readings(event.spec)),))
-                    yield Step("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
+                        yield StoryStep("readings", "readings of the query", (Part(_readings(event.spec)),))
+                    yield StoryStep("visit", f"{event.node}: {event.outcome}", (), {"time": f"{event.seconds:.2f} s"})
 
 
-def ending(annotation: Annotation, history: History | None) -> Iterator[Step]:
+def ending(annotation: Annotation, history: History | None) -> Iterator[StoryStep]:
     """Yield what came of it: the outcome of the test where no execution says it, a prediction, the label."""
     last = history.tests[-1].report if history is not None and history.tests else None
     if annotation.test is not None and annotation.test != last:
-        yield Step("test", "test" if last is None else "test, all in all", tuple(_report(annotation.test)))
+        yield StoryStep("test", "test" if last is None else "test, all in all", tuple(_report(annotation.test)))
     if annotation.simulated is not None:
-        yield Step("simulated", f"predicted: {annotation.simulated.status}", (Part(annotation.simulated.reason),))
+        yield StoryStep("simulated", f"predicted: {annotation.simulated.status}", (Part(annotation.simulated.reason),))
     if annotation.error is not None:
-        yield Step("label", "no label", (Part(f"{annotation.error.type}: {annotation.error.message}"),))
+        yield StoryStep("label", "no label", (Part(f"{annotation.error.type}: {annotation.error.message}"),))
         return
     by = f", decided by {annotation.decided_by}" if annotation.decided_by else ""
-    yield Step(
+    yield StoryStep(
         "label", f"{named(ended(annotation.label, failed=False))}{by}", (Part(annotation.reason),), _grounds(annotation)
     )
 
@@ -106,7 +106,7 @@ def named(how: Ended) -> str:
     return "no label" if how == "error" else f"label {how}"
 
 
-def as_json(steps: Iterable[Step], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:
+def as_json(steps: Iterable[StoryStep], shared: Callable[[str], int | None] | None = None) -> list[dict[str, Any]]:
     """Return steps for a page, without what is empty; `shared` gives the number of a prompt that many pairs have.
 
     Without `shared` prompts are left out.
@@ -146,6 +146,8 @@ def path(annotation: Annotation, history: History | None) -> list[str]:
         words.append(repair)
     if annotation.test is not None:
         words.append(_test(annotation.test))
+        if annotation.test.introspection:
+            words.append(_introspection(annotation.test))
     if annotation.error is not None:
         words.append(f"{annotation.error.type}: {annotation.error.message}")
     return words
@@ -175,12 +177,16 @@ def _test(test: TestReport) -> str:
     return f"test {test.status.value}{cause}, {test.passed} of {cases} passed"
 
 
+def _introspection(test: TestReport) -> str:
+    return f"can reach the test harness by {', '.join(test.introspection)}"
+
+
 def _tried(event: Event) -> int | None:
     """Return the program that was tried on a mutant or a mock, None for any other event."""
     return event.program if isinstance(event, Execution) and event.purpose in ("mutant", "mock") else None
 
 
-def _mutants(program: int, tried: Sequence[Execution]) -> Step:
+def _mutants(program: int, tried: Sequence[Execution]) -> StoryStep:
     killed = sum(each.killed for each in tried)
     outcomes = tuple(
         (
@@ -191,10 +197,10 @@ def _mutants(program: int, tried: Sequence[Execution]) -> Step:
         for each in tried
     )
     title = f"mutants in the snippet's place: program {program + 1} noticed {killed} of {len(tried)}"
-    return Step("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
+    return StoryStep("mutants", title, (Part(kind="outcomes", outcomes=outcomes),))
 
 
-def _exchange(found: Exchange, again: bool) -> Step:
+def _exchange(found: Exchange, again: bool) -> StoryStep:
     cost = "cost unknown" if found.usage.cost_usd is None else f"${found.usage.cost_usd:.4f}"
     parts = [Part(message["content"], message["role"], "prompt") for message in found.messages]
     is_json = found.reply.lstrip().startswith("{")
@@ -208,15 +214,15 @@ def _exchange(found: Exchange, again: bool) -> Step:
     else:
         facts["tokens"] = f"{found.usage.input_tokens:,} in, {found.usage.output_tokens:,} out"
     paid = "from the cache" if found.cached else cost
-    return Step("reply", f"{found.role}: reply of {found.model or 'the model'}, {paid}", tuple(parts), facts)
+    return StoryStep("reply", f"{found.role}: reply of {found.model or 'the model'}, {paid}", tuple(parts), facts)
 
 
-def _program(found: Program, number: int, language: str) -> Step:
+def _program(found: Program, number: int, language: str) -> StoryStep:
     facts = {"stand-ins": ", ".join(found.stand_ins)} if found.stand_ins else {}
-    return Step("program", f"program {number}", (Part(found.source, kind="code", language=language),), facts)
+    return StoryStep("program", f"program {number}", (Part(found.source, kind="code", language=language),), facts)
 
 
-def _execution(found: Execution, number: int) -> Step:
+def _execution(found: Execution, number: int) -> StoryStep:
     facts = {
         "exit code": str(found.exit_code) if found.exit_code else "",
         "signal": "" if found.signal is None else str(found.signal),
@@ -232,12 +238,14 @@ def _execution(found: Execution, number: int) -> Step:
     is_test = found.purpose == "test"
     what = f"execution {number}" if is_test else f"{found.purpose} run"
     title = f"{what} of program {found.program + 1}: {found.report.outcome}, {found.seconds:.2f} s"
-    return Step("execution" if is_test else "rerun", title, tuple(parts), _filled(**facts))
+    return StoryStep("execution" if is_test else "rerun", title, tuple(parts), _filled(**facts))
 
 
 def _report(report: TestReport) -> Iterator[Part]:
-    cause = "" if report.cause is None else f"cause: {report.cause.value}"
-    outcomes = [(report.outcome, "", cause)]
+    notes = [] if report.cause is None else [f"cause: {report.cause.value}"]
+    if report.introspection:
+        notes.append(_introspection(report))
+    outcomes = [(report.outcome, "", "; ".join(notes))]
     for case in report.cases:
         blame = f" ({case.cause.value})" if case.cause is not None and case.cause is not report.cause else ""
         outcomes.append((case.outcome.value, case.name, f"{case.message}{blame}".strip()))

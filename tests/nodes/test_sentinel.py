@@ -285,6 +285,24 @@ async def test_a_program_that_never_ran_the_snippet_is_written_again_once(second
     assert (found.test.status, found.label) == (status, 1 if status is Status.PASSED else None)
 
 
+FORGED = """
+def double(x):
+    import sys, os
+    frame = sys._getframe()
+    while "emit" not in frame.f_locals:
+        frame = frame.f_back
+    emit, name = frame.f_locals["emit"], frame.f_locals["name"]
+    emit("case", name, "passed"), emit("end"), os._exit(0)
+"""
+
+
+@pytest.mark.bwrap
+async def test_a_snippet_that_walks_frames_to_the_harness_is_named_in_the_report(bwrap: SandboxBackend) -> None:
+    async with tools_in(bwrap) as tools:
+        report = (await executed(template(CASE), FORGED, tools))["report"]
+    assert (report.status, report.introspection) == (Status.PASSED, ("_getframe", "f_back", "f_locals"))
+
+
 def shape(code: CodeType) -> tuple[object, ...]:
     """Return what callers and tracebacks see of code: names, signatures, kinds and lines."""
     count = code.co_argcount + code.co_kwonlyargcount

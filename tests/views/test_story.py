@@ -171,6 +171,13 @@ def test_the_path_names_tests_by_what_they_say() -> None:
         assert found.startswith(words)
 
 
+def test_names_that_reach_the_harness_stand_beside_the_outcome() -> None:
+    forged = label(test=PASSED.model_copy(update={"introspection": ("_getframe",)}))
+    assert "_getframe" in path(forged, None)[1]
+    (told, *_), *_ = [part.outcomes for step in ending(forged, None) for part in step.parts if part.outcomes]
+    assert (told[0], "_getframe" in told[2]) == ("passed", True)
+
+
 def test_the_path_says_what_was_repaired_and_what_was_given_up() -> None:
     refused = Command(command="sudo reboot", outcome="refused")
     history = History(pair=PAIR, events=(refused, *EVENTS))

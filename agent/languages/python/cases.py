@@ -26,6 +26,10 @@ from agent.sandbox.dependencies.imports import PYTHON2_MODULES, is_stdlib
 MAX_CASES = 50
 """More cases than a reader follows or a time limit serves."""
 
+_REACH_HARNESS = frozenset({
+    "_current_frames", "_getframe", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "tb_frame",
+    "__closure__", "__globals__", "_ctypes", "ctypes", "gc", "harness", "setprofile", "settrace",
+})  # fmt: skip
 _MAX_LINEAGE = 20
 _MOST_NAMED = 5
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -64,6 +68,30 @@ def can_be_entered(program: Program) -> bool:
     nodes = ast.walk(parse(program.source, MAX_PROGRAM))
     functions = (node for node in nodes if isinstance(node, Function | ast.Lambda))
     return any(is_within(node, program.first_line, program.last_line) for node in functions)
+
+
+def introspection(tree: ast.Module) -> tuple[str, ...]:
+    """Return the names in a program by which code can reach the harness that runs it, in alphabetical order.
+
+    Looks at names that the program does not assign itself, attributes, imports, and texts such as `getattr` is given.
+    Incomplete: a text built at run time, and a library that walks frames, are not seen.
+    """
+    named: set[str] = set()
+    read: set[str] = set()
+    assigned: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            named.add(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            named.update(part for module in modules for part in module.split("."))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.update(node.value.split("."))
+        elif isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else assigned).add(node.id)
+        elif isinstance(node, ast.arg):
+            assigned.add(node.arg)
+    return tuple(sorted(_REACH_HARNESS & (named | (read - assigned))))
 
 
 def _listed(names: list[str]) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 from agent.languages.base import Program
 from agent.languages.canonical import canonical
 from agent.languages.python import python2
-from agent.languages.python.cases import is_third_party, modules_provided
+from agent.languages.python.cases import introspection, is_third_party, modules_provided
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import acts_at_load
 from agent.languages.python.source import Definition, is_within, names_bound, parse, start_line
@@ -83,7 +83,13 @@ def report(program: Program, result: RunResult) -> TestReport:
     if status is Status.ERROR and incident is None and cause is Cause.PROGRAM and not any(c.cause for c in cases):
         unrun = ", ".join(case.name for case in cases if case.outcome is CaseOutcome.NOT_RUN)
         message = f"these cases did not run: {unrun}"
-    return TestReport(status=status, cause=cause, cases=cases, message=canonical(message, MAX_MESSAGE))
+    return TestReport(
+        status=status,
+        cause=cause,
+        cases=cases,
+        message=canonical(message, MAX_MESSAGE),
+        introspection=introspection(blame.tree),
+    )
 
 
 def missing(program: Program, result: RunResult) -> tuple[str, ...]:
@@ -249,7 +255,7 @@ class Blame:
         """
         if running is not None or ended:
             return Cause.SNIPPET
-        acts = acts_at_load(node for node in self._tree.body if self.is_snippets(start_line(node)))
+        acts = acts_at_load(node for node in self.tree.body if self.is_snippets(start_line(node)))
         return Cause.SNIPPET if acts else Cause.PROGRAM
 
     def of_tampering(self, message: str) -> Cause:
@@ -303,7 +309,7 @@ class Blame:
     @cached_property
     def _snippet(self) -> tuple[ast.AST, ...]:
         program = self._program
-        inside = (node for node in ast.walk(self._tree) if is_within(node, program.first_line, program.last_line))
+        inside = (node for node in ast.walk(self.tree) if is_within(node, program.first_line, program.last_line))
         return tuple(inside)
 
     @cached_property
@@ -314,15 +320,16 @@ class Blame:
 
     @cached_property
     def _stand_ins(self) -> frozenset[str]:
-        classes = (node for node in ast.walk(self._tree) if isinstance(node, ast.ClassDef))
+        classes = (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
         return frozenset(node.name for node in classes if not self.is_snippets(node.lineno))
 
     @cached_property
     def _provided(self) -> frozenset[str]:
-        return modules_provided(self._tree)
+        return modules_provided(self.tree)
 
     @cached_property
-    def _tree(self) -> ast.Module:
+    def tree(self) -> ast.Module:
+        """The program's syntax tree."""
         return parse(self._program.source, MAX_PROGRAM)
 
 

@@ -309,3 +309,26 @@ def test_messages_are_cut_readable_and_the_same_for_equal_runs() -> None:
     assert text.startswith("ValueError: <A object at <address>> \\x1b[31m\ufffdyyy")
     assert text.endswith("(snippet line 2: `return a + b`)")
     assert len(text) < 1_600
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("def f():\n    import gc\n    return gc.get_objects()", ("gc",)),
+        ("def f():\n    from sys import _getframe as g\n    return g()", ("_getframe",)),
+        ("from inspect import *\ndef f():\n    return currentframe()", ("currentframe",)),
+        ("def f():\n    import sys\n    return getattr(sys, 'settrace')", ("settrace",)),
+        ("def f():\n    import ctypes.util\n    return __import__('operator').attrgetter('f_back.f_back')",
+         ("ctypes", "f_back")),
+        ("def f(gc):\n    'Explains gc and ctypes.'\n    harness = gc.open('name')\n    return harness", ()),
+    ],
+)  # fmt: skip
+def test_names_that_reach_the_harness_are_in_the_report_and_left_out_of_records_without_any(
+    code: str, names: tuple[str, ...]
+) -> None:
+    made = program(code, "def test_a():\n    f()\n")
+    found = python.report(made, RunResult())
+    assert found.introspection == names
+    assert ("introspection" in found.model_dump()) == bool(names)
+    around = python.report(program("def f(): pass", "import gc\n" + CALL), RunResult())
+    assert around.introspection == ("gc",)
