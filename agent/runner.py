@@ -17,7 +17,7 @@ from agent.events import Event, PairFinished, PairStarted, StepDone
 from agent.graph import Pipeline
 from agent.history import Recorder, Visit
 from agent.languages.base import Language
-from agent.llm.asking import Asker
+from agent.llm.asker import Asker
 from agent.llm.gateway import Gateway
 from agent.prompts import Prompts
 from agent.sandbox.base import SandboxBackend

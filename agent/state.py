@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypedDict
 from agent.config import PipelineConfig
 from agent.history import Program, Recorder
 from agent.languages.base import Language, Snippet
-from agent.llm.asking import Asker
+from agent.llm.asker import Asker
 from agent.prompts import Role as Role
 from agent.sandbox.base import Environment, RunResult
 from agent.sandbox.session import SandboxSession

@@ -15,7 +15,7 @@ from agent.errors import PromptError
 from agent.graph import known_roles
 from agent.languages.python import PythonLanguage
 from agent.llm import parsing
-from agent.llm.asking import REASK
+from agent.llm.asker import REASK
 from agent.prompt_text import printable
 from agent.prompts import Prompts, Role
 from agent.types import CaseOutcome, CaseResult, Cause, Message, QuerySpec, Reading, Simulated, Status, TestReport

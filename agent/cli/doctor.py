@@ -22,9 +22,9 @@ from agent.cli.settings import Defaults
 from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.llm.asking import read_reply
+from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call, Message, Reply, close
-from agent.llm.parsing import ScreenReply, Unparsable, parse_screen, schema_of
+from agent.llm.parsing import ScreenReply, UnreadableReply, parse_screen, schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.base import Limits, SandboxBackend
 from agent.sandbox.dependencies.uv import Target, Uv
@@ -204,7 +204,7 @@ def _answered(name: str, reply: Reply, seconds: float) -> Finding:
     answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
     try:
         read_reply(reply, parse_screen)
-    except Unparsable as error:
+    except UnreadableReply as error:
         return Finding("model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
     return Finding("model", name, True, answered, needed=True)
 

@@ -18,7 +18,7 @@ from agent.errors import UsageError
 from agent.evaluation.tally import Seen, Tally
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
-from agent.llm.parsing import Unparsable, fenced_blocks
+from agent.llm.parsing import UnreadableReply, fenced_blocks
 from agent.store import files
 from agent.store.annotations import Vote, ended, pair_label
 from agent.store.run_view import RunView, load_run
@@ -267,7 +267,7 @@ def shortened(reply: str, program: str, name: str, marker: str | None) -> str:
     """
     try:
         blocks = fenced_blocks(reply)
-    except Unparsable:
+    except UnreadableReply:
         return reply
     for block in blocks:
         lines = block.content.split("\n")

@@ -14,7 +14,7 @@ from agent.graph import Variant, roles
 from agent.history import Exchange, History
 from agent.job import Turn
 from agent.languages import Language, built_in_languages
-from agent.llm.asking import sample_of
+from agent.llm.asker import sample_of
 from agent.llm.base import Call, Reply
 from agent.llm.gateway import Gateway, ReplyCache
 from agent.llm.models import Models, unreached

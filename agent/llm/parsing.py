@@ -1,7 +1,7 @@
 """Reads replies of models: JSON objects, programs and commands in fenced blocks.
 
-Every function takes a reply's text and returns a value or raises `Unparsable`, whose message the model is given. What
-could be read in two ways is not read at all: a label is never guessed.
+Every function takes a reply's text and returns a value, or raises `UnreadableReply` with a message for the model.
+What could be read in two ways is not read at all: a label is never guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MARKDOWN = MarkdownIt("zero").enable("fence")  # neither lists nor quotes: a bl
 _MARKDOWN.core.ruler.enableOnly(["normalize", "block"])
 
 
-class Unparsable(ValueError):
+class UnreadableReply(ValueError):
     """A reply breaks its format; the message says how, in words that a model can act on."""
 
 
@@ -165,11 +165,11 @@ def parse_spec(text: str) -> QuerySpec:
     """Read the readings of a query: 1 to `MAX_READINGS`, each with 1 to `MAX_REQUIREMENTS` requirements.
 
     Raises:
-        Unparsable: there are none or too many, one is empty or too long, or two are the same.
+        UnreadableReply: there are none or too many, one is empty or too long, or two are the same.
     """
     reply = _validated(SpecReply, json_object(text, "readings"))
     if len({each.reading.lower() for each in reply.readings}) < len(reply.readings):
-        raise Unparsable('"readings": two of them are the same')
+        raise UnreadableReply('"readings": two of them are the same')
     return QuerySpec(readings=tuple(Reading(text=r.reading, requirements=r.requirements) for r in reply.readings))
 
 
@@ -177,7 +177,7 @@ def parse_screen(text: str, readings: int = 0) -> ScreenReply:
     """Read the screener's reply to a prompt that numbers so many readings.
 
     Raises:
-        Unparsable: it holds no verdict, or several that differ; or it names no reading that there is.
+        UnreadableReply: it holds no verdict, or several that differ; or it names no reading that there is.
     """
     reply = _validated(ScreenReply, _numbered(json_object(text, "verdict"), readings))
     return _with_reading(reply, readings, positive=reply.verdict == "match")
@@ -189,7 +189,7 @@ def parse_label(text: str, readings: int = 0, *, may_abstain: bool = False) -> O
     Where the prompt lets it abstain, `null` does, and nothing else.
 
     Raises:
-        Unparsable: it holds no label, or several that differ; or it names no reading that there is.
+        UnreadableReply: it holds no label, or several that differ; or it names no reading that there is.
     """
     values = _numbered(json_object(text, "label"), readings)
     model = OpenLabelReply if may_abstain else LabelReply
@@ -203,7 +203,7 @@ def _numbered(values: dict[str, Any], readings: int) -> dict[str, Any]:
     if isinstance(given, str) and given.strip().isdecimal():
         given = int(given)
     if given is not None and (type(given) is not int or not 1 <= given <= readings):
-        raise Unparsable(f'"reading": must be the number of a reading, 1 to {readings}, or null')
+        raise UnreadableReply(f'"reading": must be the number of a reading, 1 to {readings}, or null')
     return {**values, "reading": given}
 
 
@@ -225,23 +225,23 @@ def parse_program(text: str, fence: str, readings: int = 0) -> ProgramReply:
     A single other block stands for the program where none is named `fence`.
 
     Raises:
-        Unparsable: a block is missing, doubled, empty or not closed, or the JSON is malformed or names no reading.
+        UnreadableReply: a block is missing, doubled, empty or not closed, or the JSON is malformed or names no reading.
     """
     blocks = fenced_blocks(text)
     described = [block for block in blocks if block.language == "json"]
     others = [block for block in blocks if block.language != "json"]
     programs = [block for block in others if block.language == fence.lower()] or others
     if len(described) != 1:
-        raise Unparsable(f"the reply must hold exactly one ```json block, but holds {len(described)}")
+        raise UnreadableReply(f"the reply must hold exactly one ```json block, but holds {len(described)}")
     if len(programs) != 1:
-        raise Unparsable(f"the reply must hold exactly one ```{fence} block, but holds {len(programs)}")
+        raise UnreadableReply(f"the reply must hold exactly one ```{fence} block, but holds {len(programs)}")
     if not programs[0].content.strip(INVISIBLE):
-        raise Unparsable(f"the ```{fence} block is empty")
+        raise UnreadableReply(f"the ```{fence} block is empty")
     values = {**json_object(described[0].content, "stand_ins"), "template": programs[0].content, "number": None}
     if readings:
         number = _numbered(values, readings)["reading"]
         if number is None and readings > 1:
-            raise Unparsable('"reading": say which reading is tested, by its number')
+            raise UnreadableReply('"reading": say which reading is tested, by its number')
         values = {**values, "reading": "", "number": number or 1}
     return _validated(ProgramReply, values)
 
@@ -250,16 +250,16 @@ def parse_commands(text: str) -> tuple[str, ...]:
     """Read the commands of a reply's shell blocks, one a line; comments, blank lines and `$ ` prompts are dropped.
 
     Raises:
-        Unparsable: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
+        UnreadableReply: there is no shell block, one is not closed, or there are more than `MAX_COMMANDS` commands.
     """
     blocks = fenced_blocks(text)
     shells = [block for block in blocks if block.language in SHELLS] or [each for each in blocks if not each.language]
     if not shells:
-        raise Unparsable("the reply must hold one ```bash block (an empty one when no command can help)")
+        raise UnreadableReply("the reply must hold one ```bash block (an empty one when no command can help)")
     lines = (line.strip().removeprefix("$ ").strip() for block in shells for line in block.content.split("\n"))
     commands = tuple(line for line in lines if line and not line.startswith("#"))
     if len(commands) > MAX_COMMANDS:
-        raise Unparsable(f"the reply holds {len(commands)} commands; give at most {MAX_COMMANDS}")
+        raise UnreadableReply(f"the reply holds {len(commands)} commands; give at most {MAX_COMMANDS}")
     return commands
 
 
@@ -267,7 +267,7 @@ def parse_repair(text: str, fence: str) -> RepairReply:
     """Read commands, a corrected program, or both; the program stands in a ```{fence} block, with its ```json block.
 
     Raises:
-        Unparsable: there is neither, or as `parse_commands` and `parse_program` raise.
+        UnreadableReply: there is neither, or as `parse_commands` and `parse_program` raise.
     """
     languages = [block.language for block in fenced_blocks(text)]
     if fence.lower() not in languages:
@@ -282,7 +282,7 @@ def _validated(model: type[_Model], values: dict[str, Any]) -> _Model:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise Unparsable(f'"{place}": {first["msg"]}') from error
+        raise UnreadableReply(f'"{place}": {first["msg"]}') from error
 
 
 def blank(text: str) -> bool:
@@ -294,14 +294,14 @@ def without_thinking(text: str) -> str:
     """Return the reply after its leading `<think>` part, which may have been opened in the prompt.
 
     Raises:
-        Unparsable: the reply is too long, or ends while still thinking.
+        UnreadableReply: the reply is too long, or ends while still thinking.
     """
     start = _thought(text)
     if start == 0 and _OPEN_THINKING.match(text):
-        raise Unparsable("the reply ends within its <think> part: there is no answer after it")
+        raise UnreadableReply("the reply ends within its <think> part: there is no answer after it")
     answer = text[start:]
     if len(answer) > MAX_REPLY:
-        raise Unparsable(f"the reply has {len(answer):,} characters; at most {MAX_REPLY:,} are read")
+        raise UnreadableReply(f"the reply has {len(answer):,} characters; at most {MAX_REPLY:,} are read")
     return answer
 
 
@@ -337,7 +337,7 @@ def _in_object(text: str, place: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Block:
+class FencedBlock:
     """A fenced block: the first word of its info string in lower case, its text, and the lines that it takes."""
 
     language: str
@@ -348,7 +348,7 @@ class Block:
     closed: bool
 
 
-def _blocks(text: str) -> list[Block]:
+def _blocks(text: str) -> list[FencedBlock]:
     blocks = []
     for token in _MARKDOWN.parse(text):
         if token.type == "fence" and token.map is not None:
@@ -358,19 +358,19 @@ def _blocks(text: str) -> list[Block]:
             fence = token.markup + token.info
             words = re.sub("[{},]", " ", token.info).split()
             language = words[0].lstrip(".").lower() if words else ""
-            blocks.append(Block(language, content, fence, first, end, closed=end - first == lines + 2))
+            blocks.append(FencedBlock(language, content, fence, first, end, closed=end - first == lines + 2))
     return blocks
 
 
-def fenced_blocks(text: str) -> list[Block]:
+def fenced_blocks(text: str) -> list[FencedBlock]:
     """Return a reply's fenced blocks (CommonMark: backticks or tildes, closed by a fence at least as long).
 
     Raises:
-        Unparsable: the last block is not closed (the reply was cut off), or the reply has no readable text.
+        UnreadableReply: the last block is not closed (the reply was cut off), or the reply has no readable text.
     """
     blocks = _blocks(replace_surrogates(without_thinking(text)))
     if blocks and not blocks[-1].closed:
-        raise Unparsable(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
+        raise UnreadableReply(f"the last block ({blocks[-1].fence.rstrip()}) is not closed: was it cut off?")
     return blocks
 
 
@@ -378,13 +378,13 @@ def json_object(text: str, key: str) -> dict[str, Any]:
     """Return the object of a reply that has `key`, prose around it aside.
 
     Raises:
-        Unparsable: there is none, one is malformed or says `key` twice, or several disagree on it.
+        UnreadableReply: there is none, one is malformed or says `key` twice, or several disagree on it.
     """
     found = _objects(without_thinking(text), key)
     if not found:
-        raise Unparsable(f'the reply holds no JSON object with the key "{key}"')
+        raise UnreadableReply(f'the reply holds no JSON object with the key "{key}"')
     if not _agree([value[key] for value in found]):
-        raise Unparsable(f'the reply holds several JSON objects that disagree on "{key}"; give one')
+        raise UnreadableReply(f'the reply holds several JSON objects that disagree on "{key}"; give one')
     return found[-1]
 
 
@@ -409,10 +409,10 @@ def _objects(text: str, key: str) -> list[dict[str, Any]]:
             end = _extent(text, position) if _QUOTED_KEY.match(text, position) else position + 1
             if key in text[position:end]:
                 cause = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-                raise Unparsable(f"the JSON object is malformed: {cause}") from error
+                raise UnreadableReply(f"the JSON object is malformed: {cause}") from error
             broken += 1
             if broken > _MAX_BROKEN_OBJECTS:
-                raise Unparsable("the reply holds too many braces that are no JSON; give one JSON object") from error
+                raise UnreadableReply("too many braces that are no JSON; give one JSON object") from error
         else:
             if key in value:
                 found.append(_with_surrogates_replaced(value))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agent.llm import parsing
-from agent.llm.parsing import Unparsable, blank, without_thinking
+from agent.llm.parsing import UnreadableReply, blank, without_thinking
 from agent.types import QuerySpec, Reading
 
 
@@ -46,7 +46,7 @@ def test_a_label_is_read(text: str) -> None:
     ],
 )
 def test_what_is_no_label_is_refused(text: str) -> None:
-    with pytest.raises(Unparsable) as refused:
+    with pytest.raises(UnreadableReply) as refused:
         parsing.parse_label(text)
     assert str(refused.value)
 
@@ -72,7 +72,7 @@ def test_a_program_is_read_with_its_stand_ins() -> None:
     ],
 )
 def test_what_is_no_program_is_refused(text: str) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnreadableReply):
         parsing.parse_program(text, "python")
 
 
@@ -85,9 +85,9 @@ def test_commands_are_lines_of_one_block_and_an_empty_one_is_no_command() -> Non
 def test_any_text_is_read_or_refused(text: str) -> None:
     every = (parsing.parse_spec, parsing.parse_screen, parsing.parse_label, parsing.parse_simulation)
     for parse in (*every, parsing.parse_commands):
-        with suppress(Unparsable):
+        with suppress(UnreadableReply):
             parse(text)
-    with suppress(Unparsable):
+    with suppress(UnreadableReply):
         parsing.parse_program(text, "python")
 
 
@@ -164,7 +164,7 @@ def test_readings_are_read_in_their_order() -> None:
     ],
 )  # fmt: skip
 def test_readings_that_are_not_as_asked_for_are_refused(text: str) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnreadableReply):
         parsing.parse_spec(text)
 
 
@@ -177,7 +177,7 @@ def test_label_1_says_which_reading_is_met() -> None:
     assert told(1, 7, 0) is None, "a prompt without readings asks for none"
     assert told(1, None, 2) is None, "the query decides: what answers it may meet no listed reading"
     for label, named, readings in ((1, 0, 2), (0, 3, 2), (1, True, 2), (1, 1.0, 2), (0, "first", 2)):
-        with pytest.raises(Unparsable, match="reading"):
+        with pytest.raises(UnreadableReply, match="reading"):
             told(label, named, readings)
 
 
@@ -197,5 +197,5 @@ def test_a_program_says_which_reading_it_tests() -> None:
     assert told('{"stand_ins": []}', 1) == ("", 1)
     assert told('{"stand_ins": [], "reading": "in words"}', 0) == ("in words", None)
     for head in ('{"stand_ins": []}', '{"stand_ins": [], "reading": "in words"}', '{"stand_ins": [], "reading": 3}'):
-        with pytest.raises(Unparsable, match="reading"):
+        with pytest.raises(UnreadableReply, match="reading"):
             told(head, 2)

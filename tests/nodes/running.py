@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from agent.config import PipelineConfig
 from agent.history import Recorder
 from agent.languages import PythonLanguage
-from agent.llm.asking import Asker
+from agent.llm.asker import Asker
 from agent.llm.base import ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models

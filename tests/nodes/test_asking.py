@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.config import PipelineConfig
 from agent.history import Recorder
 from agent.languages import PythonLanguage
-from agent.llm.asking import Asker
+from agent.llm.asker import Asker
 from agent.llm.gateway import Gateway
 from agent.nodes.asking import about_execution, about_pair
 from agent.prompts import Prompts

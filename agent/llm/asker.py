@@ -14,7 +14,7 @@ from agent.errors import ModelError, ReplyError
 from agent.history import Exchange, Recorder
 from agent.llm.base import Call, Message, Reply, ReplyKind
 from agent.llm.gateway import Gateway
-from agent.llm.parsing import Unparsable, blank, schema_of, without_thinking
+from agent.llm.parsing import UnreadableReply, blank, schema_of, without_thinking
 from agent.prompt_text import cut, printable, replace_surrogates
 from agent.prompts import Prompts, Role
 from agent.types import Usage
@@ -87,7 +87,7 @@ class Asker:
             answer = await self._answer(call, key, attempt)
             try:
                 value = read_reply(answer, parse)
-            except Unparsable as error:
+            except UnreadableReply as error:
                 problem = str(error)
                 self._keep(call, key, answer, attempt, problem)
                 _log.info("%s of pair %r: reply %d cannot be used", role.name, self._pair_id, attempt + 1)
@@ -160,16 +160,16 @@ def read_reply(answer: Reply, parse: Callable[[str], T]) -> T:
     """Return what `parse`, which raises a ValueError where it cannot, makes of a reply.
 
     Raises:
-        Unparsable: it makes nothing of it, or the reply is blank; names how the reply ended where that explains it.
+        UnreadableReply: `parse` failed, or the reply is blank; says how the reply ended where that explains it.
     """
     try:
         if blank(answer.text):
-            raise Unparsable("the reply is blank")
+            raise UnreadableReply("the reply is blank")
         return parse(answer.text)
     except ValueError as error:
         cause = cut(printable(str(error)), _CAUSE_LIMIT)
         ending = _ENDINGS.get(answer.finish_reason or "")
-        raise Unparsable(cause if ending is None else f"{cause} ({ending})") from error
+        raise UnreadableReply(cause if ending is None else f"{cause} ({ending})") from error
 
 
 def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -181,6 +181,6 @@ def _extended(messages: tuple[Message, ...], again: tuple[Message, ...]) -> tupl
 
 def _echo(text: str) -> str:
     """Return an unusable reply as its turn in the conversation: without its thinking, and not at any length."""
-    with suppress(Unparsable):
+    with suppress(UnreadableReply):
         text = without_thinking(text)
     return cut(printable(text).strip(), _ECHO_LIMIT)

@@ -10,7 +10,7 @@ import pytest
 from agent.errors import ModelError, ReplyError
 from agent.history import Recorder
 from agent.llm import parsing
-from agent.llm.asking import Asker
+from agent.llm.asker import Asker
 from agent.llm.base import Reply, ScriptedLLM
 from agent.llm.gateway import Gateway
 from agent.llm.models import Models
