@@ -18,7 +18,7 @@ from typing import ClassVar
 from agent import Annotator, Pair, ScriptedLLM, TestReport
 from agent.languages.base import Language, MalformedProgram, MutantKind, Mutation, Program, Snippet
 from agent.llm.base import Call
-from agent.sandbox.base import Job, Record, RunResult
+from agent.sandbox.base import ReportLine, RunResult, SandboxJob
 from agent.types import CaseOutcome, CaseResult, Cause, Status
 
 # Runs inside the sandbox, on its interpreter: schema, then for each case a fresh database, its rows, the candidate.
@@ -93,9 +93,9 @@ class SqlLanguage(Language):
         if _CASE.findall(program.template) != _CASE.findall(corrected.template):
             raise MalformedProgram("the cases and the rows that they expect must stay as they are")
 
-    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return the program with the harness that runs it."""
-        return Job(HARNESS, program.source, program.cases, program.options, environment, timeout)
+        return SandboxJob(HARNESS, program.source, program.cases, program.options, environment, timeout)
 
     def report(self, program: Program, result: RunResult) -> TestReport:
         """Read the run; a case without an end is no pass, and tables that the test forgot are the test's fault."""
@@ -119,7 +119,7 @@ class SqlLanguage(Language):
         return (Mutation(MutantKind.RETURNS_NOTHING, "it finds no rows", Snippet(empty)),)[:limit]
 
 
-def _case(name: str, record: Record | None) -> CaseResult:
+def _case(name: str, record: ReportLine | None) -> CaseResult:
     if record is None:
         return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
     cause = None

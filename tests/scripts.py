@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from agent.sandbox.base import Environment, Frame, Job, Record, RunResult
+from agent.sandbox.base import Environment, Frame, ReportLine, RunResult, SandboxJob
 from agent.types import Pair
 
 PAIR = Pair(id="1", query="add two numbers", code="def add(a, b):\n    return a + b\n")
@@ -38,28 +38,28 @@ def commands(*lines: str) -> str:
     return "```bash\n" + "".join(f"{line}\n" for line in lines) + "```\n"
 
 
-def passed(job: Job) -> RunResult:
+def passed(job: SandboxJob) -> RunResult:
     """Return a run in which every case of the job passed."""
-    records = [r for name in job.cases for r in (Record("start", name), Record("case", name, "passed"))]
-    return RunResult((*records, Record("end")))
+    records = [r for name in job.cases for r in (ReportLine("start", name), ReportLine("case", name, "passed"))]
+    return RunResult((*records, ReportLine("end")))
 
 
-def failed(job: Job) -> RunResult:
+def failed(job: SandboxJob) -> RunResult:
     """Return a run in which every case's assertion failed."""
     frames = (Frame("program.py", 99, "test"),)
     records = [
         record
         for name in job.cases
-        for record in (Record("start", name), Record("case", name, "failed", "AssertionError", "no", frames))
+        for record in (ReportLine("start", name), ReportLine("case", name, "failed", "AssertionError", "no", frames))
     ]
-    return RunResult((*records, Record("end")))
+    return RunResult((*records, ReportLine("end")))
 
 
 def lacking(module: str) -> RunResult:
     """Return a run that could not load a module."""
     frames = (Frame("program.py", 1, "<module>"),)
-    told = Record("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)
-    return RunResult((told, Record("end")))
+    told = ReportLine("load", "", "error", "ModuleNotFoundError", f"No module named '{module}'", frames)
+    return RunResult((told, ReportLine("end")))
 
 
 def environment(requirements: Sequence[str]) -> Environment:

@@ -15,7 +15,7 @@ from agent.config import Config, PipelineConfig
 from agent.errors import DependencyUnavailable, ModelError, SandboxError
 from agent.events import Event, StepDone
 from agent.llm.base import Call
-from agent.sandbox.base import CommandResult, Job, Record, RunResult
+from agent.sandbox.base import CommandResult, ReportLine, RunResult, SandboxJob
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
 from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
@@ -248,7 +248,7 @@ async def test_the_simulated_outcome_is_kept_apart_from_tests() -> None:
     [
         (passed, 1),
         (failed, 0),
-        (lambda job: RunResult((Record("start", job.cases[0]),), exit_code=None, timed_out=True), None),
+        (lambda job: RunResult((ReportLine("start", job.cases[0]),), exit_code=None, timed_out=True), None),
     ],
 )
 async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int | None) -> None:
@@ -261,12 +261,12 @@ async def test_the_rule_arbiter_goes_by_the_test_alone(run: Any, expected: int |
 async def test_by_half_of_the_demand_the_rule_arbiter_takes_half_of_the_cases(
     passing: tuple[str, ...], expected: int
 ) -> None:
-    def run(job: Job) -> RunResult:
+    def run(job: SandboxJob) -> RunResult:
         halves = [
             passed(replace(job, cases=(name,))) if name in passing else failed(replace(job, cases=(name,)))
             for name in job.cases
         ]
-        return RunResult((*(record for half in halves for record in half.records[:-1]), Record("end")))
+        return RunResult((*(record for half in halves for record in half.records[:-1]), ReportLine("end")))
 
     config = Config(pipeline=PipelineConfig(criterion="half"))
     replies = {"screen": [screen()], "generate_test": [program()]}

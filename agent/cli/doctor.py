@@ -26,12 +26,12 @@ from agent.llm.asker import read_reply
 from agent.llm.base import LLM, Call, Message, Reply, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, parse_screen, schema_of
 from agent.sandbox import selfcheck
-from agent.sandbox.base import Limits, SandboxBackend
+from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import remedy
 from agent.sandbox.select import BACKENDS, limits
-from agent.sandbox.selfcheck import Verdict
+from agent.sandbox.selfcheck import CheckVerdict
 
 _QUESTION = Call(
     "screen",
@@ -114,7 +114,7 @@ async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Finding]:
     return [Finding("sandbox", name, True, detail, needed=needed), *_judged(name, checked), *lost]
 
 
-async def _attacked(backend: SandboxBackend, limited: Limits) -> AsyncGenerator[selfcheck.Finding, None]:
+async def _attacked(backend: SandboxBackend, limited: SandboxLimits) -> AsyncGenerator[selfcheck.CheckResult, None]:
     """Run the self-check, with a bar that shows how far it is."""
     with bar(Console(stderr=True)) as shown:
         task = shown.add_task(f"self-check of {backend.name}", total=len(selfcheck.CHECKS))
@@ -140,14 +140,14 @@ def _auto(works: Mapping[str, bool]) -> Finding:
     return Finding("sandbox", "auto", False, "no backend works here", todo, needed=True)
 
 
-def _judged(backend: str, found: list[selfcheck.Finding]) -> Iterator[Finding]:
+def _judged(backend: str, found: list[selfcheck.CheckResult]) -> Iterator[Finding]:
     verdicts = [finding.verdict for finding in found]
     for one in found:
-        if one.verdict is Verdict.BROKEN:
+        if one.verdict is CheckVerdict.BROKEN:
             detail = f"{one.group}: {one.check}: {one.detail}"
             yield Finding("check", backend, False, detail, _REPORT_IT, needed=True)
-    if found and Verdict.BROKEN not in verdicts:
-        detail = f"the self-check holds: {verdicts.count(Verdict.HELD)} attacks and tricks came to nothing"
+    if found and CheckVerdict.BROKEN not in verdicts:
+        detail = f"the self-check holds: {verdicts.count(CheckVerdict.HELD)} attacks and tricks came to nothing"
         yield Finding("check", backend, True, detail)
 
 

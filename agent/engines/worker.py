@@ -24,7 +24,7 @@ from agent.history import Recorder
 from agent.llm.base import LLM, Call, Reply, Wait, close
 from agent.llm.gateway import Gateway, ask_model
 from agent.llm.models import Models
-from agent.sandbox.base import Limits, SandboxBackend
+from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import AGAIN
 from agent.sandbox.select import choose
 from agent.tracing import exporting
@@ -42,7 +42,7 @@ class SandboxInfo:
     node: str = ""
     name: str | None = None
     described: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits | None = None
+    limits: SandboxLimits | None = None
 
     @classmethod
     def of(cls, backend: SandboxBackend | None, node: str = "") -> SandboxInfo:

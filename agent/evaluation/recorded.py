@@ -11,7 +11,7 @@ from typing import Literal
 from agent.errors import NotReplayable
 from agent.history import Command, Execution, History, Program
 from agent.languages.canonical import canonical
-from agent.sandbox.commands import Run, plan
+from agent.sandbox.commands import RunCommand, plan
 from agent.store.run_view import RunView
 from agent.types import CaseResult, Cause, Pair, Status, TestReport
 
@@ -75,7 +75,11 @@ def _commands(history: History, execution: Execution) -> Iterator[tuple[str, ...
     for event in history.events:
         if event is execution:
             return
-        if isinstance(event, Command) and event.outcome == "ran" and isinstance(step := plan(event.command), Run):
+        if (
+            isinstance(event, Command)
+            and event.outcome == "ran"
+            and isinstance(step := plan(event.command), RunCommand)
+        ):
             yield step.argv
 
 

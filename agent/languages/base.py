@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from agent.errors import UnsupportedLanguage
 from agent.history import Program as Program
-from agent.sandbox.base import Job, RunResult
+from agent.sandbox.base import RunResult, SandboxJob
 from agent.types import TestReport
 
 
@@ -86,7 +86,7 @@ class Language:
         """
         self._refuse()
 
-    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:  # noqa: ARG002
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:  # noqa: ARG002
         """Return what a sandbox runs for this program."""
         self._refuse()
 
@@ -98,7 +98,7 @@ class Language:
         """
         self._refuse()
 
-    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> Job | None:  # noqa: ARG002
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:  # noqa: ARG002
         """Return the same run with a snippet that raises wherever one of its functions begins.
 
         A case that passes there as well never ran the snippet. None where there is nothing that could raise.

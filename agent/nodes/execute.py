@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from agent.history import Execution, Mutant, Program, Purpose
-from agent.sandbox.base import Environment, Job, RunResult
+from agent.sandbox.base import Environment, RunResult, SandboxJob
 from agent.state import Node, State, Step, Tools
 from agent.types import CaseOutcome, Cause, Status, TestReport
 
@@ -66,7 +66,7 @@ class Execute(Node):
 
 async def run_program(
     program: Program,
-    job: Job,
+    job: SandboxJob,
     environment: Environment | None,
     tools: Tools,
     *,
@@ -101,7 +101,7 @@ async def run_program(
     return result, report
 
 
-def job_for(program: Program, environment: Environment | None, tools: Tools) -> Job:
+def job_for(program: Program, environment: Environment | None, tools: Tools) -> SandboxJob:
     """Return what a sandbox runs for a program in an environment."""
     return tools.language.job(
         program, environment=None if environment is None else environment.key, timeout=tools.config.test_timeout

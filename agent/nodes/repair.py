@@ -14,7 +14,7 @@ from agent.languages.base import MalformedProgram
 from agent.llm import parsing
 from agent.nodes.asking import EXECUTION, PAIR, about_execution, about_pair
 from agent.sandbox.base import Environment
-from agent.sandbox.commands import Install, Refuse, Run, read_commands
+from agent.sandbox.commands import Install, Refuse, RunCommand, read_commands
 from agent.state import Node, Role, State, Step, Tools
 from agent.types import Cause
 
@@ -114,7 +114,7 @@ class Repair(Node):
         question = _question(state, tools)
         return await tools.asker.ask(REPAIR, question, parsing.parse_commands), {}
 
-    async def _run_one(self, command: str, step: Run | Refuse, tools: Tools) -> bool:
+    async def _run_one(self, command: str, step: RunCommand | Refuse, tools: Tools) -> bool:
         """Run a command that installs nothing, and say whether it was run without error."""
         if isinstance(step, Refuse):
             tools.history.add(Command(command=command, outcome="refused", output=step.reason))

@@ -16,7 +16,7 @@ SENTINEL = "sentinel"
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What one sandbox may use. Sizes in bytes, `cpus` in cores; `files` and `inodes` hold for each of its folders.
 
     No `inodes`, 0, means that their number is not limited.
@@ -32,7 +32,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Job:
+class SandboxJob:
     """One execution: a program and the harness that runs it inside the sandbox.
 
     `harness` is Python source defining `main(job, emit)` (see `sandbox/inside/supervisor.py`); `program` is given to
@@ -59,7 +59,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Record:
+class ReportLine:
     """One line of the harness's report, authenticated by the run's nonce.
 
     `kind`: `start` (a case began), `case` (a case ended with `outcome` passed, failed, error or skipped), `load`
@@ -84,7 +84,7 @@ class RunResult:
     the same program was run before, and this is what came of it then (`SharedExecutions`).
     """
 
-    records: tuple[Record, ...] = ()
+    records: tuple[ReportLine, ...] = ()
     exit_code: int | None = 0
     signal: int | None = None
     timed_out: bool = False
@@ -122,7 +122,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Environment:
-    """A built set of distributions: `key` names it to a `Job`, `installed` lists `name==version`, sorted."""
+    """A built set of distributions: `key` names it to a `SandboxJob`, `installed` lists `name==version`, sorted."""
 
     key: str
     requirements: tuple[str, ...]
@@ -138,7 +138,7 @@ class Sandbox(ABC):
         return True
 
     @abstractmethod
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Run a program; its processes are gone when this returns, its files stay until `release`.
 
         Raises:
@@ -208,7 +208,7 @@ class SandboxBackend(ABC):
 
     name: str
     environments: EnvironmentBuilder
-    limits: Limits | None = None
+    limits: SandboxLimits | None = None
 
     async def start(self, progress: Progress) -> None:  # noqa: B027
         """Make ready (engine, image); `progress` is given lines for the user.

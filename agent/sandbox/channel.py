@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from agent.errors import EnvironmentGone, RunnerCrashed, SandboxError
-from agent.sandbox.base import CommandResult, Frame, Job, Limits, Record, RunResult, Sandbox
+from agent.sandbox.base import CommandResult, Frame, ReportLine, RunResult, Sandbox, SandboxJob, SandboxLimits
 from agent.sandbox.inside import source
 
 MAX_FRAME = 1 << 20
@@ -94,7 +94,7 @@ class Channel:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        limits: Limits,
+        limits: SandboxLimits,
         *,
         processes: int = 0,
         site: bool = False,
@@ -141,7 +141,7 @@ class Channel:
             raise MalformedFrame(f"it answered a harness with a frame of type {kind!r}")
         return "".join(unpack(payload))
 
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Run a program.
 
         Raises:
@@ -248,7 +248,7 @@ class ChannelSandbox(Sandbox):
         await channel.prepare(source("python_harness"))
         self._channel = channel
 
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Run a program, as `Sandbox` says."""
         return await self._opened().run(job)
 
@@ -309,7 +309,7 @@ def frame(kind: bytes, payload: bytes) -> bytes:
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
-def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[Record, ...]:
+def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[ReportLine, ...]:
     """Return the records of a harness's report; what is not signed with the run's nonce is tampering.
 
     `cut` says that the report may end within a record: its writer was killed, or it was too long to be relayed.
@@ -324,16 +324,16 @@ def read_report(data: bytes, nonce: str, *, cut: bool = False) -> tuple[Record, 
                 raise MalformedFrame("the report ends within a record")
             records.append(_record(unpack(data[at + 4 : end]), nonce))
         except MalformedFrame as error:
-            records.append(Record("tamper", message=f"not a report of this run's harness: {error}"))
+            records.append(ReportLine("tamper", message=f"not a report of this run's harness: {error}"))
             break
         at = end
     return tuple(records)
 
 
-def _record(fields: list[str], nonce: str) -> Record:
+def _record(fields: list[str], nonce: str) -> ReportLine:
     if len(fields) < _FIXED or fields[0] != nonce:
         raise MalformedFrame("a record without the run's nonce")
     _, kind, name, outcome, error_type, message, *rest = fields
     lines = [int(line) if _LINE.fullmatch(line) else 0 for line in rest[1::3]]
     frames = tuple(Frame(*parts) for parts in zip(rest[::3], lines, rest[2::3], strict=False))
-    return Record(kind, name, outcome, error_type, message, frames)
+    return ReportLine(kind, name, outcome, error_type, message, frames)

@@ -27,7 +27,7 @@ class Install:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunCommand:
     """A command for the pair's sandbox: at least one word, none with NUL."""
 
     argv: tuple[str, ...]
@@ -40,7 +40,7 @@ class Refuse:
     reason: str
 
 
-Plan = Install | Run | Refuse
+Plan = Install | RunCommand | Refuse
 
 _WORD_OPERATORS = frozenset("<>[]*?~{}")  # they may stand in a requirement that nobody quoted
 _NO_SHELL = "no shell: give plain commands, one per line, without variables, pipes, redirections, globs or lists"
@@ -128,7 +128,7 @@ def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
         return Refuse(f"{program}: {_REFUSED[program]}")
     if operators:
         return Refuse(_NO_SHELL)
-    return Run(tuple(words))
+    return RunCommand(tuple(words))
 
 
 def _after_installer(words: list[str]) -> list[str] | None:

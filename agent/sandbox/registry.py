@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Entry:
+class BackendEntry:
     """One backend: `place` is its class, as `module:Class`, which is imported on first need.
 
     `remedies` say how to get it on an operating system, by the name that `platform.system()` has for it; under "" for
@@ -27,8 +27,8 @@ class Entry:
 INSTALL = "sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper install"
 _WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
 
-REGISTRY: Mapping[str, Entry] = {
-    "docker": Entry(
+REGISTRY: Mapping[str, BackendEntry] = {
+    "docker": BackendEntry(
         "agent.sandbox.docker.backend:DockerBackend",
         {
             "Darwin": "install Docker Desktop, or Colima: brew install colima docker && colima start",
@@ -37,7 +37,7 @@ REGISTRY: Mapping[str, Entry] = {
         },
         runs_images=True,
     ),
-    "bwrap": Entry(
+    "bwrap": BackendEntry(
         "agent.sandbox.bwrap.backend:BwrapBackend",
         {
             "Darwin": "bubblewrap is for Linux: use Docker",

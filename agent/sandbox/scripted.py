@@ -12,11 +12,11 @@ from agent.sandbox.base import (
     CommandResult,
     Environment,
     EnvironmentBuilder,
-    Job,
-    Record,
+    ReportLine,
     RunResult,
     Sandbox,
     SandboxBackend,
+    SandboxJob,
 )
 
 Asked = TypeVar("Asked")
@@ -32,7 +32,7 @@ class ScriptedSandbox(SandboxBackend):
     """A backend whose sandboxes answer from a script and keep what they were asked.
 
     Args:
-        runs: answers to `run` in the order asked, or a function of the `Job`. An answer is a `RunResult` or an
+        runs: answers to `run` in the order asked, or a function of the `SandboxJob`. An answer is a `RunResult` or an
             exception to raise; a function may be async.
         commands: the same for `command`, by `CommandResult`; a function is given the words of the command.
         environments: the same for environments, by `Environment`; a function is given the requirements.
@@ -46,12 +46,12 @@ class ScriptedSandbox(SandboxBackend):
 
     def __init__(
         self,
-        runs: Script[RunResult, Job] = (),
+        runs: Script[RunResult, SandboxJob] = (),
         *,
         commands: Script[CommandResult, tuple[str, ...]] = (),
         environments: Script[Environment, tuple[str, ...]] = (),
         index: Callable[[str], str | None] = lambda _name: None,
-        sentinels: Script[RunResult, Job] | None = None,
+        sentinels: Script[RunResult, SandboxJob] | None = None,
     ) -> None:
         self._runs = _Answers(runs, "run")
         self._sentinels = _Answers(_all_raised if sentinels is None else sentinels, "sentinel run")
@@ -62,7 +62,7 @@ class ScriptedSandbox(SandboxBackend):
         self.released = 0
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SandboxJob]:
         """The jobs that were run, in order."""
         return self._runs.asked
 
@@ -82,9 +82,9 @@ class ScriptedSandbox(SandboxBackend):
         return _ScriptedSandbox(self)
 
 
-def _all_raised(job: Job) -> RunResult:
-    records = [(Record("start", name), Record("case", name, "error", "SnippetEntered")) for name in job.cases]
-    return RunResult((*(record for pair in records for record in pair), Record("end")))
+def _all_raised(job: SandboxJob) -> RunResult:
+    records = [(ReportLine("start", name), ReportLine("case", name, "error", "SnippetEntered")) for name in job.cases]
+    return RunResult((*(record for pair in records for record in pair), ReportLine("end")))
 
 
 class _Answers(Generic[Answer, Asked]):
@@ -130,7 +130,7 @@ class _ScriptedSandbox(Sandbox):
         self._backend = backend
         self._released = False
 
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Give the script's next result."""
         self._check()
         return await (self._backend._sentinels if SENTINEL in job.options else self._backend._runs).to(job)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.config import SandboxConfig
 from agent.errors import DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
-from agent.sandbox.base import Limits, Progress, SandboxBackend
+from agent.sandbox.base import Progress, SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.environments import Supply
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
@@ -47,9 +47,9 @@ LOCKED: Mapping[str, Make] = {name: partial(_make, name, judged=False) for name 
 """The same for a run's lock: what it names was judged by the rule when it was made, or came with what was."""
 
 
-def limits(config: SandboxConfig) -> Limits:
+def limits(config: SandboxConfig) -> SandboxLimits:
     """Return the limits of one sandbox that a configuration means."""
-    return Limits(
+    return SandboxLimits(
         memory=config.memory_mb << 20,
         processes=config.processes,
         cpus=config.cpus,
@@ -59,7 +59,7 @@ def limits(config: SandboxConfig) -> Limits:
     )
 
 
-def limit_settings(found: Limits | None) -> dict[str, int | float]:
+def limit_settings(found: SandboxLimits | None) -> dict[str, int | float]:
     """Return a backend's limits as settings, the other way round than `limits`; {} where it does not say them."""
     if found is None:
         return {}

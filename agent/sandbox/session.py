@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, RequirementsUnavailable, SandboxError
-from agent.sandbox.base import CommandResult, Environment, Job, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.base import CommandResult, Environment, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.tracing import UNTRACED, Record, Tracer
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class SharedExecutions:
     async def run(
         self,
         backend: SandboxBackend,
-        job: Job,
+        job: SandboxJob,
         commands: Sequence[tuple[str, ...]],
         work: Callable[[], Awaitable[RunResult]],
     ) -> RunResult:
@@ -115,7 +115,7 @@ class SandboxSession:
         self._replay: list[tuple[tuple[str, ...], float]] = []
         self._environments: dict[str, tuple[str, ...]] = {}
 
-    async def run(self, job: Job, *, fresh: bool = False) -> RunResult:
+    async def run(self, job: SandboxJob, *, fresh: bool = False) -> RunResult:
         """Run a program, or return what came of the same run before (`shared`); `fresh` runs it in any case.
 
         A fresh run is for who looks whether a program ends the same way again; its result is not shared.
@@ -134,7 +134,7 @@ class SandboxSession:
             record(status=status, seconds=result.seconds, shared=result.shared)
             return result
 
-    async def _run(self, job: Job) -> RunResult:
+    async def _run(self, job: SandboxJob) -> RunResult:
         try:
             return await self._attempt(lambda sandbox: sandbox.run(job))
         except EnvironmentGone as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.nodes.check_flakiness import CheckFlakiness
-from agent.sandbox.base import HASH_SEED, Job, RunResult, SandboxBackend
+from agent.sandbox.base import HASH_SEED, RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import Step
 from agent.types import CaseOutcome, Cause, Status
@@ -111,7 +111,7 @@ async def test_a_busy_machine_is_no_flakiness() -> None:
 
 
 async def test_a_run_that_took_all_its_time_is_not_repeated() -> None:
-    def hangs(_job: Job) -> RunResult:
+    def hangs(_job: SandboxJob) -> RunResult:
         return RunResult(timed_out=True, exit_code=None, signal=9)
 
     sandbox = ScriptedSandbox(hangs)

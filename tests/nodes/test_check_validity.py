@@ -7,7 +7,7 @@ import pytest
 from agent.config import PipelineConfig
 from agent.languages.base import MutantKind
 from agent.nodes.check_validity import CheckValidity, Tried, describe, is_vacuous
-from agent.sandbox.base import Frame, Job, Record, RunResult, SandboxBackend
+from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.state import State, Step
 from agent.types import Status
@@ -115,7 +115,7 @@ class Runs:
         self.ends = ends
         self.first = True
 
-    def __call__(self, job: Job) -> RunResult:
+    def __call__(self, job: SandboxJob) -> RunResult:
         if self.first:
             self.first = False
             return passed(job)
@@ -193,11 +193,13 @@ async def test_mutants_have_little_time_but_no_less_than_the_snippet_needed() ->
     assert [job.timeout for job in sandbox.jobs[1:]] == [2, 4.5, 10]
 
 
-def broke(job: Job) -> RunResult:
+def broke(job: SandboxJob) -> RunResult:
     """Return a run in which every case raised an error."""
     frames = (Frame("program.py", 99, "test"),)
-    ended = [(Record("start", name), Record("case", name, "error", "TypeError", "no", frames)) for name in job.cases]
-    return RunResult((*(record for records in ended for record in records), Record("end")))
+    ended = [
+        (ReportLine("start", name), ReportLine("case", name, "error", "TypeError", "no", frames)) for name in job.cases
+    ]
+    return RunResult((*(record for records in ended for record in records), ReportLine("end")))
 
 
 P, F, E, T = Status.PASSED, Status.FAILED, Status.ERROR, Status.TIMEOUT

@@ -6,14 +6,16 @@ import json
 
 from agent import Annotator, ScriptedLLM, ScriptedSandbox
 from agent.llm.base import Call
-from agent.sandbox.base import Frame, Job, Record, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
 from tests.scripts import PAIR, PROGRAM, failed, program, screen
 
 SPEC = {"readings": [{"reading": "Return the sum of two numbers.", "requirements": ["It adds them."]}]}
 CASES = PROGRAM.removeprefix("# <candidate>\n")
 BROKEN = CASES.replace("add(1, 2)", "add(one, 2)")
 FRAMES = (Frame("program.py", 9, "<module>"),)
-UNNAMED = RunResult((Record("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), Record("end")))
+UNNAMED = RunResult(
+    (ReportLine("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), ReportLine("end"))
+)
 
 
 def answer(call: Call) -> str:
@@ -27,7 +29,7 @@ def answer(call: Call) -> str:
     }[call.role]
 
 
-def run(job: Job) -> RunResult:
+def run(job: SandboxJob) -> RunResult:
     return UNNAMED if "one = 1" not in job.program else failed(job)
 
 

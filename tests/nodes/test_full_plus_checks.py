@@ -10,7 +10,7 @@ from agent.config import Config, PipelineConfig
 from agent.errors import SandboxError
 from agent.events import Event, PairFinished
 from agent.history import Exchange, Execution, Visit
-from agent.sandbox.base import Frame, Job, Record, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult, SandboxJob
 from agent.store import load_run
 from agent.types import Cause, Status
 from tests.scripts import PAIR, failed, label, passed, program, screen
@@ -59,10 +59,10 @@ async def test_a_program_that_is_written_again_may_be_repaired_as_often_as_the_f
         }
     )
 
-    def run(job: Job) -> RunResult:
+    def run(job: SandboxJob) -> RunResult:
         if "unknown" in job.program:
             frames = (Frame("program.py", 1, "<module>"),)
-            return RunResult((Record("load", "", "error", "NameError", "no", frames), Record("end")))
+            return RunResult((ReportLine("load", "", "error", "NameError", "no", frames), ReportLine("end")))
         return passed(job) if "assert" not in job.program or holds(job) else failed(job)
 
     config = Config(pipeline=PipelineConfig(max_try_time=1))
@@ -101,7 +101,7 @@ async def test_mutants_and_repeated_runs_are_no_executions() -> None:
     assert finished.executions == 1
 
 
-def slow(job: Job) -> RunResult:
+def slow(job: SandboxJob) -> RunResult:
     return replace(passed(job) if holds(job) else failed(job), seconds=0.5)
 
 
@@ -141,7 +141,7 @@ async def test_the_time_of_every_run_and_call_is_kept_by_node(tmp_path: Path) ->
 async def test_what_ran_in_a_node_that_broke_is_kept_too(tmp_path: Path) -> None:
     runs = iter([slow, slow])
 
-    def run(job: Job) -> RunResult | BaseException:
+    def run(job: SandboxJob) -> RunResult | BaseException:
         ready = next(runs, None)
         return SandboxError("gone") if ready is None else ready(job)
 
@@ -154,6 +154,6 @@ async def test_what_ran_in_a_node_that_broke_is_kept_too(tmp_path: Path) -> None
     assert [each.seconds for each in evidence.executions] == [0.5, 0, 0.5]
 
 
-def holds(job: Job) -> bool:
+def holds(job: SandboxJob) -> bool:
     """Say whether a job's cases would pass: no assertion about the snippet, or the snippet as it is."""
     return "assert True" in job.program or "return a + b" in job.program

@@ -10,7 +10,7 @@ import pytest
 
 from agent import Annotation, Annotator, ScriptedLLM, ScriptedSandbox
 from agent.graph import load_variant
-from agent.sandbox.base import CommandResult, Frame, Record, RunResult
+from agent.sandbox.base import CommandResult, Frame, ReportLine, RunResult
 from agent.store import load_run
 from agent.types import Status
 from tests.scripts import PAIR, PROGRAM, commands, environment, label, passed, program, screen
@@ -27,7 +27,9 @@ CORRECTED = "one = 1\n" + BROKEN
 
 
 FRAMES = (Frame("program.py", 9, "<module>"),)
-UNNAMED = RunResult((Record("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), Record("end")))
+UNNAMED = RunResult(
+    (ReportLine("load", "", "error", "NameError", "name 'one' is not defined", FRAMES), ReportLine("end"))
+)
 
 
 def once_broken() -> ScriptedSandbox:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox.base import Job, Limits, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.base import RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
 from agent.sandbox.inside import source
 from tests.conftest import lacking, required
 
 BACKENDS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("docker", "bwrap")]
-LIMITS = Limits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
+LIMITS = SandboxLimits(memory=256 << 20, processes=64, files=32 << 20, output=16 << 10)
 
 
 VOLUME = f"test-driven-annotator-tests-{os.getpid()}-shared"
@@ -56,7 +56,7 @@ def need(name: str) -> None:
         (pytest.fail if name in required() else pytest.skip)(f"needs {name}: {why}")
 
 
-async def start(name: str, limits: Limits = LIMITS) -> SandboxBackend:
+async def start(name: str, limits: SandboxLimits = LIMITS) -> SandboxBackend:
     """Start a backend, or skip the test where this machine has none."""
     need(name)
     backend: SandboxBackend
@@ -96,12 +96,12 @@ async def reused(backend: SandboxBackend) -> AsyncIterator[Sandbox]:
     await acquired.release()
 
 
-def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:
+def job(program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
     """Return a job for the Python harness."""
-    return Job(source("python_harness"), program, tuple(cases), options, None, timeout)
+    return SandboxJob(source("python_harness"), program, tuple(cases), options, None, timeout)
 
 
-def statements(body: str, timeout: float = 5.0) -> Job:
+def statements(body: str, timeout: float = 5.0) -> SandboxJob:
     """Return a job whose one case runs these statements."""
     indented = "".join(f"    {line}\n" for line in body.strip().split("\n"))
     return job(f"def test_a():\n{indented}", timeout=timeout)

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from agent.config import PipelineConfig
 from agent.errors import SandboxError
-from agent.sandbox.base import Job, RunResult, SandboxBackend
+from agent.sandbox.base import RunResult, SandboxBackend, SandboxJob
 from agent.sandbox.session import SandboxSession
 from agent.streams import completed
 from tests.sandbox.conftest import outcomes, statements
@@ -27,7 +27,7 @@ class Program:
     body: str
     ending: str
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> SandboxJob:
         """Return a job that tells its own number."""
         return statements(f"print({number}, flush=True)\n{self.body}", timeout=15)
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import docker
 
-from agent.sandbox.base import Limits
+from agent.sandbox.base import SandboxLimits
 from agent.sandbox.docker.backend import DockerBackend
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.owner import PREFIX
 from tests.sandbox.crowd import RUNS, Crowd
 from tests.sandbox.leftovers import comes_to, containers, held
 
-LIMITS = Limits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
+LIMITS = SandboxLimits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
 VOLUME = f"{PREFIX}-tests-faults-{os.getpid()}"
 
 

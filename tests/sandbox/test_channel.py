@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from agent.errors import ContainerLost, EnvironmentGone, SandboxError
 from agent.sandbox import channel as channel_module
-from agent.sandbox.base import Frame, Job, Limits, Record
+from agent.sandbox.base import Frame, ReportLine, SandboxJob, SandboxLimits
 from agent.sandbox.channel import MAX_FRAME, Channel, frame, pack, read_report, unpack
 
-JOB = Job("harness", "program", timeout=5.0)
+JOB = SandboxJob("harness", "program", timeout=5.0)
 HELLO = frame(b"h", b"")
 END = frame(b"x", pack(["0", "", "0", "", "0", "0.01"]))
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -38,7 +38,7 @@ async def connected(peer: Peer, *, why: str | None = None) -> AsyncIterator[Chan
     server = await asyncio.start_server(play, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
-        yield Channel(reader, writer, Limits(output=1000), why=None if why is None else explain)
+        yield Channel(reader, writer, SandboxLimits(output=1000), why=None if why is None else explain)
     finally:
         writer.close()
         server.close()
@@ -86,8 +86,8 @@ async def test_a_run_is_asked_for_and_read() -> None:
         await writer.drain()
 
     async with connected(peer) as channel:
-        result = await channel.run(Job("harness", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
-    assert result.records == (Record("case", "test_a", "passed"),)
+        result = await channel.run(SandboxJob("harness", "program", ("test_a",), {"key": "value"}, "abc", 5.0))
+    assert result.records == (ReportLine("case", "test_a", "passed"),)
     assert (result.stdout, result.stderr, result.exit_code) == ("out \ufffd", "err", 0)
     assert result.hang == (Frame("program.py", 3, "f"),)
     assert result.hang_beside == ((Frame("x.py", 1, "g"), Frame("program.py", 2, "h")),)
@@ -170,7 +170,7 @@ async def test_silence_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(channel_module, "GRACE", 0.05)
     async with connected(silent) as channel:
         with pytest.raises(SandboxError, match="no answer for"):
-            await channel.run(Job("harness", "", timeout=0.05))
+            await channel.run(SandboxJob("harness", "", timeout=0.05))
         with pytest.raises(SandboxError, match="no answer for"):
             await channel.greet(0.05)
 
@@ -190,13 +190,13 @@ async def test_after_a_cancelled_run_nothing_more_is_asked() -> None:
 async def test_a_key_that_is_no_name_is_refused(key: str) -> None:
     async with connected(answering(END)) as channel:
         with pytest.raises(SandboxError, match="cannot be the key"):
-            await channel.run(Job("", "", environment=key))
+            await channel.run(SandboxJob("", "", environment=key))
 
 
 async def test_a_program_larger_than_a_request_is_refused() -> None:
     async with connected(answering(END)) as channel:
         with pytest.raises(SandboxError, match="larger than any sandbox takes"):
-            await channel.run(Job("harness", "x" * (65 << 20)))
+            await channel.run(SandboxJob("harness", "x" * (65 << 20)))
 
 
 async def test_a_harness_that_cannot_be_loaded_is_an_error_of_the_sandbox() -> None:

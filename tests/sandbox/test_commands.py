@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from agent.sandbox.commands import MAX_COMMANDS, MAX_LENGTH, Install, Refuse, Run, plan, read_commands
+from agent.sandbox.commands import MAX_COMMANDS, MAX_LENGTH, Install, Refuse, RunCommand, plan, read_commands
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_a_refusal_says_why(command: str, reason: str) -> None:
     ],
 )
 def test_any_other_simple_command_runs_in_the_sandbox(command: str, argv: tuple[str, ...]) -> None:
-    assert plan(command) == Run(argv)
+    assert plan(command) == RunCommand(argv)
 
 
 def test_a_list_of_simple_commands_is_taken_apart() -> None:
     steps = read_commands(["pip install a && python -c 'x && y'\n# a remark\n\n# pip install b", "mkdir \\\n c"])
     assert [step for _text, step in steps] == [
         Install(("a",)),
-        Run(("python", "-c", "x && y")),
+        RunCommand(("python", "-c", "x && y")),
         Install(("b",)),
-        Run(("mkdir", "c")),
+        RunCommand(("mkdir", "c")),
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_list_with_a_part_that_is_refused_is_refused_whole() -> None:
 def test_commands_beyond_the_limit_are_refused_once() -> None:
     steps = read_commands([f"touch {number}" for number in range(50)])
     assert len(steps) == MAX_COMMANDS + 1
-    assert all(isinstance(step, Run) for _text, step in steps[:-1])
+    assert all(isinstance(step, RunCommand) for _text, step in steps[:-1])
     assert isinstance(steps[-1][1], Refuse)
 
 
@@ -155,7 +155,7 @@ def test_no_text_breaks_the_parser_or_slips_through_it(text: str) -> None:
                     assert not name.startswith("-")
                     assert parsed.url is None
                     assert parsed.marker is None
-            case Run(argv):
+            case RunCommand(argv):
                 assert argv
                 assert argv[0]
                 assert not any("\0" in word for word in argv)

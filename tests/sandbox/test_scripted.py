@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Job, RunResult
+from agent.sandbox.base import RunResult, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox, ScriptExhausted
 
-JOB = Job(harness="", program="print(1)")
+JOB = SandboxJob(harness="", program="print(1)")
 
 
 async def test_results_come_in_order_and_jobs_are_kept() -> None:

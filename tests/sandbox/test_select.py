@@ -8,7 +8,7 @@ import pytest
 
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
-from agent.sandbox.base import Limits, Progress
+from agent.sandbox.base import Progress, SandboxLimits
 from agent.sandbox.registry import remedy
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.select import BACKENDS, Make, choose, limits, read_moment
@@ -74,8 +74,8 @@ async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None
 
 def test_a_configuration_becomes_limits() -> None:
     config = SandboxConfig(memory_mb=512, processes=10, cpus=0.5, files_mb=16, output_kb=8)
-    assert limits(config) == Limits(memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10)
-    assert limits(SandboxConfig()) == Limits()
+    assert limits(config) == SandboxLimits(memory=512 << 20, processes=10, cpus=0.5, files=16 << 20, output=8 << 10)
+    assert limits(SandboxConfig()) == SandboxLimits()
 
 
 def test_every_backend_of_the_configuration_can_be_made() -> None:

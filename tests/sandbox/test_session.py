@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
-from agent.sandbox.base import CommandResult, Environment, Job, RunResult
+from agent.sandbox.base import CommandResult, Environment, RunResult, SandboxJob
 from agent.sandbox.scripted import ScriptedSandbox
 from agent.sandbox.session import SandboxGates, SandboxSession, SharedExecutions
 
-JOB = Job("", "")
+JOB = SandboxJob("", "")
 
 
 async def test_all_runs_share_one_sandbox() -> None:
@@ -111,7 +111,7 @@ async def test_who_waits_for_the_same_run_does_not_keep_it_from_its_place() -> N
     memo, gates = SharedExecutions(), places(1)
     backend = ScriptedSandbox(lambda job: RunResult(stdout=job.program))
     one, other = (SandboxSession(backend, gates, executions=memo) for _ in range(2))
-    await one.run(Job("", "another program"))
+    await one.run(SandboxJob("", "another program"))
     waiting = asyncio.ensure_future(other.run(JOB))
     await asyncio.sleep(0)
     async with asyncio.timeout(60):
@@ -121,7 +121,7 @@ async def test_who_waits_for_the_same_run_does_not_keep_it_from_its_place() -> N
 
 
 ENVIRONMENT = Environment("k", ("six",), ("six==1.0",))
-WITHIN = Job("", "", environment="k")
+WITHIN = SandboxJob("", "", environment="k")
 
 
 async def test_an_environment_that_was_removed_is_built_again_once() -> None:
@@ -159,7 +159,7 @@ async def test_an_environment_that_cannot_be_had_again_is_no_finding_about_the_p
         await session.run(WITHIN)
 
 
-JOB = Job("harness", "program", ("test_a",), {"mode": "pytest"})
+JOB = SandboxJob("harness", "program", ("test_a",), {"mode": "pytest"})
 
 
 def counting() -> ScriptedSandbox:
@@ -168,7 +168,9 @@ def counting() -> ScriptedSandbox:
     return ScriptedSandbox(lambda _: RunResult(seconds=next(numbers)), commands=lambda _: CommandResult(0, ""))
 
 
-async def run(backend: ScriptedSandbox, memo: SharedExecutions | None, job: Job = JOB, *, fresh: bool = False) -> float:
+async def run(
+    backend: ScriptedSandbox, memo: SharedExecutions | None, job: SandboxJob = JOB, *, fresh: bool = False
+) -> float:
     session = SandboxSession(backend, executions=memo)
     try:
         return (await session.run(job, fresh=fresh)).seconds
@@ -236,7 +238,7 @@ class Gated:
         self.go = asyncio.Event()
         self.backend = ScriptedSandbox(self._run)
 
-    async def _run(self, _: Job) -> RunResult:
+    async def _run(self, _: SandboxJob) -> RunResult:
         self.started.put_nowait(None)
         await self.go.wait()
         return RunResult(seconds=len(self.backend.jobs))

@@ -11,7 +11,7 @@ from agent.languages.python.insertion import MARKER, place
 from agent.languages.python.inspection import examine
 from agent.languages.python.mutants import mutants, universal_mocks
 from agent.languages.python.source import TooLarge, Unparsable, normalise
-from agent.sandbox.base import SENTINEL, Job, RunResult
+from agent.sandbox.base import SENTINEL, RunResult, SandboxJob
 from agent.sandbox.dependencies.imports import Resolver, requirement_for
 from agent.sandbox.inside import source
 from agent.types import TestReport
@@ -70,9 +70,9 @@ class PythonLanguage(Language):
         """Refuse a corrected program that changes anything inside a test function."""
         cases.check_correction(program, corrected)
 
-    def job(self, program: Program, *, environment: str | None, timeout: float) -> Job:
+    def job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob:
         """Return what a sandbox runs for this program."""
-        return Job(
+        return SandboxJob(
             harness=source("python_harness"),
             program=program.source,
             cases=program.cases,
@@ -81,7 +81,7 @@ class PythonLanguage(Language):
             timeout=timeout,
         )
 
-    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> Job | None:
+    def sentinel_job(self, program: Program, *, environment: str | None, timeout: float) -> SandboxJob | None:
         """Return the same run with functions of the snippet that raise at once; None for a snippet without any."""
         if not cases.can_be_entered(program):
             return None

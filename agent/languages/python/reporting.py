@@ -18,7 +18,7 @@ from agent.languages.python.cases import introspection, is_third_party, modules_
 from agent.languages.python.insertion import MAX_PROGRAM
 from agent.languages.python.inspection import acts_at_load
 from agent.languages.python.source import Definition, is_within, names_bound, parse, start_line
-from agent.sandbox.base import Frame, Record, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult
 from agent.sandbox.dependencies.imports import PYTHON2_MODULES
 from agent.types import CaseOutcome, CaseResult, Cause, Status, TestReport
 
@@ -66,7 +66,7 @@ class _Tally:
     """The records of one case."""
 
     started: int = 0
-    ended: list[Record] = field(default_factory=list)
+    ended: list[ReportLine] = field(default_factory=list)
 
 
 def report(program: Program, result: RunResult) -> TestReport:
@@ -99,7 +99,7 @@ def missing(program: Program, result: RunResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*lacking, *program.imports))) if lacking else ()
 
 
-def _tally(cases: Sequence[str], records: Sequence[Record]) -> dict[str, _Tally]:
+def _tally(cases: Sequence[str], records: Sequence[ReportLine]) -> dict[str, _Tally]:
     tallies = {name: _Tally() for name in cases}
     for record in records:
         tally = tallies.get(record.name) or tallies.get(record.name.partition("[")[0])
@@ -149,7 +149,7 @@ def _case(program: Program, blame: Blame, name: str, tally: _Tally, incident: _I
     return max(found, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
 
 
-def _ended(program: Program, blame: Blame, name: str, record: Record) -> CaseResult:
+def _ended(program: Program, blame: Blame, name: str, record: ReportLine) -> CaseResult:
     if record.outcome == "passed":
         return CaseResult(name=name, outcome=CaseOutcome.PASSED)
     if record.outcome == "skipped":
@@ -165,7 +165,7 @@ def _result(name: str, outcome: CaseOutcome, message: str, cause: Cause | None) 
     return CaseResult(name=name, outcome=outcome, message=canonical(message, MAX_MESSAGE), cause=cause)
 
 
-def _described(program: Program, blame: Blame, record: Record) -> str:
+def _described(program: Program, blame: Blame, record: ReportLine) -> str:
     kind = record.error_type or "an error"
     text = f"{kind}: {record.message}" if record.message else kind
     return text + _place(program, blame, record.frames)
@@ -204,7 +204,7 @@ def _verdict(cases: Sequence[CaseResult], incident: _Incident | None) -> tuple[S
     return Status.PASSED, None
 
 
-def missing_module(record: Record) -> str | None:
+def missing_module(record: ReportLine) -> str | None:
     """Return the top-level module outside of the standard library that a record says is not installed."""
     if not _is_import_error(record):
         return None
@@ -221,7 +221,7 @@ class Blame:
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def of(self, record: Record) -> Cause:
+    def of(self, record: ReportLine) -> Cause:
         """Return the cause of an exception raised in a case, or while the program was loaded."""
         if _is_import_error(record):
             cause = self._of_import(record)
@@ -272,7 +272,7 @@ class Blame:
         """Say whether a line of the program is the snippet's."""
         return self._program.first_line <= line <= self._program.last_line
 
-    def _of_import(self, record: Record) -> Cause | None:
+    def _of_import(self, record: ReportLine) -> Cause | None:
         message = record.message
         if missing_module(record) is not None or _NO_LIBRARY.search(message):
             return Cause.DEPENDENCY
@@ -288,7 +288,7 @@ class Blame:
             return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
         return None
 
-    def _lacks_scaffolding(self, record: Record) -> bool:
+    def _lacks_scaffolding(self, record: ReportLine) -> bool:
         """Say whether the snippet needed what the program should have set up around it."""
         kind, message = _kind(record), record.message
         if self.of_frames(record.frames) is not Cause.SNIPPET:
@@ -338,9 +338,9 @@ def innermost(frames: Sequence[Frame]) -> Frame | None:
     return next((frame for frame in reversed(frames) if frame.file == PROGRAM_FILE), None)
 
 
-def _kind(record: Record) -> str:
+def _kind(record: ReportLine) -> str:
     return record.error_type.rpartition(".")[2]
 
 
-def _is_import_error(record: Record) -> bool:
+def _is_import_error(record: ReportLine) -> bool:
     return _kind(record) in ("ImportError", "ModuleNotFoundError")

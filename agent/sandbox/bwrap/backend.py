@@ -15,13 +15,13 @@ from agent.errors import RunnerCrashed, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
     CommandResult,
     EnvironmentBuilder,
-    Job,
-    Limits,
     Progress,
     RunResult,
     SandboxBackend,
+    SandboxJob,
+    SandboxLimits,
 )
-from agent.sandbox.bwrap.cgroups import ControlGroups, Group
+from agent.sandbox.bwrap.cgroups import Cgroup, ControlGroups
 from agent.sandbox.bwrap.environments import BwrapShelf
 from agent.sandbox.bwrap.process import WORK, Bubblewrap, BwrapProcess, finished, trouble
 from agent.sandbox.bwrap.store import INSIDE, BwrapStore
@@ -37,7 +37,7 @@ from agent.sandbox.seccomp import kernel_filter
 
 _START_SECONDS = 20.0
 _TEMPORARY = ("/tmp", "/dev/shm", WORK)
-_TRIAL = Job(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
+_TRIAL = SandboxJob(source("python_harness"), "def test_trial(): pass", ("test_trial",), timeout=10.0)
 
 
 class BwrapBackend(SandboxBackend):
@@ -55,11 +55,11 @@ class BwrapBackend(SandboxBackend):
     """
 
     name = "bwrap"
-    limits: Limits
+    limits: SandboxLimits
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: SandboxLimits | None = None,
         *,
         store: Path | None = None,
         supply: Supply = Supply(),  # noqa: B008
@@ -68,7 +68,7 @@ class BwrapBackend(SandboxBackend):
         pool: int = 4,
         starts: int = 2,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or SandboxLimits()
         self._root = store or shared_cache()
         self._mounts = tuple(mounts)
         self._python = python
@@ -192,9 +192,9 @@ class BwrapSandbox(ChannelSandbox):
     def __init__(self, process: BwrapProcess, alive: set[BwrapSandbox]) -> None:
         super().__init__(alive)
         self._process = process
-        self._group: Group | None = None
+        self._group: Cgroup | None = None
 
-    async def confine(self, groups: ControlGroups, limits: Limits) -> None:
+    async def confine(self, groups: ControlGroups, limits: SandboxLimits) -> None:
         """Put the supervisor, and so all that it will start, into a control group; before anything else runs."""
         if (first := self._process.first) is not None:
             self._group = await asyncio.to_thread(groups.enter, first, limits)
@@ -204,7 +204,7 @@ class BwrapSandbox(ChannelSandbox):
         """Whether its processes are still there."""
         return not self._process.reader.at_eof()
 
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         """Run a program; what a failed or cancelled run leaves is killed at once."""
         kills = 0 if self._group is None else self._group.kills()
         try:
@@ -264,7 +264,7 @@ async def _crash(process: BwrapProcess) -> RunnerCrashed:
     return RunnerCrashed(f"the sandbox broke: {await process.last_words() or 'its first process ended'}")
 
 
-def _process_limit(limits: Limits) -> int:
+def _process_limit(limits: SandboxLimits) -> int:
     """Return the limit to set inside: since Linux 5.14 it counts per user namespace, before per user of the host."""
     major, minor = (int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return limits.processes if (major, minor) >= (5, 14) else 0

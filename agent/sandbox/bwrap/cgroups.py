@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits
+from agent.sandbox.base import SandboxLimits
 from agent.sandbox.owner import PREFIX, Owner
 
 CONTROLLERS = ("memory", "pids", "cpu")
@@ -37,7 +37,7 @@ class Hierarchy:
 
 
 @dataclass(frozen=True)
-class Group:
+class Cgroup:
     """One sandbox's group: its folder in each hierarchy."""
 
     folders: Sequence[Path]
@@ -92,7 +92,7 @@ class ControlGroups:
             return cls(None, dict.fromkeys(CONTROLLERS, f"no control group can be made: {error}"))
         return groups
 
-    def enter(self, pid: int, limits: Limits) -> Group | None:
+    def enter(self, pid: int, limits: SandboxLimits) -> Cgroup | None:
         """Put a process, and so all that it will start, into a group of its own; None where there are no groups.
 
         Raises:
@@ -104,7 +104,7 @@ class ControlGroups:
         folders = [folder / name for folder in self._own()]
         counter = self.hierarchy.folders.get("memory")
         file = "memory.oom_control" if self.hierarchy.version == 1 else "memory.events"
-        group = Group(folders, None if counter is None else self._below(counter) / name / file)
+        group = Cgroup(folders, None if counter is None else self._below(counter) / name / file)
         try:
             for folder in folders:
                 folder.mkdir()
@@ -182,7 +182,7 @@ def _places(own: Path) -> dict[str, str]:
     return places
 
 
-def _settings(controller: str, version: int, limits: Limits) -> Iterator[tuple[str, str]]:
+def _settings(controller: str, version: int, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
     quota = int(limits.cpus * _PERIOD)
     processes = limits.processes + _OWN_PROCESSES
     if controller == "pids":

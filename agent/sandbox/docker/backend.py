@@ -13,14 +13,14 @@ from agent.config import data_folder
 from agent.errors import EngineLost, InterpreterUnavailable, SandboxError, SandboxUnavailable
 from agent.sandbox.base import (
     EnvironmentBuilder,
-    Limits,
     Progress,
     SandboxBackend,
+    SandboxLimits,
 )
 from agent.sandbox.channel import Channel, ChannelSandbox
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.docker.attach import AttachedStream
-from agent.sandbox.docker.containers import WORK, ContainerCrew, Launched, Setting, postmortem, sandbox_config
+from agent.sandbox.docker.containers import WORK, ContainerCrew, ContainerSetting, Launched, postmortem, sandbox_config
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.docker.environments import DockerShelf, Site
 from agent.sandbox.docker.images import ImageSource, ensure_built, ensure_present, image_with
@@ -50,7 +50,7 @@ class _Concession:
     what: str
     word: str
     loss: str
-    made: Callable[[Setting], Setting]
+    made: Callable[[ContainerSetting], ContainerSetting]
 
 
 _CONCESSIONS = (
@@ -97,11 +97,11 @@ class DockerBackend(SandboxBackend):
     """
 
     name = "docker"
-    limits: Limits
+    limits: SandboxLimits
 
     def __init__(
         self,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: SandboxLimits = SandboxLimits(),  # noqa: B008
         *,
         image: str | None = None,
         python: str | None = None,
@@ -148,7 +148,7 @@ class DockerBackend(SandboxBackend):
             await crew.call(engine.ensure_volume, store)
             await crew.call(sweep, engine, owner)
             security = (f"seccomp={engine_profile()}",)
-            confined = Setting(image, limits, store, owner.labels(), security, self._mounts)
+            confined = ContainerSetting(image, limits, store, owner.labels(), security, self._mounts)
             self._site = Site(engine, crew, confined)
             await self._probe(self._site, progress)
             self._refuse_other_python(image)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
-from agent.sandbox.base import Limits
+from agent.sandbox.base import SandboxLimits
 from agent.sandbox.docker.engine import ContainerState, DockerEngine
 from agent.sandbox.inside import ENVIRONMENT
 from agent.sandbox.mounts import Mount
@@ -37,7 +37,7 @@ _KILLED = (137, 143)
 
 
 @dataclass(frozen=True)
-class Setting:
+class ContainerSetting:
     """What all containers of a backend have in common.
 
     `store` is the name of the volume with environments, `security` what the engine is asked to confine them with;
@@ -45,14 +45,14 @@ class Setting:
     """
 
     image: str
-    limits: Limits
+    limits: SandboxLimits
     store: str
     labels: Mapping[str, str]
     security: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
 
 
-def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
+def sandbox_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
     """Return the engine's settings for a pair's container: no network, read-only, limited, only `mounts` of the host.
 
     Root inside keeps only what its trusted first process needs: to become another user and to end that user's
@@ -64,14 +64,14 @@ def sandbox_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def builder_config(setting: Setting, command: Sequence[str]) -> dict[str, Any]:
+def builder_config(setting: ContainerSetting, command: Sequence[str]) -> dict[str, Any]:
     """Return the settings for a container that may write to the environment store, and has no capability at all."""
     config = _config(setting, command, "builder")
     config["HostConfig"]["Mounts"] = [_mount(setting.store, read_only=False)]
     return config
 
 
-def _config(setting: Setting, command: Sequence[str], kind: str) -> dict[str, Any]:
+def _config(setting: ContainerSetting, command: Sequence[str], kind: str) -> dict[str, Any]:
     limits = setting.limits
     # No owner: Podman refuses one. Where an image has the folder, runc before 1.2 gives it that one's mode.
     number = f",nr_inodes={limits.inodes}" if limits.inodes else ""

@@ -16,14 +16,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits
+from agent.sandbox.base import SandboxLimits
 from agent.sandbox.dependencies.store import DEADLINE, Leases, Store, Stored, answer, texts
 from agent.sandbox.docker.attach import AttachedStream
 from agent.sandbox.docker.containers import (
     STORE,
     WORK,
     ContainerCrew,
-    Setting,
+    ContainerSetting,
     builder_config,
     postmortem,
     sandbox_config,
@@ -69,7 +69,7 @@ class Site:
 
     engine: DockerEngine
     crew: ContainerCrew
-    setting: Setting
+    setting: ContainerSetting
 
 
 class DockerShelf(Store):
@@ -188,10 +188,10 @@ def _understood(read: Callable[[Mapping[str, Any]], T], said: Mapping[str, Any])
         raise SandboxError(f"a container's answer makes no sense: {error}") from error
 
 
-def _roomy(setting: Setting) -> Setting:
+def _roomy(setting: ContainerSetting) -> ContainerSetting:
     """A builder runs the compiler alone: it needs no less than that does, however small the sandboxes are."""
     limits = setting.limits
-    roomy = Limits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
+    roomy = SandboxLimits(memory=max(limits.memory, _BUILDER_MEMORY), cpus=limits.cpus, files=limits.files)
     return replace(setting, limits=roomy)
 
 

@@ -44,7 +44,7 @@ WORK = sys.argv[3]
 HARNESS: Any = None
 
 
-class Job:
+class HarnessJob:
     """What a harness is given."""
 
     def __init__(self, program: str, cases: list[str], options: dict[str, str], environment_path: str | None) -> None:
@@ -105,7 +105,7 @@ def give_up_rights(memory: int, files: int, open_files: int, processes: int) -> 
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def run_harness(job: Job, nonce: str) -> NoReturn:
+def run_harness(job: HarnessJob, nonce: str) -> NoReturn:
     seed = job.options.get("hash_seed", "")
     if seed and seed != ENVIRONMENT["PYTHONHASHSEED"]:
         start_again(job, nonce, seed)
@@ -147,7 +147,7 @@ def load(path: str) -> Any:
         return marshal.loads(file.read()[16:])
 
 
-def extend_path(job: Job) -> None:
+def extend_path(job: HarnessJob) -> None:
     """Let programs import, behind the standard library: their environment, and then the image's packages.
 
     Their own files come last, and the harness adds them: when it has imported what it needs.
@@ -192,7 +192,7 @@ def reporter(nonce: str) -> Callable[..., None]:
     return emit
 
 
-def start_again(job: Job, nonce: str, seed: str) -> NoReturn:
+def start_again(job: HarnessJob, nonce: str, seed: str) -> NoReturn:
     """Become a fresh interpreter that hashes with another seed, and run the harness there."""
     import marshal
 
@@ -218,7 +218,7 @@ def go_on(kept: int) -> NoReturn:
     with open(kept, "rb") as file:
         seed, nonce, program, cases, options, environment, HARNESS = marshal.load(file)
     ENVIRONMENT["PYTHONHASHSEED"] = seed
-    run_harness(Job(program, cases, options, environment), nonce)
+    run_harness(HarnessJob(program, cases, options, environment), nonce)
 
 
 def execute(argv: list[str]) -> NoReturn:

@@ -49,7 +49,7 @@ class Guard:
         self.defined: list[Function] = []
         self.parts: list[SnippetPart] = []
         self.modules: dict[str, Any] = {}
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, WatchedPlace] = {}
         self.bodies = Bodies()
         self.test_case: Any = None
         self.watch()
@@ -84,7 +84,7 @@ class Guard:
 
     def watch_place(self, name: str, place: Any, wanted: Callable[[str, Any], bool]) -> None:
         if id(place) not in self.places:
-            noted = self.places[id(place)] = Place(name, place, wanted)
+            noted = self.places[id(place)] = WatchedPlace(name, place, wanted)
             if name not in NAMES_ONLY:
                 for key, value in noted.kept.items():
                     self.bodies.add(name + "." + key, value)
@@ -150,7 +150,7 @@ class Guard:
             self.emit("tamper", what, message=message)
 
 
-class Place:
+class WatchedPlace:
     """A module or a class as it was: what its names stood for, as far as that is `wanted`."""
 
     def __init__(self, name: str, place: Any, wanted: Callable[[str, Any], bool]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         PR_SET_DUMPABLE,
         UID,
         WORK,
-        Job,
+        HarnessJob,
         execute,
         give_up_rights,
         go_on,
@@ -145,7 +145,7 @@ class Pipe:
         return "report" if self.kind == b"r" and self.total > self.cap else ""
 
 
-class Run:
+class ChildRun:
     """One child from fork to its last output; `body` is what it does."""
 
     def __init__(self, limits: list[str], pipes: list[Pipe], body: Callable[[], None], environment: str = "") -> None:
@@ -258,9 +258,9 @@ def run_program(limits: list[str], fields: list[str]) -> None:
         send(b"g", b"")
         return
     cases, rest = fields[5 : 5 + int(count)], fields[5 + int(count) :]
-    job = Job(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
+    job = HarnessJob(program, cases, dict(zip(rest[::2], rest[1::2])), environment or None)
     caps = {b"o": int(output), b"e": int(output), b"r": REPORT_CAP, b"t": TRACE_CAP}
-    Run(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment).go()
+    ChildRun(limits, [Pipe(kind, cap) for kind, cap in caps.items()], lambda: run_harness(job, nonce), environment).go()
 
 
 def prepare_harness(compiled: str, source: str) -> None:
@@ -276,7 +276,7 @@ def prepare_harness(compiled: str, source: str) -> None:
 
 def run_command(limits: list[str], fields: list[str]) -> None:
     output, *argv = fields
-    Run(limits, [Pipe(b"o", int(output))], lambda: execute(argv)).go()
+    ChildRun(limits, [Pipe(b"o", int(output))], lambda: execute(argv)).go()
 
 
 def prepare() -> int:

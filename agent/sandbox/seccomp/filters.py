@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from agent.sandbox.seccomp.rules import MACHINES, Match, Restriction, Verdict, numbers, verdict
+from agent.sandbox.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, numbers, verdict
 
 Instruction = tuple[int, int, int, int]
 """Operation, how many instructions to skip when it holds and when it does not, and its constant."""
@@ -43,7 +43,7 @@ def program(machine: str) -> bytes:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def _ranges(machine: str) -> list[tuple[int, Verdict]]:
+def _ranges(machine: str) -> list[tuple[int, CallVerdict]]:
     """Return where each run of numbers with one verdict starts, from 0 on. Numbers that no call has are refused."""
     known = {number: verdict(name, number) for name, number in numbers(machine).items()}
     every = [known.get(number, errno.ENOSYS) for number in range(max(known) + 2)]
@@ -51,7 +51,7 @@ def _ranges(machine: str) -> list[tuple[int, Verdict]]:
     return [(next(entries)[0], said) for said, entries in runs]
 
 
-def _search(ranges: Sequence[tuple[int, Verdict]]) -> list[Instruction]:
+def _search(ranges: Sequence[tuple[int, CallVerdict]]) -> list[Instruction]:
     """Return code that finds the verdict for the loaded number by halving the ranges."""
     if len(ranges) == 1:
         return _leaf(ranges[0][1])
@@ -63,7 +63,7 @@ def _search(ranges: Sequence[tuple[int, Verdict]]) -> list[Instruction]:
     return [(_AT_LEAST, 0, 1, start), (_JUMP, 0, 0, len(below)), *below, *above]
 
 
-def _leaf(said: Verdict) -> list[Instruction]:
+def _leaf(said: CallVerdict) -> list[Instruction]:
     if isinstance(said, Restriction):
         code = [instruction for matches in said.allowed for instruction in _all(matches)]
         return [*code, _return(_FAIL | errno.EPERM)]
@@ -115,11 +115,11 @@ def profile() -> str:
     return json.dumps(made, indent=1) + "\n"
 
 
-def _having(said: dict[str, Verdict], wanted: int) -> list[str]:
+def _having(said: dict[str, CallVerdict], wanted: int) -> list[str]:
     return sorted(name for name, found in said.items() if found == wanted)
 
 
-def _restricted(said: dict[str, Verdict]) -> Iterator[dict[str, Any]]:
+def _restricted(said: dict[str, CallVerdict]) -> Iterator[dict[str, Any]]:
     for name, found in sorted(said.items()):
         if isinstance(found, Restriction):
             for matches in found.allowed:

@@ -148,7 +148,7 @@ _REFUSED = {name: refusal.errno for refusal in REFUSALS for name in refusal.name
 
 NUMBERS = Path(__file__).with_name("numbers.tsv")
 
-Verdict = int | Restriction
+CallVerdict = int | Restriction
 """What becomes of a call: an errno, 0 for one that is allowed, or what its arguments are to be."""
 
 
@@ -181,7 +181,7 @@ def numbers(machine: str) -> Mapping[str, int]:
     return {line[0]: int(line[column]) for line in lines if line[column] != "-"}
 
 
-def verdict(name: str, number: int) -> Verdict:
+def verdict(name: str, number: int) -> CallVerdict:
     """Return what becomes of a call that the table has."""
     if number > JUDGED:
         return errno.ENOSYS

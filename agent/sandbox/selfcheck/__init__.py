@@ -15,37 +15,37 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits, SandboxBackend
+from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.selfcheck import attacks, judgement, neighbours
-from agent.sandbox.selfcheck.check import Broken, Check, Finding, Room, Verdict, canaries
+from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, CheckResult, CheckVerdict, canaries
 from agent.streams import completed
 
-__all__ = ["CHECKS", "Check", "Finding", "Room", "Verdict", "canaries", "examine", "inspect"]
+__all__ = ["CHECKS", "Check", "CheckContext", "CheckResult", "CheckVerdict", "canaries", "examine", "inspect"]
 
 CHECKS: tuple[Check, ...] = (*judgement.CHECKS, *attacks.CHECKS, *neighbours.CHECKS)
 
 
-async def examine(check: Check, room: Room) -> Finding:
+async def examine(check: Check, context: CheckContext) -> CheckResult:
     """Run one check, unless the backend says that this machine cannot enforce what it needs."""
-    reason = room.backend.unenforced().get(check.needs)
+    reason = context.backend.unenforced().get(check.needs)
     if reason is not None:
-        return Finding(check.name, check.group, Verdict.NOT_ENFORCED, reason)
+        return CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, reason)
     try:
-        await check.procedure(room)
-        room.host.inspect()
+        await check.procedure(context)
+        context.host.inspect()
     except Broken as problem:
-        return Finding(check.name, check.group, Verdict.BROKEN, str(problem))
+        return CheckResult(check.name, check.group, CheckVerdict.BROKEN, str(problem))
     except SandboxError as error:
-        return Finding(check.name, check.group, Verdict.BROKEN, f"the sandbox itself broke: {error}")
-    return Finding(check.name, check.group, Verdict.HELD)
+        return CheckResult(check.name, check.group, CheckVerdict.BROKEN, f"the sandbox itself broke: {error}")
+    return CheckResult(check.name, check.group, CheckVerdict.HELD)
 
 
 async def inspect(
-    backend: SandboxBackend, limits: Limits, *, checks: Sequence[Check] = CHECKS
-) -> AsyncGenerator[Finding, None]:
+    backend: SandboxBackend, limits: SandboxLimits, *, checks: Sequence[Check] = CHECKS
+) -> AsyncGenerator[CheckResult, None]:
     """Run checks on a backend that was started with these limits, and yield each finding when it is there."""
     with canaries() as host:
-        room = Room(backend, limits, host)
+        context = CheckContext(backend, limits, host)
         at_once = max(2, (os.cpu_count() or 1) // 2)
-        async for finding in completed(checks, lambda check: examine(check, room), concurrency=at_once):
+        async for finding in completed(checks, lambda check: examine(check, context), concurrency=at_once):
             yield finding

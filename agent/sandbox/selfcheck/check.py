@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from agent.sandbox.base import Job, Limits, Record, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.base import ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob, SandboxLimits
 from agent.sandbox.inside import source
 
 _WHOLE = "whole"
@@ -45,7 +45,7 @@ class Disturbed(Broken):
     """A canary on the host is not as it was; the message says which."""
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What became of a check."""
 
     HELD = "held"
@@ -54,12 +54,12 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What a check found. `detail` says what happened when it broke, and the reason when it cannot hold here."""
 
     check: str
     group: str
-    verdict: Verdict
+    verdict: CheckVerdict
     detail: str = ""
 
 
@@ -107,11 +107,11 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Room:
+class CheckContext:
     """What checks are given: a backend that was started, the limits it was made with, and the host's canaries."""
 
     backend: SandboxBackend
-    limits: Limits
+    limits: SandboxLimits
     host: Host
 
     @asynccontextmanager
@@ -123,12 +123,12 @@ class Room:
         finally:
             await acquired.release()
 
-    def job(self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> Job:
+    def job(self, program: str, cases: Sequence[str] = ("test_a",), timeout: float = 5.0, **options: str) -> SandboxJob:
         """Return a job for the Python harness; the program finds what it may know of the host in `HOST`."""
         known = json.dumps({**asdict(self.limits), **self.host.known})
         lead = f"import json; HOST = json.loads({json.dumps(known)})\n"
         shifted = {name: str(int(value) + 1) for name, value in options.items()}
-        return Job(source("python_harness"), lead + program, tuple(cases), shifted, None, timeout)
+        return SandboxJob(source("python_harness"), lead + program, tuple(cases), shifted, None, timeout)
 
     async def still_works(self, sandbox: Sandbox) -> None:
         """Demand that a sandbox goes on working, without processes of earlier runs, and that the host is whole.
@@ -153,7 +153,7 @@ class Check:
 
     name: str
     group: str
-    procedure: Callable[[Room], Awaitable[None]] = field(repr=False)
+    procedure: Callable[[CheckContext], Awaitable[None]] = field(repr=False)
     needs: str = ""
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ def earned(result: RunResult, cases: Sequence[str] = ("test_a",)) -> bool:
     return result.clean and set(started) == set(cases) == set(outcomes) and set(outcomes.values()) == {"passed"}
 
 
-def ended(result: RunResult) -> list[Record]:
+def ended(result: RunResult) -> list[ReportLine]:
     """Return the records of cases that ended."""
     return [record for record in result.records if record.kind == "case"]
 
@@ -201,13 +201,13 @@ def programs(
     """
 
     def check(name: str, body: str) -> Check:
-        async def procedure(room: Room) -> None:
-            async with room.sandbox() as sandbox:
-                result = await sandbox.run(room.job(body if whole else in_a_case(body), timeout=timeout))
+        async def procedure(context: CheckContext) -> None:
+            async with context.sandbox() as sandbox:
+                result = await sandbox.run(context.job(body if whole else in_a_case(body), timeout=timeout))
                 wrong = demand(result)
                 if wrong is not None:
                     raise Broken(f"{wrong}: {outcome(result)}")
-                await room.still_works(sandbox)
+                await context.still_works(sandbox)
 
         return Check(name, group, procedure, needs)
 

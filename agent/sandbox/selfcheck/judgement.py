@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.sandbox.base import Job
-from agent.sandbox.selfcheck.check import Broken, Check, Room, does_not_pass, earned, outcome, passes, programs
+from agent.sandbox.base import SandboxJob
+from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, does_not_pass, earned, outcome, passes, programs
 
 _FORGERIES = {
     "leaves while loading": "import os\nos._exit(0)\ndef test_a(): assert 0",
@@ -130,20 +130,20 @@ sys.stdout.flush()
 """
 
 
-async def _odd_output(room: Room) -> None:
+async def _odd_output(context: CheckContext) -> None:
     """Bytes that are no text do not break the report, and what is text arrives as it was written."""
-    async with room.sandbox() as sandbox:
-        result = await sandbox.run(room.job(f"def test_a(): pass\n{_OUTPUT}"))
+    async with context.sandbox() as sandbox:
+        result = await sandbox.run(context.job(f"def test_a(): pass\n{_OUTPUT}"))
         if not earned(result) or "nul \0" not in result.stdout or "€" not in result.stdout:
             raise Broken(f"its output is {result.stdout!r}: {outcome(result)}")
 
 
-async def _capped_output(room: Room) -> None:
+async def _capped_output(context: CheckContext) -> None:
     """Output beyond its limit is cut, and said to be."""
-    async with room.sandbox() as sandbox:
-        size = 3 * room.limits.output
-        result = await sandbox.run(room.job(f"def test_a(): print('x' * {size})"))
-        if not (result.truncated and 0 < len(result.stdout) <= room.limits.output):
+    async with context.sandbox() as sandbox:
+        size = 3 * context.limits.output
+        result = await sandbox.run(context.job(f"def test_a(): print('x' * {size})"))
+        if not (result.truncated and 0 < len(result.stdout) <= context.limits.output):
             raise Broken(f"{len(result.stdout)} characters of {size} arrived: {outcome(result)}")
 
 
@@ -233,30 +233,30 @@ _TRICKS = {
 }
 
 
-def _around(room: Room, snippet: str, *, wrong: bool) -> Job:
+def _around(context: CheckContext, snippet: str, *, wrong: bool) -> SandboxJob:
     """Return a job with a snippet between helpers and the cases, which fail when `wrong`."""
     after = _AFTER.replace("WRONG", "2" if wrong else "1")
     before = _BEFORE + after if "test_" in snippet else _BEFORE
     first = before.count("\n") + 1
     program = f"{before}{snippet}\n{'' if before != _BEFORE else after}"
-    return room.job(program, _CASES, first_line=str(first), last_line=str(first + snippet.count("\n")))
+    return context.job(program, _CASES, first_line=str(first), last_line=str(first + snippet.count("\n")))
 
 
 def _trick(name: str, snippet: str) -> Check:
-    async def procedure(room: Room) -> None:
-        async with room.sandbox() as sandbox:
+    async def procedure(context: CheckContext) -> None:
+        async with context.sandbox() as sandbox:
             for wrong in (True, False):
-                result = await sandbox.run(_around(room, snippet, wrong=wrong))
+                result = await sandbox.run(_around(context, snippet, wrong=wrong))
                 if earned(result, _CASES):
                     raise Broken(f"it passed, where the cases are {'wrong' if wrong else 'right'}: {outcome(result)}")
-            await room.still_works(sandbox)
+            await context.still_works(sandbox)
 
     return Check(name, "snippets that change their judgement", procedure)
 
 
-async def _harmless(room: Room) -> None:
-    async with room.sandbox() as sandbox:
-        result = await sandbox.run(_around(room, "def f(): pass", wrong=False))
+async def _harmless(context: CheckContext) -> None:
+    async with context.sandbox() as sandbox:
+        result = await sandbox.run(_around(context, "def f(): pass", wrong=False))
         if not earned(result, _CASES):
             raise Broken(f"it should have passed: {outcome(result)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agent.sandbox.base import Sandbox
-from agent.sandbox.selfcheck.check import Broken, Check, Room, ended, in_a_case, is_refused, outcome, passes
+from agent.sandbox.selfcheck.check import Broken, Check, CheckContext, ended, in_a_case, is_refused, outcome, passes
 
 GROUP = "neighbours"
 _FOLDERS = ("/tmp", "/dev/shm", "/work", "/var/tmp", "/run/lock", "/dev/mqueue")
@@ -71,51 +71,51 @@ for name in ("unittest", "asyncio", "sitecustomize", "usercustomize", "conftest"
 _UNITTEST = "import unittest\nclass TestX(unittest.TestCase):\n    def test_x(self): self.assertEqual(1, 2)"
 
 
-async def _pass(room: Room, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
-    result = await sandbox.run(room.job(in_a_case(body), timeout=timeout))
+async def _pass(context: CheckContext, sandbox: Sandbox, body: str, *, timeout: float = 5.0) -> None:
+    result = await sandbox.run(context.job(in_a_case(body), timeout=timeout))
     if wrong := passes(result):
         raise Broken(f"{wrong}: {outcome(result)}")
 
 
-async def _no_daemon(room: Room) -> None:
-    async with room.sandbox() as sandbox:
-        await _pass(room, sandbox, _DAEMON)
-        await _pass(room, sandbox, _BEATS)
-        await room.still_works(sandbox)
+async def _no_daemon(context: CheckContext) -> None:
+    async with context.sandbox() as sandbox:
+        await _pass(context, sandbox, _DAEMON)
+        await _pass(context, sandbox, _BEATS)
+        await context.still_works(sandbox)
 
 
-async def _no_modules(room: Room) -> None:
-    async with room.sandbox() as sandbox:
-        await _pass(room, sandbox, _MODULES)
-        result = await sandbox.run(room.job(_UNITTEST, ["TestX.test_x"]))
+async def _no_modules(context: CheckContext) -> None:
+    async with context.sandbox() as sandbox:
+        await _pass(context, sandbox, _MODULES)
+        result = await sandbox.run(context.job(_UNITTEST, ["TestX.test_x"]))
         if not result.clean or [record.outcome for record in ended(result)] != ["failed"]:
             raise Broken(f"a file of an earlier run stood in for a module: {outcome(result)}")
 
 
-async def _no_files(room: Room) -> None:
-    async with room.sandbox() as one, room.sandbox() as other:
-        await _pass(room, one, _LEAVE)
-        await _pass(room, other, _LOOK)
-    async with room.sandbox() as later:
-        await _pass(room, later, _LOOK)
+async def _no_files(context: CheckContext) -> None:
+    async with context.sandbox() as one, context.sandbox() as other:
+        await _pass(context, one, _LEAVE)
+        await _pass(context, other, _LOOK)
+    async with context.sandbox() as later:
+        await _pass(context, later, _LOOK)
 
 
-async def _no_calls(room: Room) -> None:
-    async with room.sandbox() as one, room.sandbox() as other:
-        listening = asyncio.create_task(_pass(room, one, _LISTEN, timeout=10))
+async def _no_calls(context: CheckContext) -> None:
+    async with context.sandbox() as one, context.sandbox() as other:
+        listening = asyncio.create_task(_pass(context, one, _LISTEN, timeout=10))
         try:
-            await _pass(room, other, _CALL)
+            await _pass(context, other, _CALL)
         finally:
             await listening
 
 
-async def _no_way_up(room: Room) -> None:
+async def _no_way_up(context: CheckContext) -> None:
     """The key of an environment comes from the host alone; still, it is no path."""
-    async with room.sandbox() as sandbox:
+    async with context.sandbox() as sandbox:
         result = await sandbox.command(["cat", "../" * 30 + "etc/shadow"], 5.0)
         if result.exit_code == 0:
             raise Broken("a command read the passwords of the system")
-        refused = await sandbox.run(room.job(in_a_case("open('/etc/shadow')")))
+        refused = await sandbox.run(context.job(in_a_case("open('/etc/shadow')")))
         if wrong := is_refused(refused):
             raise Broken(f"{wrong}: {outcome(refused)}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.languages.base import Program
 from agent.languages.python import PythonLanguage
-from agent.sandbox.base import Frame, Record, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult
 
 _DRIVER = """
 import json, os, sys
@@ -53,6 +53,6 @@ def run(program: Program, folder: Path) -> RunResult:
     )
 
 
-def _record(line: str) -> Record:
+def _record(line: str) -> ReportLine:
     kind, name, outcome, error_type, message, frames = json.loads(line)
-    return Record(kind, name, outcome, error_type, message, tuple(Frame(*frame) for frame in frames))
+    return ReportLine(kind, name, outcome, error_type, message, tuple(Frame(*frame) for frame in frames))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.languages.base import Program
 from agent.languages.python import PythonLanguage
-from agent.sandbox.base import Frame, Record, RunResult
+from agent.sandbox.base import Frame, ReportLine, RunResult
 from agent.types import CaseOutcome, Cause, Status, TestReport
 from tests.languages.python.harness import run
 
@@ -178,7 +178,7 @@ class TestRunsThatDoNotEnd:
         after = "import builtins\nbuiltins.sum = lambda *_: 1\ndef test_a():\n    assert f() == 1\n"
         assert told(report("def f():\n    return sum([2])", after))[:2] == (Status.ERROR, PROGRAM)
 
-    START = (Record("start", "test_a"),)
+    START = (ReportLine("start", "test_a"),)
 
     def judged(self, **changes: object) -> TestReport:
         result = dataclasses.replace(RunResult(exit_code=None, signal=9), **changes)
@@ -224,7 +224,9 @@ class TestRunsThatDoNotEnd:
 
 class TestDependencies:
     def record(self, message: str, error: str = "ModuleNotFoundError", line: int = 3) -> RunResult:
-        return RunResult((Record("load", "", "error", error, message, (Frame("program.py", line),)), Record("end")))
+        return RunResult(
+            (ReportLine("load", "", "error", error, message, (Frame("program.py", line),)), ReportLine("end"))
+        )
 
     def judge(self, message: str, error: str = "ModuleNotFoundError") -> tuple[Cause | None, tuple[str, ...]]:
         made = program("import numpy, cv2\ndef f():\n    pass", "def test_a():\n    pass\n")
@@ -259,11 +261,11 @@ class TestDependencies:
 class TestPassedIsProven:
     MADE = program(ADD, "def test_a():\n    pass\ndef test_b():\n    pass\n")
     GOOD = (
-        Record("start", "test_a"),
-        Record("case", "test_a", "passed"),
-        Record("start", "test_b"),
-        Record("case", "test_b", "passed"),
-        Record("end"),
+        ReportLine("start", "test_a"),
+        ReportLine("case", "test_a", "passed"),
+        ReportLine("start", "test_b"),
+        ReportLine("case", "test_b", "passed"),
+        ReportLine("end"),
     )
 
     def test_a_whole_clean_run_passes(self) -> None:
@@ -277,9 +279,11 @@ class TestPassedIsProven:
             case "lack":
                 del records[at]
             case "fail":
-                records[at] = Record("case", "test_b", data.draw(st.sampled_from(["failed", "error", "skipped", ""])))
+                records[at] = ReportLine(
+                    "case", "test_b", data.draw(st.sampled_from(["failed", "error", "skipped", ""]))
+                )
             case kind:
-                records.insert(at, Record(kind))
+                records.insert(at, ReportLine(kind))
         assert python.report(self.MADE, RunResult(tuple(records))).status is not Status.PASSED
 
     @given(
@@ -296,7 +300,7 @@ class TestPassedIsProven:
         assert (python.report(self.MADE, result).status is Status.PASSED) == result.clean
 
     def test_the_worst_of_a_cases_parameters_counts(self) -> None:
-        twice = (Record("start", "test_a[1]"), Record("case", "test_a[1]", "failed", "AssertionError"))
+        twice = (ReportLine("start", "test_a[1]"), ReportLine("case", "test_a[1]", "failed", "AssertionError"))
         found = python.report(self.MADE, RunResult((*twice, *self.GOOD)))
         assert told(found) == (Status.FAILED, SNIPPET, [(FAILED, SNIPPET), (PASSED, None)])
 
@@ -304,8 +308,8 @@ class TestPassedIsProven:
 def test_messages_are_cut_readable_and_the_same_for_equal_runs() -> None:
     made = TestPassedIsProven.MADE
     message = f"<A object at 0x7f00{id(made):x}> \x1b[31m\ud800" + "y" * 5_000
-    error = Record("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
-    text = python.report(made, RunResult((Record("start", "test_a"), error))).cases[0].message
+    error = ReportLine("case", "test_a", "error", "ValueError", message, (Frame("program.py", 3),))
+    text = python.report(made, RunResult((ReportLine("start", "test_a"), error))).cases[0].message
     assert text.startswith("ValueError: <A object at <address>> \\x1b[31m\ufffdyyy")
     assert text.endswith("(snippet line 2: `return a + b`)")
     assert len(text) < 1_600

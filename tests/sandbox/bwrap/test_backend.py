@@ -149,7 +149,7 @@ async def test_closing_the_backend_releases_all() -> None:
 
 CLIENT = """
 import asyncio, sys
-from agent.sandbox.base import Job
+from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.inside import source
 from pathlib import Path
@@ -158,7 +158,7 @@ async def main():
     await backend.start(lambda line: None)
     sandbox = await backend.acquire()
     print("running", flush=True)
-    result = await sandbox.run(Job(source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
+    result = await sandbox.run(SandboxJob(source("python_harness"), sys.argv[2], ("test_a",), timeout=60))
     print(result.clean, [record.outcome for record in result.records], flush=True)
     await sandbox.release()
     await backend.close()

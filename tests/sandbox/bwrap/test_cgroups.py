@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Limits
+from agent.sandbox.base import SandboxLimits
 from agent.sandbox.bwrap import cgroups
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.cgroups import ControlGroups
@@ -42,7 +42,7 @@ def real() -> Iterator[ControlGroups]:
 
 def test_a_group_that_cannot_be_entered_is_not_left(real: ControlGroups) -> None:
     with pytest.raises(SandboxError, match="could not be put into its control group"):
-        real.enter(2**22 + 1, Limits())
+        real.enter(2**22 + 1, SandboxLimits())
     assert not [entry for folder in real._own() for entry in folder.iterdir() if entry.is_dir()]
 
 
@@ -118,7 +118,7 @@ def test_version_2_is_used_below_the_nearest_group_that_passes_its_controllers_o
     session = delegated(tmp_path)
     groups = ControlGroups.find(tmp_path / "fs", places(tmp_path, "0::/user.slice/session/shell\n"))
     assert groups.missing == {}
-    group = groups.enter(4711, Limits(memory=1000, processes=10, cpus=0.5))
+    group = groups.enter(4711, SandboxLimits(memory=1000, processes=10, cpus=0.5))
     assert group is not None
     (folder,) = group.folders
     assert folder.is_relative_to(session / PREFIX)
@@ -147,11 +147,11 @@ def test_without_delegation_nothing_is_limited_and_the_remedy_is_told(tmp_path: 
     groups = ControlGroups.find(tmp_path / "fs", places(tmp_path, "0::/user.slice/session/shell\n"))
     assert set(groups.missing) == {"memory", "pids", "cpu"}
     assert "Delegate=yes" in groups.missing["memory"]
-    assert groups.enter(1, Limits()) is None
+    assert groups.enter(1, SandboxLimits()) is None
     groups.close()
 
 
 def test_a_system_without_control_groups_says_so(tmp_path: Path) -> None:
     groups = ControlGroups.find(tmp_path, tmp_path / "nothing")
     assert all("no control group" in reason for reason in groups.missing.values())
-    assert groups.enter(1, Limits()) is None
+    assert groups.enter(1, SandboxLimits()) is None

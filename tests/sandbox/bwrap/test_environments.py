@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox.base import Job
+from agent.sandbox.base import SandboxJob
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.inside import source
 from tests.sandbox.conftest import LIMITS, job, passes
@@ -29,7 +29,7 @@ async def test_an_environment_is_built_once_and_imported(store: Path, tmp_path: 
     sandbox = await backend.acquire()
     program = "import tinything\ndef test_a(): assert tinything.VERSION == '1.0'"
     given = job(program)
-    assert passes(await sandbox.run(Job(given.harness, program, given.cases, environment="abc")), "test_a")
+    assert passes(await sandbox.run(SandboxJob(given.harness, program, given.cases, environment="abc")), "test_a")
     assert [record.kind for record in (await sandbox.run(given)).records] == ["load", "end"]
     await sandbox.release()
     base = next((store / "bwrap").iterdir())
@@ -48,7 +48,7 @@ async def test_an_environment_does_not_shadow_the_standard_library(store: Path, 
     await put(backend, make_wheel(tmp_path, "evil", files=planted), "e")
     sandbox = await backend.acquire()
     program = "import unittest\nclass TestA(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)"
-    given = Job(source("python_harness"), program, ("TestA.test_a",), environment="e")
+    given = SandboxJob(source("python_harness"), program, ("TestA.test_a",), environment="e")
     assert passes(await sandbox.run(given), "TestA.test_a")
     await backend.close()
 

@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from agent.errors import EnvironmentGone
-from agent.sandbox.base import Job, SandboxBackend
+from agent.sandbox.base import SandboxBackend, SandboxJob
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.store import Store, discard
 from agent.sandbox.dependencies.uv import Uv
@@ -65,7 +65,7 @@ def _bwrap(store: Path) -> SandboxBackend:
     return BwrapBackend(LIMITS, store=store, pool=1)
 
 
-def _imports(name: str, key: str) -> Job:
+def _imports(name: str, key: str) -> SandboxJob:
     return replace(job(f"import {name}\ndef test_a(): pass"), environment=key)
 
 

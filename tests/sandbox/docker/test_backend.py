@@ -19,7 +19,7 @@ import docker
 import pytest
 
 from agent.errors import ContainerLost, EngineLost, SandboxError, SandboxUnavailable
-from agent.sandbox.base import Job, Limits
+from agent.sandbox.base import SandboxJob, SandboxLimits
 from agent.sandbox.docker.backend import DockerBackend, sweep
 from agent.sandbox.docker.engine import DockerEngine
 from agent.sandbox.inside import source
@@ -31,14 +31,14 @@ from tests.sandbox.wheelhouse import make_wheel
 
 pytestmark = pytest.mark.docker
 
-LIMITS = Limits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
+LIMITS = SandboxLimits(memory=128 << 20, processes=64, files=256 << 20, output=16 << 10)
 VOLUME = f"test-driven-annotator-tests-{os.getpid()}"
 PRINTING = "def main(job, emit):\n    exec(compile(job.program, 'program.py', 'exec'), {})\n"
 
 
-def prints(program: str, environment: str | None = None) -> Job:
+def prints(program: str, environment: str | None = None) -> SandboxJob:
     """Return a job that runs a program as it stands."""
-    return Job(PRINTING, program, environment=environment)
+    return SandboxJob(PRINTING, program, environment=environment)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -150,7 +150,7 @@ async def test_an_environment_is_not_there_while_the_interpreter_starts(backend:
     await put(backend, make_wheel(tmp_path, "early", files={**planted, "iniconfig.py": "OWN = 1"}), "a7")
     program = "import os, iniconfig\ndef test_a(): assert iniconfig.OWN and not os.path.exists('/tmp/early')"
     sandbox = await backend.acquire()
-    given = Job(source("python_harness"), program, ("test_a",), environment="a7")
+    given = SandboxJob(source("python_harness"), program, ("test_a",), environment="a7")
     assert passes(await sandbox.run(given), "test_a")
     await sandbox.release()
 

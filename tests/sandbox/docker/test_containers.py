@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.errors import ContainerLost, EngineLost, RunnerCrashed, SandboxError
-from agent.sandbox.base import Limits
-from agent.sandbox.docker.containers import ContainerCrew, Setting, builder_config, postmortem, sandbox_config
+from agent.sandbox.base import SandboxLimits
+from agent.sandbox.docker.containers import ContainerCrew, ContainerSetting, builder_config, postmortem, sandbox_config
 from agent.sandbox.docker.engine import ContainerState
 
 CONFIG: Mapping[str, Any] = {"Image": "x"}
@@ -147,8 +147,8 @@ async def test_close_reports_what_could_not_be_removed() -> None:
 
 
 def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> None:
-    limits = Limits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
-    config = sandbox_config(Setting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"])
+    limits = SandboxLimits(memory=1 << 28, processes=10, cpus=0.5, files=1 << 20, open_files=99, inodes=77)
+    config = sandbox_config(ContainerSetting("image", limits, "store", {"owner": "me"}, ("seccomp={}",)), ["python3"])
     host = config["HostConfig"]
     assert (host["NetworkMode"], config["NetworkDisabled"]) == ("none", True)
     assert host["ReadonlyRootfs"]
@@ -169,7 +169,7 @@ def test_a_sandbox_has_no_network_no_host_folder_and_three_capabilities() -> Non
 
 
 def test_a_builder_may_write_to_the_store_and_has_no_capability() -> None:
-    host = builder_config(Setting("image", Limits(), "store", {}), ["python3"])["HostConfig"]
+    host = builder_config(ContainerSetting("image", SandboxLimits(), "store", {}), ["python3"])["HostConfig"]
     assert not host["Mounts"][0]["ReadOnly"]
     assert (host["CapDrop"], host.get("CapAdd")) == (["ALL"], None)
     assert host["NetworkMode"] == "none"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agent.sandbox.selfcheck import CHECKS, Verdict, inspect
+from agent.sandbox.selfcheck import CHECKS, CheckVerdict, inspect
 from tests.sandbox.conftest import LIMITS, start
 from tests.sandbox.leftovers import comes_to, containers, held, orphans_kept, volumes_and_networks
 
@@ -28,10 +28,10 @@ async def test_every_check_holds_and_nothing_is_left_of_it(name: str) -> None:
         unenforced = backend.unenforced()
         await backend.close()
         assert await comes_to(before) == before
-    assert [finding for finding in findings if finding.verdict is Verdict.BROKEN] == []
+    assert [finding for finding in findings if finding.verdict is CheckVerdict.BROKEN] == []
     assert len(findings) == len(CHECKS)
     for finding in findings:
-        if finding.verdict is Verdict.NOT_ENFORCED:
+        if finding.verdict is CheckVerdict.NOT_ENFORCED:
             assert finding.detail == unenforced[needs[f"{finding.group}: {finding.check}"]]
     if docker:
         assert await asyncio.to_thread(containers) <= ours

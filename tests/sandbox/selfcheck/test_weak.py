@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from agent.sandbox.base import CommandResult, Job, Record, RunResult, Sandbox, SandboxBackend
+from agent.sandbox.base import CommandResult, ReportLine, RunResult, Sandbox, SandboxBackend, SandboxJob
 from agent.sandbox.bwrap.process import Bubblewrap
 from agent.sandbox.scripted import ScriptedSandbox
-from agent.sandbox.selfcheck import CHECKS, Check, Finding, Room, Verdict, canaries, examine
+from agent.sandbox.selfcheck import CHECKS, Check, CheckContext, CheckResult, CheckVerdict, canaries, examine
 from agent.sandbox.selfcheck.check import Host
 from tests.sandbox.conftest import LIMITS, start
 
@@ -22,14 +22,14 @@ from tests.sandbox.conftest import LIMITS, start
 class Answering(SandboxBackend, Sandbox):
     """A backend whose sandboxes run nothing: every program ends as `answer` says."""
 
-    answer: Callable[[Job], RunResult]
+    answer: Callable[[SandboxJob], RunResult]
     exit_code: int
     name: str = "answering"
 
     async def acquire(self) -> Sandbox:
         return self
 
-    async def run(self, job: Job) -> RunResult:
+    async def run(self, job: SandboxJob) -> RunResult:
         return self.answer(job)
 
     async def command(self, argv: Sequence[str], timeout: float) -> CommandResult:  # noqa: ARG002
@@ -39,13 +39,13 @@ class Answering(SandboxBackend, Sandbox):
         """Nothing was acquired."""
 
 
-def believes(job: Job) -> RunResult:
+def believes(job: SandboxJob) -> RunResult:
     """Report every case as passed."""
-    cases = [record for name in job.cases for record in (Record("start", name), Record("case", name, "passed"))]
-    return RunResult((*cases, Record("end")))
+    cases = [record for name in job.cases for record in (ReportLine("start", name), ReportLine("case", name, "passed"))]
+    return RunResult((*cases, ReportLine("end")))
 
 
-def fails(_job: Job) -> RunResult:
+def fails(_job: SandboxJob) -> RunResult:
     """Report nothing."""
     return RunResult((), exit_code=1)
 
@@ -59,15 +59,15 @@ def host() -> Iterator[Host]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 async def test_no_check_holds_whatever_the_answer(host: Host, check: Check) -> None:
-    rooms = [Room(Answering(believes, 0), LIMITS, host), Room(Answering(fails, 0), LIMITS, host)]
-    assert Verdict.BROKEN in [(await examine(check, room)).verdict for room in rooms]
+    contexts = [CheckContext(Answering(believes, 0), LIMITS, host), CheckContext(Answering(fails, 0), LIMITS, host)]
+    assert CheckVerdict.BROKEN in [(await examine(check, context)).verdict for context in contexts]
 
 
 async def test_a_sandbox_that_breaks_is_a_finding(host: Host) -> None:
     silent = ScriptedSandbox()
     await silent.start(lambda _line: None)
-    finding = await examine(CHECKS[0], Room(silent, LIMITS, host))
-    assert (finding.verdict, "the sandbox itself broke" in finding.detail) == (Verdict.BROKEN, True)
+    finding = await examine(CHECKS[0], CheckContext(silent, LIMITS, host))
+    assert (finding.verdict, "the sandbox itself broke" in finding.detail) == (CheckVerdict.BROKEN, True)
 
 
 async def test_what_cannot_be_enforced_is_not_tried(host: Host) -> None:
@@ -76,8 +76,8 @@ async def test_what_cannot_be_enforced_is_not_tried(host: Host) -> None:
             return {"memory": "no control groups"}
 
     check = next(check for check in CHECKS if check.needs == "memory")
-    finding = await examine(check, Room(Modest(believes, 0), LIMITS, host))
-    assert finding == Finding(check.name, check.group, Verdict.NOT_ENFORCED, "no control groups")
+    finding = await examine(check, CheckContext(Modest(believes, 0), LIMITS, host))
+    assert finding == CheckResult(check.name, check.group, CheckVerdict.NOT_ENFORCED, "no control groups")
 
 
 Change = Callable[[list[str]], list[str]]
@@ -133,8 +133,10 @@ WEAK: dict[str, tuple[Change, tuple[str, ...]]] = {
 
 
 @asynccontextmanager
-async def weak(change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True) -> AsyncIterator[Room]:
-    """A room whose bubblewrap was weakened."""
+async def weak(
+    change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: bool = True
+) -> AsyncIterator[CheckContext]:
+    """A context whose bubblewrap was weakened."""
     strong = Bubblewrap.arguments
 
     def arguments(self: Bubblewrap, argv: Sequence[str], **shown: object) -> list[str]:
@@ -146,7 +148,7 @@ async def weak(change: Change, monkeypatch: pytest.MonkeyPatch, *, filtered: boo
     with canaries() as host:
         backend = await start("bwrap")
         try:
-            yield Room(backend, LIMITS, host)
+            yield CheckContext(backend, LIMITS, host)
         finally:
             await backend.close()
 
@@ -159,15 +161,15 @@ def named(name: str) -> Check:
 @pytest.mark.bwrap
 @pytest.mark.parametrize(("change", "names"), WEAK.values(), ids=WEAK)
 async def test_a_weakness_is_found(change: Change, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    async with weak(change, monkeypatch) as room:
-        findings = {name: await examine(named(name), room) for name in names}
-    assert {finding.verdict for finding in findings.values()} == {Verdict.BROKEN}, findings
+    async with weak(change, monkeypatch) as context:
+        findings = {name: await examine(named(name), context) for name in names}
+    assert {finding.verdict for finding in findings.values()} == {CheckVerdict.BROKEN}, findings
 
 
 @pytest.mark.bwrap
 @pytest.mark.parametrize("name", ["a key", "a keyring", "input pushed into a terminal", "code in the kernel"])
 async def test_a_missing_filter_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with weak(lambda words: words, monkeypatch, filtered=False) as room:
+    async with weak(lambda words: words, monkeypatch, filtered=False) as context:
         check = named(f"the kernel: {name}")
-        assert (await examine(check, room)).verdict is Verdict.NOT_ENFORCED
-        assert (await examine(replace(check, needs=""), room)).verdict is Verdict.BROKEN
+        assert (await examine(check, context)).verdict is CheckVerdict.NOT_ENFORCED
+        assert (await examine(replace(check, needs=""), context)).verdict is CheckVerdict.BROKEN
