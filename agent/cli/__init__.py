@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import _thread
-import atexit
 import os
-import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if TYPE_CHECKING:
-    from types import FrameType
+from agent.cli import interrupts
+from agent.cli.interrupts import STOPPED as STOPPED
 
+if TYPE_CHECKING:
     from agent.errors import AgentError
 
-DONE, SOME_ERRORS, WRONG_USAGE, STOPPED = 0, 1, 2, 3
-_INTERRUPTED = b"Interrupted.\n"
-_SOON = 0.01  # seconds
+DONE, SOME_ERRORS, WRONG_USAGE = 0, 1, 2
 _OF_CTRL_C = 130  # what Typer makes of a KeyboardInterrupt
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; an error or Ctrl-C is a message and an exit code, not a traceback."""
-    handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is to be ignored
-    if handles:
-        # there is nothing to clean up yet, and an import that is interrupted may print a traceback and go on
-        signal.signal(signal.SIGINT, _leave)
-        # later Python would put the system's way, death by signal, in the place of ours
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    interrupts.install()
     try:
-        _run(handles)
+        code = _run()
+        interrupts.finish()
     except KeyboardInterrupt:
-        code: Any = _OF_CTRL_C
-    except SystemExit as leaving:
-        code = leaving.code
-    if handles:
-        signal.signal(signal.SIGINT, _leave)
+        code = _OF_CTRL_C
     if code == _OF_CTRL_C:
-        os.write(2, _INTERRUPTED)
+        os.write(2, interrupts.INTERRUPTED)
         code = STOPPED
     sys.exit(code)
 
@@ -52,7 +39,8 @@ def exit_code(error: AgentError) -> int:
     return WRONG_USAGE if isinstance(error, UsageError) else SOME_ERRORS
 
 
-def _run(handles: bool) -> NoReturn:
+def _run() -> Any:
+    """Run the command; return its exit code as Typer has it."""
     from agent.cli.app import app
     from agent.errors import AgentError
 
@@ -60,9 +48,9 @@ def _run(handles: bool) -> NoReturn:
         # what the terminal cannot show is shown as an escape
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        if handles:
-            signal.signal(signal.SIGINT, _interrupt)
         app(prog_name="agent")
+    except SystemExit as leaving:
+        return leaving.code
     except AgentError as error:
         import logging
 
@@ -70,28 +58,8 @@ def _run(handles: bool) -> NoReturn:
 
         logging.getLogger(__name__).debug("the command failed", exc_info=True)
         print(f"agent: {plain(str(error))}", file=sys.stderr)
-        sys.exit(exit_code(error))
+        return exit_code(error)
     except BrokenPipeError:
         # the reader of our output is gone (agent show … | head); Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(DONE)
-
-
-def _interrupt(_number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but only after an import in progress, which may swallow it and print a traceback."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            _thread.start_new_thread(_again, ())
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
-
-
-def _again() -> None:
-    time.sleep(_SOON)
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def _leave(*_: object) -> NoReturn:
-    os.write(2, _INTERRUPTED)
-    os._exit(STOPPED)
+    return DONE

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli import DONE, SOME_ERRORS
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities, run_interruptible
+from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities
 from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs

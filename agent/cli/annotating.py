@@ -13,6 +13,7 @@ from rich.text import Text
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import (
@@ -21,7 +22,6 @@ from agent.cli.running import (
     finished,
     print_oddities,
     print_stop,
-    run_interruptible,
 )
 from agent.cli.settings import Defaults, note_without_effect
 from agent.cli.summary import as_table

@@ -15,9 +15,9 @@ from pathlib import Path
 import typer
 
 from agent import __version__
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ModelOptions
 from agent.cli.progress import bar
-from agent.cli.running import run_interruptible
 from agent.cli.settings import Defaults
 from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from agent.cli.running import run_interruptible
+from agent.cli.interrupts import run_interruptible
 from agent.cli.settings import Defaults
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import SandboxConfig

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from agent.cli.running import run_interruptible
+from agent.cli.interrupts import run_interruptible
 from agent.cli.settings import Defaults
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import typer
 
 from agent.cli import DONE, SOME_ERRORS, STOPPED
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReplayOptions
 from agent.cli.progress import bar
-from agent.cli.running import run_interruptible
 from agent.cli.settings import read_config
 from agent.cli.show import the_annotation
 from agent.cli.text import Console, one_line, print_json, say

@@ -11,9 +11,10 @@ import typer
 
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ModelOptions, RunOptions
 from agent.cli.progress import Display
-from agent.cli.running import check_writable, print_oddities, run_interruptible
+from agent.cli.running import check_writable, print_oddities
 from agent.cli.settings import Defaults
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs

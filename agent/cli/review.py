@@ -9,11 +9,13 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ReviewOptions
 from agent.cli.progress import bar
 from agent.cli.text import Console, print_json, say
@@ -66,7 +68,10 @@ def run(folder: Path, options: ReviewOptions) -> None:
         listening = listen(options.port)
         port = listening.getsockname()[1]
         gate = Gate()
-        serve(desk, gate, listening, lambda: _announce(folder, options, console, desk, queue, gate, port))
+        with suppress(KeyboardInterrupt):
+            run_interruptible(
+                serve(desk, gate, listening, lambda: _announce(folder, options, console, desk, queue, gate, port))
+            )
     again = [] if desk.reviewer == reviewer else ["--reviewer", desk.reviewer]
     _close(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import uvicorn
@@ -116,10 +115,10 @@ def listen(port: int = 0) -> socket.socket:
     return listening
 
 
-def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Answer requests until Ctrl-C or a terminate signal; a request that is being answered is answered to its end.
+async def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Answer requests until the task is cancelled; a request that is being answered is answered to its end.
 
-    `on_ready` is called once requests are answered and signals are heeded.
+    `on_ready` is called once requests are answered.
     """
     config = uvicorn.Config(
         application(desk, gate),
@@ -131,7 +130,7 @@ def serve(desk: Desk, gate: Gate, listening: socket.socket, on_ready: Callable[[
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    asyncio.run(_Server(config, on_ready).serve(sockets=[listening]))
+    await _Server(config, on_ready).serve(sockets=[listening])
 
 
 def application(desk: Desk, gate: Gate) -> ASGIApp:
@@ -175,7 +174,7 @@ def application(desk: Desk, gate: Gate) -> ASGIApp:
 
 
 class _Server(uvicorn.Server):
-    """Ends on Ctrl-C and on a terminate signal alike, and does not raise them again afterwards."""
+    """Shuts down gracefully where its task is cancelled."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -185,12 +184,14 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._on_ready()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave signals to whoever cancels `serve`."""
+        return nullcontext()
+
+    async def main_loop(self) -> None:
+        """Answer requests until the task is cancelled; what follows is uvicorn's graceful shutdown."""
+        with suppress(asyncio.CancelledError):
+            await super().main_loop()
 
 
 class _Guarded:
