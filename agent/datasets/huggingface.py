@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -50,16 +51,26 @@ def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
 
 
 def _check_stays_inside(folder: Path) -> None:
-    """Refuse a stranger's description of the dataset that would have files elsewhere read, or fetched."""
+    """Refuse a stranger's dataset that has files outside of its folder read, by a link or by a path it names.
+
+    Raises:
+        InputError: names the link or the path.
+    """
     from huggingface_hub import DatasetCard
 
+    root = os.path.realpath(folder)
+    for entry in folder.rglob("*"):
+        if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
+            raise InputError("is a link to outside of the dataset's folder; give the files of pairs", path=entry)
+    named = [(file, "_data_files") for file in folder.rglob("state.json")]
+    named += [(file, "splits") for file in folder.glob("dataset_dict.json")]
+    paths: dict[Path, Any] = {file: json.loads(file.read_text("utf-8"))[key] for file, key in named}
     card = folder / "README.md"
-    named = {card: DatasetCard.load(card).data.get("configs")} if card.is_file() else {}
-    for state in folder.rglob("state.json"):
-        named[state] = json.loads(state.read_text("utf-8"))["_data_files"]
-    for file, value in named.items():
+    if card.is_file():
+        paths[card] = DatasetCard.load(card).data.get("configs")
+    for file, value in paths.items():
         for text in _texts(value):
-            if "://" in text or Path(text).is_absolute() or ".." in Path(text).parts:
+            if "://" in text or "::" in text or Path(text).is_absolute() or ".." in Path(text).parts:
                 cause = f"{file.name} names files outside of the folder ({text[:60]!r}), which are not read"
                 raise InputError(f"its {cause}; give the files of pairs", path=folder)
     if (folder / ".huggingface.yaml").exists():

@@ -244,6 +244,32 @@ class TestFolders:
         state.write_text(json.dumps({**described, "_data_files": [{"filename": "../else.arrow"}]}))
         assert "state.json names files outside of the folder ('../else.arrow')" in complaint(tmp_path / "saved")
 
+    @pytest.mark.parametrize("split", ["../private", "file:///private", "."])
+    def test_a_saved_dataset_cannot_have_another_one_read_as_its_split(self, tmp_path: Path, split: str) -> None:
+        rows = huggingface.Dataset.from_list(ROWS)
+        rows.save_to_disk(tmp_path / "private")
+        huggingface.DatasetDict(train=rows).save_to_disk(tmp_path / "saved")
+        assert len(read_pairs(tmp_path / "saved")) == 2
+        (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps({"splits": [split]}))
+        with pytest.raises(InputError):
+            read_pairs(tmp_path / "saved")
+
+    @pytest.mark.parametrize("name", ["train", "train/data-00000-of-00001.arrow", "data/train.jsonl"])
+    def test_a_link_to_outside_of_a_dataset_is_not_followed(self, tmp_path: Path, name: str) -> None:
+        saved, private = tmp_path / "saved", tmp_path / "private"
+        huggingface.DatasetDict(train=huggingface.Dataset.from_list(ROWS)).save_to_disk(saved)
+        (saved / "data").mkdir()
+        (saved / "data" / "train.jsonl").touch()
+        (saved / name).rename(private)
+        (saved / name).symlink_to(private)
+        with pytest.raises(InputError) as caught:
+            read_pairs(saved)
+        assert caught.value.path == str(saved / name)
+        (saved / name).unlink()
+        private.rename(saved / name)
+        (tmp_path / "link").symlink_to(saved)
+        assert len(read_pairs(tmp_path / "link")) == 2
+
     def test_a_description_that_is_no_yaml_is_an_error_of_the_input(self, tmp_path: Path) -> None:
         (tmp_path / "README.md").write_text("---\nlicense: [mit\n---\n")
         assert "cannot be read as a Hugging Face dataset" in complaint(tmp_path)
