@@ -7,11 +7,21 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from agent.errors import StorageError
+from agent.errors import InputError, StorageError
 
 _AT_ONCE = 50
+LONGEST_VALUE = 256 << 20
+"""Bytes of a text, blob or row, far above what anything we store has; a stranger's file may have larger ones."""
+
+
+def connect(place: Path | str, *, uri: bool = False, timeout: float = 5.0) -> sqlite3.Connection:
+    """Open a database in autocommit mode, for any thread; values above `LONGEST_VALUE` raise `sqlite3.DataError`."""
+    connection = sqlite3.connect(place, uri=uri, timeout=timeout, isolation_level=None, check_same_thread=False)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+    return connection
 
 
 class Scratch:
@@ -21,11 +31,12 @@ class Scratch:
 
     Raises, as every method does:
         StorageError: the file cannot be written.
+        InputError: a value is longer than `LONGEST_VALUE`.
     """
 
     def __init__(self, tables: str) -> None:
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._connection = connect("")
         weakref.finalize(self, self._connection.close)
         # one transaction for ever, without a journal: nothing is read after a crash
         for statement in ("PRAGMA journal_mode = OFF", "BEGIN", *tables.split(";")):
@@ -60,6 +71,8 @@ class Scratch:
             except sqlite3.OperationalError as error:
                 remedy = "make room where it lies, or name another folder in the variable SQLITE_TMPDIR"
                 raise StorageError(f"a temporary file of SQLite cannot be written ({error}); {remedy}") from error
+            except sqlite3.DataError as error:
+                raise InputError(f"a pair or an id is longer than {LONGEST_VALUE >> 20} MB") from error
 
 
 def as_key(text: str) -> bytes:

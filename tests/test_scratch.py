@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from agent.errors import InputError
 from agent.scratch import Scratch, as_key, from_key
 from tests.disks import tiny_disk
 
@@ -41,6 +44,11 @@ def test_rows_are_counted_once_and_many_can_be_read_while_others_are_written() -
     scratch.put("INSERT INTO notes VALUES (?, ?)", [(n, b"x") for n in range(10, 500)])
     assert scratch.rows("SELECT count(*) FROM notes") == [(493,)]
     assert [number for (number,) in rows][:2] == [2, 3]
+
+
+def test_a_value_may_be_256_megabytes_long() -> None:
+    with pytest.raises(InputError):
+        Scratch(TABLE).rows("SELECT zeroblob(300000000)")
 
 
 def test_keys_sort_as_their_texts_do() -> None:

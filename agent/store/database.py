@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from agent.errors import RunFolderError, StorageError
+from agent.scratch import LONGEST_VALUE, connect
 from agent.store.files import GO_ON, to_disk, writing
 
 _BUSY_SECONDS = 15.0
@@ -24,8 +25,6 @@ _CAUSES = {
     sqlite3.SQLITE_LOCKED: "another process keeps it locked",
 }
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-MOST_UNPACKED = 256 << 20
-"""Far above what anything we store has; a few bytes can be unpacked into any number of them."""
 
 
 class Database:
@@ -99,6 +98,9 @@ class Database:
             code = _code(error)
             if code in _DAMAGED:
                 raise RunFolderError(f"{self.path}: is damaged or not a database ({error}). {self.remedy}") from error
+            if code == sqlite3.SQLITE_TOOBIG:
+                what = f"a value is longer than {LONGEST_VALUE >> 20} MB"
+                raise RunFolderError(f"{self.path}: {what}. {self.remedy}") from error
             if code in _CAUSES:
                 cause = f"{_CAUSES[code]} ({error})"
                 raise StorageError(f"{self.path}: cannot be written: {cause}. {GO_ON}") from error
@@ -116,9 +118,7 @@ class Database:
             return self._opened(f"{uri}?mode=ro&immutable=1")
 
     def _opened(self, place: Path | str, *, create: bool = False) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            place, uri=not create, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        connection = connect(place, uri=not create, timeout=_BUSY_SECONDS)
         try:
             if create:
                 _use_write_ahead_log(connection)
@@ -142,18 +142,18 @@ class Database:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Return what was compressed by `zlib.compress`.
+    """Return what was compressed by `zlib.compress`. A few bytes can unpack to any number of them.
 
     Raises:
-        ValueError: it is damaged, or would be too large.
+        ValueError: `content` is damaged, or unpacks to more than `LONGEST_VALUE`.
     """
     unpacking = zlib.decompressobj()
     try:
-        data = unpacking.decompress(content, MOST_UNPACKED)
+        data = unpacking.decompress(content, LONGEST_VALUE)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not unpacking.eof:
-        cause = "is cut off" if len(data) < MOST_UNPACKED else f"unpacks to more than {MOST_UNPACKED >> 20} MB"
+        cause = "is cut off" if len(data) < LONGEST_VALUE else f"unpacks to more than {LONGEST_VALUE >> 20} MB"
         raise ValueError(f"a compressed text {cause}")
     return data
 

@@ -136,6 +136,21 @@ def test_damaged_evidence_of_a_pair_is_an_error(path: Path, record: str, cause: 
         store.get("a")
 
 
+def test_a_blob_larger_than_anything_stored_is_refused_before_it_takes_memory(path: Path) -> None:
+    EvidenceStore(path).put(make_evidence("a"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET record = zeroblob(300000000)")
+    connection.close()
+    tracemalloc.start()
+    try:
+        for read in (lambda: EvidenceStore(path).get("a"), lambda: EvidenceStore(path, read_only=True).get("a")):
+            with pytest.raises(RunFolderError, match="256 MB"):
+                read()
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("column", ["records SET record", "texts SET text"])
 def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
     path: Path, column: str, monkeypatch: pytest.MonkeyPatch
@@ -146,7 +161,7 @@ def test_evidence_that_unpacks_to_more_than_there_can_be_is_damage(
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {column} = ?", (zlib.compress(bytes(64 << 20)),))
     connection.close()
-    monkeypatch.setattr(database, "MOST_UNPACKED", 2 << 20)
+    monkeypatch.setattr(database, "LONGEST_VALUE", 2 << 20)
     tracemalloc.start()
     try:
         with pytest.raises(RunFolderError, match=r"evidence of 'a' is damaged \(.*unpacks to more than 2 MB"):
