@@ -15,7 +15,7 @@
     ├── RunStopped                 the run ended early and can be resumed            exit 3
     │   ├── AccountError           key refused, no credit, unknown model, endpoint unreachable at the start
     │   ├── OptionRefused          the model's server does not take a way to ask that every call of its kind uses
-    │   ├── Outage                 nearly every pair ends in the same error of a model or a sandbox
+    │   ├── Outage                 nearly every pair ends in the same error of a model, sandbox or node
     │   ├── BudgetExceeded         the limit of cost or of tokens was reached
     │   ├── DeadlineReached        the time until which the run may go on is over
     │   └── StorageError           evidence or annotations could not be written (disk full)
@@ -32,6 +32,7 @@
         │   └── EngineLost         the container engine does not answer
         ├── RequirementsUnavailable  what the pair's own `meta.requirements` name cannot be had
         ├── SnippetTooLarge        the snippet is longer or nested deeper than is read; says nothing of it
+        ├── NodeError              a node or a language of the user's own raised
         ├── PairTimeout            the pair used up its total time
         └── UnsupportedLanguage    no `Language` for the pair
 
@@ -129,7 +130,7 @@ class OptionRefused(RunStopped):
 
 
 class Outage(RunStopped):
-    """Nearly every pair ends in the same error of a model or a sandbox, so that more are not worth a try."""
+    """Nearly every pair ends in the same error of a model, a sandbox or a node, so that more are not worth a try."""
 
 
 class BudgetExceeded(RunStopped):
@@ -205,6 +206,14 @@ class RequirementsUnavailable(PairError):
 
 class SnippetTooLarge(PairError):
     """A snippet is longer or nested deeper than is read here. Says nothing about the snippet."""
+
+
+class NodeError(PairError):
+    """A node of the user's own raised, or a node that works with a language of the user's own."""
+
+    def __init__(self, message: str, node: str = "") -> None:
+        self.node = node
+        super().__init__(message)
 
 
 class PairTimeout(PairError):

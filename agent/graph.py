@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -11,12 +12,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.config import data_folder
-from agent.errors import ConfigError, GraphError
+from agent.errors import AgentError, ConfigError, GraphError, NodeError
+from agent.languages.base import Language
+from agent.llm.failures import for_message
 from agent.nodes import BUILT_IN
 from agent.prompts import Role
 from agent.state import Node, State, Tools
 from agent.wording import what_is_wrong
 
+_log = logging.getLogger(__name__)
 END = "end"
 _FIRST = frozenset({"pair"})
 _OF_SANDBOXES = frozenset({"pipeline.sandbox_attempts", "runner.sandboxes"})
@@ -273,8 +277,15 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def run(state: State, runtime: Any) -> dict[str, Any]:
         tools: Tools = runtime.context
         with tools.tracer.span("node", f"node {name}", node=name) as record:
-            step = await node(state, tools)
-            record(outcome=step.outcome)
+            try:
+                step = await node(state, tools)
+                record(outcome=step.outcome)
+            except Exception as error:
+                if isinstance(error, AgentError) or (_is_ours(node) and _is_ours(tools.language)):
+                    raise
+                _log.info("node %r raised", name, exc_info=True)
+                message = f"node {name!r} raised {type(error).__name__}: {for_message(str(error), ())}"
+                raise NodeError(message, name) from error
         if step.outcome not in node.outcomes:
             raise GraphError(f"node {name!r} ended in {step.outcome!r}, which it does not declare")
         return {**step.update, "outcome": step.outcome}
@@ -282,3 +293,7 @@ def _adapter(name: str, node: Node) -> Callable[..., Awaitable[dict[str, Any]]]:
     # LangGraph injects by annotation, and is imported only when a pipeline is built
     run.__annotations__ = {"state": State, "runtime": Runtime[Tools]}
     return run
+
+
+def _is_ours(part: Node | Language) -> bool:
+    return type(part).__module__.startswith("agent.")

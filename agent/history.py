@@ -112,6 +112,7 @@ class Command(Frozen):
 class Visit(Frozen):
     """One node that the pair came through: what it concluded, and the seconds since the one before.
 
+    The outcome `raised` is that of a node which ended the pair by an exception (`NodeError`).
     `label`, `decided_by` and `reason` are its verdict, where it gave one; `spec` are the readings that it worked out.
     """
 

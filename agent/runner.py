@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Protocol
 
 from agent.config import Config
-from agent.errors import Deferred, PairError, PairTimeout
+from agent.errors import Deferred, NodeError, PairError, PairTimeout
 from agent.events import Event, PairFinished, PairStarted, StepDone
 from agent.graph import Pipeline
 from agent.history import Recorder, Visit
@@ -104,6 +104,8 @@ class PairRunner:
             self.gateway.give_back(recorder.history.exchanges)
             raise
         except PairError as problem:
+            if isinstance(problem, NodeError):
+                recorder.add(Visit(node=problem.node, outcome="raised", seconds=round(time.monotonic() - since, 4)))
             error = ErrorInfo(type=type(problem).__name__, message=str(problem))
         except TimeoutError:
             if not deadline.expired():

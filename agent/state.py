@@ -123,4 +123,6 @@ class Node(ABC):
         Raises:
             PairError: the pair ends without a label.
             RunStopped: the run ends.
+            Exception: the pair ends with a `NodeError` if the node, or the language in `tools`, is of a module outside
+                of `agent`; otherwise it is a defect of ours and ends the run.
         """

@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from agent import Annotation, Annotator, Pair, ScriptedLLM, ScriptedSandbox
 from agent.config import Config, PipelineConfig
-from agent.errors import DependencyUnavailable, ModelError, SandboxError
+from agent.errors import DependencyUnavailable, ModelError, Outage, SandboxError
 from agent.events import Event, StepDone
+from agent.languages import PythonLanguage, Snippet
 from agent.llm.base import Call
 from agent.sandbox.base import CommandResult, ReportLine, RunResult, SandboxJob
+from agent.state import Node, State, Step, Tools
 from agent.store import load_run
 from agent.types import Cause, Status, Usage, Verdict
 from tests.scripts import PAIR, PROGRAM, commands, environment, failed, label, lacking, passed, program, screen
@@ -392,3 +394,62 @@ class TestAudit:
         )
         assert "audit_screen" not in plain["pipeline"]
         assert audited["pipeline"]["audit_screen"] == 0.02
+
+
+class Broken(Node):
+    """Raises for most pairs."""
+
+    name = "broken"
+    outcomes: ClassVar[Mapping[str, frozenset[str]]] = {"ended": frozenset({"label", "decided_by", "reason"})}
+
+    async def __call__(self, state: State, tools: Tools) -> Step:  # noqa: ARG002
+        if state["pair"].id == "whole":
+            return Step("ended", {"label": 1, "decided_by": self.name, "reason": "r"})
+        raise KeyError("no such field")
+
+
+class BrokenLanguage(PythonLanguage):
+    def inspect(self, code: str) -> Snippet:  # noqa: ARG002
+        raise KeyError("no such field")
+
+
+BROKEN: Mapping[str, Any] = {
+    "nodes": {"broken": Broken()},
+    "variant": {"start": "broken", "nodes": {"broken": {"ended": "end"}}},
+    "sandbox": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "node"), [(BROKEN, "broken"), ({"languages": [BrokenLanguage()]}, "generate_test")]
+)
+async def test_what_a_node_or_a_language_of_the_users_raises_ends_its_pair_alone(
+    options: Mapping[str, Any], node: str, tmp_path: Path
+) -> None:
+    pairs = [PAIR, PAIR.model_copy(update={"id": "whole"})]
+    model = ScriptedLLM(lambda call: screen("match" if call.pair_id == "whole" else "unclear"))
+    chosen = {"model": model, "sandbox": ScriptedSandbox(passed), **options}
+    async with Annotator(**chosen, run_dir=tmp_path / "run") as annotator:
+        found = {each.id: each async for each in annotator.annotate(pairs)}
+    assert found["whole"].label == 1
+    error = found[PAIR.id].error
+    assert error is not None
+    assert (error.type, found[PAIR.id].label) == ("NodeError", None)
+    assert all(word in error.message for word in (node, "KeyError", "no such field"))
+    with load_run(tmp_path / "run") as run:
+        history = run.evidence(PAIR.id)
+    assert history is not None
+    assert (history.visits[-1].node, history.visits[-1].outcome) == (node, "raised")
+
+
+async def test_a_node_of_the_users_that_always_raises_ends_the_run() -> None:
+    pairs = [PAIR.model_copy(update={"id": str(number)}) for number in range(40)]
+    async with Annotator(model=ScriptedLLM([]), **BROKEN) as annotator:
+        with pytest.raises(Outage, match="NodeError"):
+            [each async for each in annotator.annotate(pairs)]
+
+
+async def test_what_a_node_of_ours_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.nodes.generate_test.readings", lambda state: state["nothing"])
+    with pytest.raises(KeyError):
+        await annotate({"screen": [screen()], "generate_test": [program()]})

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.config import RunnerConfig
-from agent.errors import AgentError, Deferred, ModelError, Outage, PairError, PairTimeout, SandboxError
+from agent.errors import AgentError, Deferred, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
@@ -94,10 +94,11 @@ class MemoryReplyCache:
 
 
 class CircuitBreaker:
-    """Ends a run in which nearly every pair ends in the same error of a model or a sandbox.
+    """Ends a run in which nearly every pair ends in the same error of a model, a sandbox or a node of the user's.
 
     Of the last `window` pairs that came to a role (or of all, from `fewest` on), less than a `share` may end in one
-    type of error there. Sandboxes count as one role. Errors that a pair brings about itself do not matter.
+    type of error there. Sandboxes count as one role, and so does each node. Errors that a pair
+    brings about itself do not matter.
     """
 
     def __init__(self, *, window: int = 100, fewest: int = 20, share: float = 0.8) -> None:
@@ -112,12 +113,15 @@ class CircuitBreaker:
             Outage: too many ended in the error that this one ended in.
         """
         asked = [exchange.role for exchange in history.exchanges]
-        roles = {*asked, *([_SANDBOX] if history.executions else [])}
+        nodes = [f"node {visit.node}" for visit in history.visits]
+        roles = {*asked, *nodes, *([_SANDBOX] if history.executions else [])}
         error, failed = annotation.error, ""
         if error is not None and error.type in _OF_SANDBOXES:
             failed = _SANDBOX
         elif error is not None and error.type in _OF_MODELS:
             failed = asked[-1] if asked else "model"
+        elif error is not None and error.type == NodeError.__name__:
+            failed = nodes[-1]
         for role in {*roles, failed} - {""}:
             self._ends[role].append(error.type if error is not None and role == failed else "")
         if error is None or not failed:
