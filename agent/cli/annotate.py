@@ -6,12 +6,13 @@ from pathlib import Path
 
 import typer
 
-from agent.cli import estimate
 from agent.cli.annotating import annotate_pairs, print_outcome, print_remedy, read_setup
+from agent.cli.estimate import estimate_as_json, print_estimate
 from agent.cli.options import RunOptions
 from agent.cli.summary import as_json
-from agent.cli.text import Console, print_json
+from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
+from agent.evaluation.dry_run import forecast_run
 from agent.store.run_view import load_run
 
 
@@ -36,7 +37,7 @@ def run(
     # an estimate calls no model and needs no key
     setup = read_setup(pairs, variant, without, options, console, **({"api_key": "none"} if dry_run else {}))
     if dry_run:
-        estimate.run(
+        estimate = forecast_run(
             setup.pairs[: options.limit],
             setup.variant,
             setup.models,
@@ -46,8 +47,13 @@ def run(
             like=like,
             cache=setup.cache,
             retry_errors=options.retry_errors,
-            as_json=options.as_json,
         )
+        if options.as_json:
+            print_json(estimate_as_json(estimate))
+        else:
+            print_estimate(estimate, setup.out)
+        for note in () if estimate is None else estimate.notes:
+            say(console, f"note: {note}")
         return
     outcome = annotate_pairs(setup, console)
     if outcome.stopped is None and not options.as_json:

@@ -16,7 +16,9 @@ from agent.job import Turn
 from agent.languages import Language, built_in_languages
 from agent.llm.asker import sample_of
 from agent.llm.base import Call, Reply
+from agent.llm.batch import PRICE_FACTOR
 from agent.llm.gateway import Gateway, ReplyCache
+from agent.llm.limits import START
 from agent.llm.models import Models, unreached
 from agent.llm.parsing import schema_of
 from agent.nodes import BUILT_IN
@@ -57,13 +59,22 @@ class Cost(NamedTuple):
     so few.
     """
 
-    calls: float
-    input: float
-    output: float
-    seconds: float
-    input_usd: float
-    output_usd: float
-    equal: float
+    calls: float = 0.0
+    input: float = 0.0
+    output: float = 0.0
+    seconds: float = 0.0
+    input_usd: float = 0.0
+    output_usd: float = 0.0
+    equal: float = 0.0
+
+    def times(self, weight: float) -> Cost:
+        """Return what so many times the questions take."""
+        return Cost(*(weight * value for value in self))
+
+    @staticmethod
+    def total(costs: Iterable[Cost]) -> Cost:
+        """Add costs up."""
+        return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,8 @@ def earlier(view: RunView, *, seed: int = 0, size: int = SAMPLE) -> Earlier | No
     if len(keys) < FEWEST or not view.has_evidence:
         return None
     drawn = random.Random(seed).sample(keys, min(size, len(keys)))
-    found = ((view.annotation(*key), view.evidence(*key)) for key in drawn)
-    seen = [(annotation, history) for annotation, history in found if annotation is not None and history is not None]
+    read = ((view.annotation(*key), view.evidence(*key)) for key in drawn)
+    seen = [(annotation, history) for annotation, history in read if annotation is not None and history is not None]
     return Earlier(view.manifest["identity"].get("model") or {}, seen) if len(seen) >= FEWEST else None
 
 
@@ -131,6 +142,13 @@ class Plan:
         names = list(self.roles)
         return names[names.index(self.first.name) + 1 :]
 
+    @property
+    def at_once(self) -> tuple[int, int]:
+        """How few and how many pairs may be in progress: where the server decides, as few as a run begins with."""
+        runner, total = self.config.runner, len(self.turns)
+        fewest, most = (START, runner.llm_calls) if runner.concurrency == "auto" else (runner.concurrency,) * 2
+        return min(fewest, runner.llm_calls, total), min(most, runner.llm_calls, total)
+
     @cached_property
     def queries_per_turn(self) -> float:
         """How many questions that the pairs of a query share come on one annotation."""
@@ -154,9 +172,11 @@ class Plan:
         return unreached([self.models.for_role(role)])
 
     def dollars(self, role: str, served: str = "", **tokens: int) -> float:
-        """Return what a role's tokens cost, NaN where no price is known."""
-        found = 0.0 if self.free(role) else self.models.price(role, served, Usage(**tokens))
-        return math.nan if found is None else found
+        """Return what a role's tokens cost, by batch where the run is; NaN where no price is known."""
+        price = 0.0 if self.free(role) else self.models.price(role, served, Usage(**tokens))
+        if price is None:
+            return math.nan
+        return price * PRICE_FACTOR if self.config.runner.batch else price
 
     def _variables(self, role: Role, pair: Pair) -> dict[str, Any]:
         """Return what a role's prompt shows; of what comes later an example, where the variant has it."""
@@ -181,20 +201,21 @@ def recorded(plan: Plan, before: Earlier, characters_per_token: float) -> Iterat
         here, reported = 0.0, False
         for exchange in history.exchanges:
             usage = exchange.saved if exchange.cached else exchange.usage
-            same = _requested(before.model, exchange.role) == _requested(asked_now, exchange.role)
+            same = requested(before.model, exchange.role) == requested(asked_now, exchange.role)
             if not (same and usage.input_tokens) and not plan.free(exchange.role):
                 usage = _guessed(exchange, characters_per_token)
             elif exchange.role == plan.first.name:
                 reported = True
             cost = _cost(plan, exchange.role, usage, exchange.seconds or 0.0, exchange.messages, exchange.model)
-            weight = plan.queries_per_turn if exchange.shared else 1.0
-            costs[exchange.role] = _plus(costs.get(exchange.role), cost, weight)
+            weighted = cost.times(plan.queries_per_turn if exchange.shared else 1.0)
+            costs[exchange.role] = Cost.total([costs.get(exchange.role, Cost()), weighted])
             here += 0.0 if exchange.cached else exchange.seconds or 0.0
         characters = sum(len(message.content) for message in plan.messages(plan.first, history.pair))
         yield Taken(history.pair.query, characters, costs, max(0.0, annotation.seconds - here), reported)
 
 
-def _requested(identity: Mapping[str, Any], role: str) -> Any:
+def requested(identity: Mapping[str, Any], role: str) -> Any:
+    """Return the name of the model that is asked in a role, by the identity of a run's models."""
     return ((identity.get("roles") or {}).get(role) or identity.get("default") or {}).get("model")
 
 
@@ -233,7 +254,7 @@ def _asked(plan: Plan, pair: Pair, characters_per_token: float) -> Iterator[tupl
         seconds = _SECONDS_OF_CALL + output / _TOKENS_PER_SECOND
         if plan.free(name):
             usage, seconds = Usage(calls=1), 0.0
-        yield name, _plus(None, _cost(plan, name, usage, seconds, messages), weights.get(name, 1.0))
+        yield name, _cost(plan, name, usage, seconds, messages).times(weights.get(name, 1.0))
 
 
 def _cost(
@@ -251,7 +272,3 @@ def _cost(
         output_usd=plan.dollars(role, served, output_tokens=usage.output_tokens),
         equal=equal if equal >= CACHED_FROM else 0.0,
     )
-
-
-def _plus(before: Cost | None, more: Cost, weight: float) -> Cost:
-    return Cost(*(one + weight * other for one, other in zip(before or (0.0,) * len(more), more, strict=True)))

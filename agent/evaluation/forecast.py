@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from agent.evaluation.costs import CACHED_FROM, OUTCOMES, SAMPLE, Earlier, Plan, Taken, assumed, recorded
+from agent.evaluation.costs import CACHED_FROM, OUTCOMES, SAMPLE, Cost, Earlier, Plan, Taken, assumed, recorded
 from agent.llm.base import Reply
-from agent.llm.limits import START
 
 CHARACTERS_PER_TOKEN = 4.0
 """Assumed where no reply of the model said otherwise, give or take `_SPREAD`."""
@@ -27,7 +26,6 @@ UNCLEAR = sum(OUTCOMES) / len(OUTCOMES)
 """Assumed share of pairs that the screener finds unclear."""
 _RESAMPLES = 1000
 _TAIL = 0.05
-_Sums = tuple[float, ...]
 Source = Literal["earlier run", "reply cache", "assumption"]
 
 
@@ -50,8 +48,10 @@ class RoleForecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What all turns of a plan will take; `seconds` by the clock, `cost_usd` None where a price is unknown.
+    """What all turns of a plan will take; `cost_usd` is None where a price is unknown.
 
+    `seconds` are by the clock: expected with as many calls in flight as the settings allow, at most with those that a
+    run begins with. None by batch, where each question may take up to a day.
     `rendered` prompts were looked at, `sampled` annotations of an earlier run (0: it was assumed what they take).
     `went_on` is the share of those with questions after the first; None where the variant has no such. `in_cache` is
     the share of first questions whose reply is in the cache: it costs nothing, and is counted all the same.
@@ -62,7 +62,7 @@ class Forecast:
     calls: Expected
     input_tokens: Expected
     output_tokens: Expected
-    seconds: Expected
+    seconds: Expected | None
     cost_usd: Expected | None
     roles: Mapping[str, RoleForecast]
     rendered: int
@@ -75,12 +75,48 @@ class Forecast:
     saved_usd: float | None
 
 
-class _Ahead(NamedTuple):
+class _Prompt(NamedTuple):
     """A first prompt to come: its characters, those that the one before it began with, too, and its cached reply."""
 
     characters: int
     equal: int
     reply: Reply | None
+
+
+class _Sums(NamedTuple):
+    """What annotations took: their first question (`first_…`), and all that followed it. Times are in seconds."""
+
+    annotations: float
+    characters: float
+    first_in: float
+    first_usd: float
+    calls: float
+    tokens_in: float
+    tokens_out: float
+    asking: float
+    running: float
+    usd: float
+
+    def with_tokens(self, factor: float) -> _Sums:
+        """Return what is taken where a text has so many times the tokens."""
+        return self._replace(
+            first_in=self.first_in * factor,
+            first_usd=self.first_usd * factor,
+            tokens_in=self.tokens_in * factor,
+            tokens_out=self.tokens_out * factor,
+            usd=self.usd * factor,
+        )
+
+
+class _Totals(NamedTuple):
+    """What a plan takes; seconds by the clock with the most calls in flight, and with the fewest."""
+
+    calls: float
+    tokens_in: float
+    tokens_out: float
+    fast: float
+    slow: float
+    usd: float
 
 
 def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample: int = SAMPLE) -> Forecast:
@@ -92,38 +128,40 @@ def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample
     """
     rng, total = random.Random(seed), len(plan.turns)
     places = sorted(rng.sample(range(total), min(sample, total)))
-    ahead = [_ahead(plan, place) for place in places]
-    by_cache = _ratio((each.characters, each.reply.usage.input_tokens) for each in ahead if each.reply is not None)
+    prompts = [_prompt(plan, place) for place in places]
+    by_cache = _ratio((each.characters, each.reply.usage.input_tokens) for each in prompts if each.reply is not None)
     if before is None:
         pairs = (plan.turns[place].pair for place in places)
         taken = list(assumed(plan, pairs, by_cache or CHARACTERS_PER_TOKEN))
         sums, width = [_summed(plan, each) for each in taken], 1.0
-        drawn = _by_assumption(plan, taken, sums, rng, draws=len(ahead), spread=0.0 if by_cache else _SPREAD)
+        drawn = _by_assumption(plan, taken, sums, rng, draws=len(prompts))
     else:
         taken = list(recorded(plan, before, by_cache or CHARACTERS_PER_TOKEN))
         sums, width = _by_query(plan, taken), math.sqrt(1 + len(taken) / total)
         drawn = (_added(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
-    characters = [each.characters for each in ahead]
-    mean, narrow = fmean(characters), math.sqrt(1 - len(ahead) / total)
+    source: Source = "reply cache" if by_cache else "assumption"
+    if any(each.reported for each in taken):
+        source = "earlier run"
+    if source == "assumption":
+        drawn = (each.with_tokens(1 + rng.triangular(-_SPREAD, _SPREAD)) for each in drawn)
+    characters = [each.characters for each in prompts]
+    mean, narrow = fmean(characters), math.sqrt(1 - len(prompts) / total)
     resampled = (
-        _totals(plan, each, mean + (fmean(rng.choices(characters, k=len(ahead))) - mean) * narrow) for each in drawn
+        _totals(plan, each, mean + (fmean(rng.choices(characters, k=len(prompts))) - mean) * narrow) for each in drawn
     )
     expected = [
         _expected(value, values, width)
         for value, values in zip(_totals(plan, _added(sums), mean), zip(*resampled, strict=True), strict=True)
     ]
-    source: Source = "reply cache" if by_cache else "assumption"
-    if any(each.reported for each in taken):
-        source = "earlier run"
-    return _forecast(plan, expected, taken, ahead, source, sampled=0 if before is None else len(taken))
+    return _forecast(plan, expected, taken, prompts, source, sampled=0 if before is None else len(taken))
 
 
-def _ahead(plan: Plan, place: int) -> _Ahead:
+def _prompt(plan: Plan, place: int) -> _Prompt:
     turns = plan.turns[max(place - 1, 0) : place + 1]
     prompts = [plan.messages(plan.first, turn.pair) for turn in turns]
     texts = ["".join(message.content for message in messages) for messages in prompts]
     equal = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - they are no paths
-    return _Ahead(len(texts[-1]), equal, plan.reply(turns[-1], prompts[-1]))
+    return _Prompt(len(texts[-1]), equal, plan.reply(turns[-1], prompts[-1]))
 
 
 def _by_query(plan: Plan, taken: Iterable[Taken]) -> list[_Sums]:
@@ -135,67 +173,65 @@ def _by_query(plan: Plan, taken: Iterable[Taken]) -> list[_Sums]:
 
 
 def _by_assumption(
-    plan: Plan, taken: Sequence[Taken], sums: Sequence[_Sums], rng: random.Random, *, draws: int, spread: float
+    plan: Plan, taken: Sequence[Taken], sums: Sequence[_Sums], rng: random.Random, *, draws: int
 ) -> Iterator[_Sums]:
-    """Yield sums over so many annotations, by other assumptions each time.
-
-    Of unclear pairs there are from none to twice the share that is assumed; tokens are more or less by `spread`.
-    """
-    went_on = [any(name in plan.later for name in each.by_role) for each in taken]
+    """Yield sums over so many annotations. Each time, from none to twice the assumed share of pairs are unclear."""
+    went_on = [_went_on(plan, each) for each in taken]
     settled = max(went_on.count(False), 1) / max(went_on.count(True), 1)
     for _ in range(_RESAMPLES):
         share = rng.triangular(0, 2 * UNCLEAR)
         weights = [share * settled if unclear else 1 - share for unclear in went_on]
-        tokens = 1 + rng.triangular(-spread, spread)
-        drawn = _added(rng.choices(sums, weights, k=draws))
-        count, characters, first_in, first_usd, calls, tokens_in, tokens_out, seconds, usd = drawn
-        yield (
-            *(count, characters, first_in * tokens, first_usd * tokens),
-            *(calls, tokens_in * tokens, tokens_out * tokens, seconds, usd * tokens),
-        )
+        yield _added(rng.choices(sums, weights, k=draws))
+
+
+def _went_on(plan: Plan, taken: Taken) -> bool:
+    return any(name in plan.later for name in taken.by_role)
 
 
 def _ratio(seen: Iterable[tuple[float, float]]) -> float | None:
     """Return characters per token, None where no tokens are known."""
-    characters, tokens = _added(seen) or (0.0, 0.0)
+    characters, tokens = map(sum, zip((0.0, 0.0), *seen, strict=True))
     return characters / tokens if tokens else None
 
 
 def _added(values: Iterable[_Sums]) -> _Sums:
-    return tuple(map(sum, zip(*values, strict=True)))
+    return _Sums(*map(sum, zip(*values, strict=True)))
 
 
 def _summed(plan: Plan, taken: Taken) -> _Sums:
-    """Return what is added up: one, the first prompt's characters, tokens and dollars, and what `_totals` has."""
-    asked, first = taken.by_role.values(), taken.by_role.get(plan.first.name)
-    first_in, first_usd = (0.0, 0.0) if first is None else (first.input, first.input_usd)
-    return (
-        1.0,
-        taken.characters,
-        first_in,
-        first_usd,
-        sum(cost.calls for cost in asked),
-        sum(cost.input for cost in asked) - first_in,
-        sum(cost.output for cost in asked),
-        sum(cost.seconds for cost in asked) + taken.seconds,
-        sum(cost.input_usd + cost.output_usd for cost in asked) - first_usd,
+    asked = Cost.total(taken.by_role.values())
+    first = taken.by_role.get(plan.first.name, Cost())
+    return _Sums(
+        annotations=1.0,
+        characters=taken.characters,
+        first_in=first.input,
+        first_usd=first.input_usd,
+        calls=asked.calls,
+        tokens_in=asked.input - first.input,
+        tokens_out=asked.output,
+        asking=asked.seconds,
+        running=taken.seconds,
+        usd=asked.input_usd + asked.output_usd - first.input_usd,
     )
 
 
-def _totals(plan: Plan, sums: _Sums, characters: float) -> _Sums:
-    """Return calls, tokens in and out, seconds by the clock and dollars, where first prompts are so long."""
+def _totals(plan: Plan, sums: _Sums, characters: float) -> _Totals:
+    """Return what all turns take, where first prompts have so many characters in the mean."""
     total = len(plan.turns)
-    count, of_characters, first_in, first_usd, *others = sums
-    by_character = total * characters / of_characters
-    calls, tokens_in, tokens_out, seconds, dollars = (total * value / count for value in others)
-    given = plan.config.runner.concurrency
-    at_once = min(START if given == "auto" else given, total)
-    return (
-        calls,
-        tokens_in + first_in * by_character,
-        tokens_out,
-        seconds / at_once,
-        dollars + first_usd * by_character,
+    scale, longer = total / sums.annotations, total * characters / sums.characters
+    running = scale * sums.running
+    fewest, most = plan.at_once
+    fast, slow = (
+        max((scale * sums.asking + running) / number, running / plan.config.runner.sandboxes)
+        for number in (most, fewest)
+    )
+    return _Totals(
+        calls=scale * sums.calls,
+        tokens_in=scale * sums.tokens_in + longer * sums.first_in,
+        tokens_out=scale * sums.tokens_out,
+        fast=fast,
+        slow=slow,
+        usd=scale * sums.usd + longer * sums.first_usd,
     )
 
 
@@ -209,55 +245,56 @@ def _forecast(
     plan: Plan,
     expected: Sequence[Expected],
     taken: Sequence[Taken],
-    ahead: Sequence[_Ahead],
+    prompts: Sequence[_Prompt],
     source: Source,
     sampled: int,
 ) -> Forecast:
     first = plan.first.name
     ratio = _ratio((each.characters, each.by_role[first].input) for each in taken if first in each.by_role)
-    by_role = _roles(plan, taken, ahead, ratio)
-    went_on = fmean(any(name in plan.later for name in each.by_role) for each in taken)
-    equal, tokens_in = (sum(getattr(role, what) for role in by_role.values()) for what in ("equal", "input_tokens"))
+    by_role = _roles(plan, taken, prompts, ratio)
+    equal, asked = (sum(getattr(role, what) for role in by_role.values()) for what in ("equal", "input_tokens"))
     saved = 0.0
     for name, role in by_role.items():
         tokens = round(role.equal)
         kept = plan.dollars(name, input_tokens=tokens, cached_input_tokens=tokens)
         saved += plan.dollars(name, input_tokens=tokens) - kept
-    calls, tokens_in_all, tokens_out, seconds, dollars = expected
+    calls, tokens_in, tokens_out, fast, slow, dollars = expected
     return Forecast(
         annotations=len(plan.turns),
         calls=calls,
-        input_tokens=tokens_in_all,
+        input_tokens=tokens_in,
         output_tokens=tokens_out,
-        seconds=seconds,
+        seconds=None if plan.config.runner.batch else fast._replace(high=slow.high),
         cost_usd=None if math.isnan(dollars.value) else dollars,
         roles=by_role,
-        rendered=len(ahead),
+        rendered=len(prompts),
         sampled=sampled,
-        went_on=went_on if plan.later else None,
+        went_on=fmean(_went_on(plan, each) for each in taken) if plan.later else None,
         tokens_from=source,
         characters_per_token=ratio,
-        in_cache=fmean(each.reply is not None for each in ahead),
-        equal_share=equal / tokens_in if tokens_in else 0.0,
+        in_cache=fmean(each.reply is not None for each in prompts),
+        equal_share=equal / asked if asked else 0.0,
         saved_usd=None if math.isnan(saved) else saved,
     )
 
 
-def _roles(plan: Plan, taken: Sequence[Taken], ahead: Sequence[_Ahead], ratio: float | None) -> dict[str, RoleForecast]:
+def _roles(
+    plan: Plan, taken: Sequence[Taken], prompts: Sequence[_Prompt], ratio: float | None
+) -> dict[str, RoleForecast]:
     """Return what each role that was asked in will take."""
-    total, found = len(plan.turns), {}
+    scale = len(plan.turns) / len(taken)
+    characters = fmean(each.characters for each in prompts)
+    by_role = {}
     for name in plan.roles:
         asked = [each.by_role[name] for each in taken if name in each.by_role]
-        scale = total / len(taken)
-        more = scale
+        if not asked:
+            continue
+        cost = Cost.total(asked)
+        tokens_in, equal = scale * cost.input, scale * cost.equal
         if name == plan.first.name:
-            more = total * fmean(each.characters for each in ahead) / sum(each.characters for each in taken)
-        tokens_in = more * sum(cost.input for cost in asked)
-        equal = scale * sum(cost.equal for cost in asked)
-        if name == plan.first.name and ratio:
-            kept = sum(each.equal for each in ahead if each.equal / ratio >= CACHED_FROM)
-            equal = tokens_in * kept / sum(each.characters for each in ahead)
-        if asked:
-            calls, output = (scale * sum(getattr(cost, what) for cost in asked) for what in ("calls", "output"))
-            found[name] = RoleForecast(calls, tokens_in, output, equal)
-    return found
+            tokens_in *= characters / fmean(each.characters for each in taken)
+            if ratio:
+                kept = sum(each.equal for each in prompts if each.equal / ratio >= CACHED_FROM)
+                equal = tokens_in * kept / (characters * len(prompts))
+        by_role[name] = RoleForecast(scale * cost.calls, tokens_in, scale * cost.output, equal)
+    return by_role

@@ -59,13 +59,34 @@ def test_a_run_that_has_begun_says_what_the_rest_takes(agent: Commands, server: 
 
 def test_another_run_says_what_a_new_one_takes(agent: Commands, server: ChatServer) -> None:
     agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "20")
+    same = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--like", "run", "--json")
+    found = same.json
+    assert (found["annotations"], found["sampled"], found["tokens_from"]) == (60, 20, "earlier run")
+    assert (found["like"], same.err) == ("run", "")
     told = agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--like", "run").out
-    assert "60 pairs, 60 annotations" in told
-    assert "as the model reported of replies in the run" in told
     assert "as in run: 20 annotations" in told
-    other = agent("annotate", "p.jsonl", "--model", "mine", "--variant", "ps_fa", "--dry-run", "--like", "run").out
-    assert "assumed: 4.00 characters each, give or take a fifth" in other
-    assert "unknown: give the model's prices in a file (--prices)" in other
+
+
+def test_a_run_of_another_model_is_a_warning_and_widens_the_intervals(agent: Commands, server: ChatServer) -> None:
+    agent("annotate", "p.jsonl", *OPTIONS, "--base-url", server.url, "-o", "run", "--limit", "20")
+    estimate = ("annotate", "p.jsonl", "--variant", "ps_fa", "--dry-run", "--json", "--like", "run", "--model")
+    same, other = agent(*estimate, "gpt-4o-mini"), agent(*estimate, "mine")
+    assert same.err == ""
+    assert "run asked gpt-4o-mini, not mine" in other.err
+    assert (other.json["tokens_from"], other.json["cost_usd"]) == ("assumption", None)
+    widths = [each.json["input_tokens"]["high"] / each.json["input_tokens"]["low"] for each in (same, other)]
+    assert widths[1] > 1.1 * widths[0]
+
+
+@pytest.mark.usefixtures("server")
+def test_by_batch_the_price_is_half_and_the_time_is_days(agent: Commands) -> None:
+    estimate = ("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--json")
+    now, batch = agent(*estimate).json, agent(*estimate, "--batch").json
+    assert batch["cost_usd"]["value"] == pytest.approx(now["cost_usd"]["value"] / 2)
+    assert (now["seconds"]["value"] > 0, batch["seconds"]) == (True, None)
+    assert "up to a day" in agent("annotate", "p.jsonl", *OPTIONS, "--dry-run", "--batch").out
+    refused = agent("annotate", "p.jsonl", "--model", "heuristic", "--dry-run", "--batch")
+    assert (refused.code, refused.out) == (2, "")
 
 
 def test_replies_in_the_cache_say_how_long_tokens_are(agent: Commands, server: ChatServer) -> None:

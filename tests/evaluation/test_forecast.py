@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -15,6 +15,7 @@ from agent.evaluation.costs import Plan, earlier
 from agent.evaluation.forecast import CHARACTERS_PER_TOKEN, Expected, forecast
 from agent.graph import known_roles, load_variant
 from agent.job import Turn
+from agent.llm.limits import START
 from agent.llm.models import Models
 from agent.prompts import Prompts
 from agent.store.run_view import RunView, load_run
@@ -25,9 +26,15 @@ from tests.llm.server import ChatServer, free_port
 MODEL = "gpt-4o-mini"
 
 
-def plan_of(turns: list[Turn], variant: str = "ps_tpg_fa", model: str = MODEL, concurrency: int = 8) -> Plan:
+def plan_of(
+    turns: list[Turn],
+    variant: str = "ps_tpg_fa",
+    model: str = MODEL,
+    concurrency: int | Literal["auto"] = 8,
+    batch: bool = False,
+) -> Plan:
     models = Models.of(model, base_url=f"http://127.0.0.1:{free_port()}/v1")
-    config = Config(runner=RunnerConfig(concurrency=concurrency))
+    config = Config(runner=RunnerConfig(concurrency=concurrency, batch=batch))
     return Plan(turns, load_variant(variant), models, Prompts(None, known_roles()), config)
 
 
@@ -167,5 +174,35 @@ async def test_rules_cost_nothing() -> None:
 
 
 async def test_pairs_at_once_share_the_time() -> None:
-    one, ten = (forecast(plan_of(made(40), concurrency=n)) for n in (1, 10))
-    assert ten.seconds.value == pytest.approx(one.seconds.value / 10)
+    one, ten = (forecast(plan_of(made(40), concurrency=n)).seconds for n in (1, 10))
+    assert one is not None
+    assert ten is not None
+    assert ten.value == pytest.approx(one.value / 10)
+
+
+async def test_where_the_server_decides_the_time_is_between_the_most_calls_in_flight_and_the_fewest() -> None:
+    most = RunnerConfig().llm_calls
+    turns = made(2 * most)
+    few, auto, many = (
+        forecast(plan_of(turns, "single_llm", concurrency=n), sample=40).seconds for n in (START, "auto", most)
+    )
+    assert few is not None
+    assert auto is not None
+    assert many is not None
+    assert auto == (many.value, many.low, few.high)
+    assert few.value == pytest.approx(many.value * most / START)
+
+
+async def test_programs_take_their_time_in_few_sandboxes_however_many_calls_are_in_flight() -> None:
+    seconds = forecast(plan_of(made(1000), "no_screen", concurrency=500), sample=20).seconds
+    assert seconds is not None
+    assert seconds.value == pytest.approx(1000 * 2 / RunnerConfig().sandboxes)
+
+
+async def test_a_batch_costs_half_and_has_no_seconds() -> None:
+    now, batch = (forecast(plan_of(made(40), batch=by_batch)) for by_batch in (False, True))
+    assert now.cost_usd is not None
+    assert batch.cost_usd is not None
+    assert batch.cost_usd.value == pytest.approx(now.cost_usd.value / 2)
+    assert batch.seconds is None
+    assert batch.calls == now.calls
