@@ -64,8 +64,9 @@ def _runs(folder: Path) -> Iterator[Path]:
         if (folder / name).exists():
             yield folder
             return
-    found = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
-    yield from sorted(path for path in found if not is_retrieval(path))
+    paths = {file.parent for way in ("*", "*/*") for name in _OF_A_RUN for file in folder.glob(f"{way}/{name}")}
+    # a hidden folder is what a killed merge left
+    yield from sorted(path for path in paths if not is_retrieval(path) and not path.name.startswith("."))
 
 
 def _row(path: Path) -> dict[str, Any]:

@@ -37,30 +37,31 @@ class Merged:
 
 
 def merge(runs: Sequence[Path], out: Path, progress: Progress = lambda _what, _done, _total: None) -> Merged:
-    """Merge the folders of runs into a new one.
+    """Merge the folders of runs into a new one, which appears under its name when it is whole.
 
     Pairs come in the order of the runs. Of a pair and round that several have, the annotation without an error stays,
     and of equals that of the run given last. What was paid is added up. Reviews and their samples are left out.
 
     Raises:
-        RunFolderError: a folder is no run, damaged or in use; they differ in what decides labels, or in a pair (what
-            differs is listed); or something is at `out` already.
+        RunFolderError: a folder is no run, damaged, in use or given twice; they differ in what decides labels, or in a
+            pair (what differs is listed); something is at `out` already, or a killed merge left its unfinished folder.
         InputError: a run's input is damaged.
         StorageError: the new folder, or the lock of another, cannot be written.
     """
     with ExitStack() as stack:
-        views = []
-        for path in {os.path.realpath(path): path for path in runs}.values():
+        views: list[RunView] = []
+        for path in runs:
+            if any(path.samefile(view.path) for view in views):
+                raise RunFolderError(f"{path}: is given twice; give each run once")
             views.append(stack.enter_context(load_run(path)))
             stack.callback(os.close, lock_folder(path))
             _check_batches(path / files.BATCHES)
         _check_identities(views)
         pairs = _merged_pairs(views, progress)
-        with _new_folder(out):
-            manifest = Manifest(
-                out / files.MANIFEST, {**views[0].manifest["identity"], _INPUT: write_input(out, pairs)}
-            )
-            annotations = _merge_annotations(views, pairs, out, progress)
+        with _new_folder(out) as draft:
+            identity = {**views[0].manifest["identity"], _INPUT: write_input(draft, pairs)}
+            manifest = Manifest(draft / files.MANIFEST, identity)
+            annotations = _merge_annotations(views, pairs, draft, progress)
             for part in ("segments", "changes"):
                 manifest.document[part] = [each for view in views for each in view.manifest[part]]
             manifest.save()  # last: a folder without it is no run
@@ -100,19 +101,26 @@ def _merged_pairs(views: Sequence[RunView], progress: Progress) -> Spool:
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[None]:
-    with writing(out):
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `out` that becomes `out` at the end, and is removed when merging fails."""
+    if os.path.lexists(out):
+        raise RunFolderError(f"{out}: is there already; give a new folder (-o)")
+    draft = out.with_name(f".{out.name}.merging")
+    with writing(draft):
         try:
-            out.mkdir(parents=True)
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            draft.mkdir()
         except FileExistsError:
-            raise RunFolderError(
-                f"{out}: is there already; give a new folder (-o), or remove it if a killed merge left it"
-            ) from None
+            remedy = "If no other merge into that folder is running, remove it and merge again"
+            raise RunFolderError(f"{draft}: is the unfinished folder of another or a killed merge. {remedy}") from None
     try:
-        yield
-        to_disk(out.parent)
+        yield draft
+        with writing(out):
+            to_disk(draft)
+            draft.rename(out)
+            to_disk(out.parent)
     except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
         raise
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from agent.datasets.encoding import loads
 from agent.datasets.sources import open_regular
 from agent.datasets.spool import Spool, iter_normalised
 from agent.errors import InputError, RunFolderError
 from agent.store import files
 from agent.store.annotations import REMEDY, AnnotationIndex, decode_annotation, label_line
 from agent.store.evidence import EvidenceStore
+from agent.store.files import numbered_lines
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
@@ -23,6 +24,7 @@ Progress = Callable[[str, int, int], None]
 MOST_LISTED = 1_000
 _EACH = 500
 _COPY = "A whole copy of the file from where the run was made mends this"
+_OTHER_LABEL = "differs from what the annotations say"
 _AGAIN = "Give the run's command again, which mends it"
 
 
@@ -157,15 +159,34 @@ def _problem_of_evidence(store: EvidenceStore, annotation: Annotation) -> str:
 
 
 def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, found: Findings) -> None:
-    """Compare the labels with the annotations'; of a file that differs the first line is told that does."""
-    labels = filter(None, map(index.label, pairs.ids()))
+    """Compare each label with the annotations'."""
+    seen = bytearray(len(pairs))
     try:
         with open_regular(path) as file:
-            for line, label in enumerate(chain(labels, [None]), start=1):
-                expected = b"" if label is None else label_line(label)
-                if file.readline(len(expected) + 1) != expected:
-                    pair = None if label is None else label.id
-                    found.add(files.LABELS, "differs from what the annotations say", _AGAIN, line=line, pair=pair)
-                    return
+            for number, line in numbered_lines(file, path):
+                pair_id = _pair_of(line)
+                place = None if pair_id is None else pairs.place(pair_id)
+                label = None if pair_id is None or place is None or seen[place] else index.label(pair_id)
+                if place is not None:
+                    seen[place] = True
+                if label is None or label_line(label) != line:
+                    found.add(files.LABELS, _OTHER_LABEL, _AGAIN, line=number, pair=pair_id)
     except OSError as error:
         found.add(files.LABELS, f"cannot be read ({error.strerror or error})", _AGAIN)
+        return
+    except RunFolderError as error:
+        found.add(files.LABELS, error, _AGAIN)
+        return
+    for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
+        if not is_there and index.label(pair_id) is not None:
+            found.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
+
+
+def _pair_of(line: bytes) -> str | None:
+    """Return the id in a line of labels; None where it has none."""
+    try:
+        record = loads(line)
+    except ValueError:
+        return None
+    pair_id = record.get("id") if isinstance(record, dict) else None
+    return pair_id if isinstance(pair_id, str) else None

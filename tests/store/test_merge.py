@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from agent.errors import InputError, RunFolderError
 from agent.history import Exchange, Visit
 from agent.store import load_run
 from agent.store.batches import Batch, BatchStore
+from agent.store.manifest import Manifest
 from agent.store.merge import merge
 from agent.store.verify import verify
 from agent.types import Pair, Usage
@@ -193,6 +195,25 @@ class TestRefusing:
         with BatchStore(parts[1] / "batches.sqlite") as store:
             store.end("token")
         merge(parts, tmp_path / "new")
+
+    def test_a_run_that_is_given_twice(self, tmp_path: Path) -> None:
+        one = write(tmp_path / "one", "a")
+        (tmp_path / "link").symlink_to(one)
+        with pytest.raises(RunFolderError, match="link: is given twice"):
+            merge([one, tmp_path / "link"], tmp_path / "new")
+
+    def test_a_killed_merge_leaves_nothing_under_the_name_and_is_explained_by_the_next(self, tmp_path: Path) -> None:
+        parts = [write(tmp_path / name, name) for name in "ab"]
+        if (child := os.fork()) == 0:
+            Manifest.save = lambda _: os._exit(9)  # type: ignore[method-assign]
+            merge(parts, tmp_path / "new")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        assert not (tmp_path / "new").exists()
+        with pytest.raises(RunFolderError) as caught:
+            merge(parts, tmp_path / "new")
+        shutil.rmtree(str(caught.value).partition(": ")[0])
+        merge(parts, tmp_path / "new")
+        assert {each.name for each in tmp_path.iterdir()} == {"a", "b", "new"}
 
     def test_a_folder_that_is_there(self, tmp_path: Path) -> None:
         parts = [write(tmp_path / name, name) for name in "ab"]

@@ -159,17 +159,21 @@ class TestAnnotations:
 
 class TestLabels:
     @pytest.mark.parametrize(
-        ("change", "line", "pair"),
+        ("change", "places"),
         [
-            (lambda found: [found[0], changed(found[1], label=1), found[2]], 2, "b"),
-            (lambda found: [*found, found[0]], 4, None),
+            (lambda found: [changed(found[0], label=0), found[1], changed(found[2], label=1)], [(1, "a"), (3, "c")]),
+            (lambda found: [*found, found[0]], [(4, "a")]),
+            (lambda found: [found[1]], [(None, "a"), (None, "c")]),
+            (lambda found: [*found, b"[]\n", b"{\n", changed(found[0], id="z")], [(4, None), (5, None), (6, "z")]),
         ],
     )
-    def test_the_first_line_that_differs_is_named(
-        self, run: Path, change: Callable[[list[bytes]], list[bytes]], line: int, pair: str | None
+    def test_every_label_that_differs_is_named_and_counted(
+        self, run: Path, change: Callable[[list[bytes]], list[bytes]], places: list[tuple[int | None, str | None]]
     ) -> None:
         lines(run, change, "labels.jsonl")
-        assert only(verify(run)) == ("labels.jsonl", line, pair)
+        found = verify(run)
+        assert [(problem.line, problem.pair) for problem in found.problems] == places
+        assert found.counts == {"labels.jsonl": len(places)}
 
     def test_a_missing_file(self, run: Path) -> None:
         (run / "labels.jsonl").unlink()
