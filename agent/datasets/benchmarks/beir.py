@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
+from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import UsageError
 
 _SUFFIXES = re.compile(r"(-\d+-of-\d+.*)?\.(jsonl|parquet|tsv)(\.gz)?$")
@@ -30,7 +29,7 @@ _NAMES = {"query": "queries", "default": "qrels"}
 
 
 @dataclass(frozen=True)
-class _File:
+class _PartFile:
     """A file of a part: `corpus`, `queries` or `qrels`."""
 
     path: Path
@@ -40,80 +39,79 @@ class _File:
 
 
 def is_beir(folder: Path) -> bool:
-    """Say whether a folder has a corpus or queries."""
+    """Return whether a folder has a corpus or queries."""
     return bool({"corpus", "queries"} & {file.part for file in _files(folder)})
 
 
-def beir(folder: Path, wanted: Wanted) -> Benchmark:
-    """Read a folder: a score of 1 or more is relevant, graded as it is; 0 and below was judged.
+def read_beir(builder: BenchmarkBuilder) -> None:
+    """Read a folder. A score of 1 or more is the grade of a relevant code; 0 and below means judged not relevant.
 
     Raises:
-        UsageError: codes are given, or corpus, queries or the judgements of the split are missing.
+        UsageError: corpus, queries or the judgements of the split are missing.
         InputError: a file is malformed.
         ExtraMissing: Parquet without the extra `io`.
     """
-    wanted.check_codes(folder)
-    building, split = Building(), wanted.split or "test"
+    folder, split = builder.path, builder.request.split or "test"
     if missing := {"corpus", "queries"} - {file.part for file in _files(folder)}:
         raise UsageError(f"{folder}: has no {missing.pop()} (as corpus.jsonl and queries.jsonl, or folders of Parquet)")
-    files = _of_config(folder, wanted)
+    files = _files_of_config(folder, builder.request.language)
     splits = sorted({file.split for file in files if file.part == "qrels"})
     if split not in splits:
         there = f"there is {', '.join(splits)}; choose by --split" if splits else "there are none at all"
         raise UsageError(f"{folder}: has no judgements (qrels) of the split {split!r}; {there}")
     for row in _rows(files, "corpus", split):
-        building.add_code(row.identifier("_id", "id"), _text(row), row)
+        builder.add_code(row.identifier("_id", "id"), _text(row), row)
     texts = {row.identifier("_id", "id"): row for row in _rows(files, "queries", split)}
     judged = [
         (row.identifier("query-id", "query_id"), row.identifier("corpus-id", "corpus_id"), row.grade("score"), row)
         for row in _rows(files, "qrels", split)
     ]
-    wanted_queries = {query for query, *_ in judged}
+    judged_queries = {query for query, *_ in judged}
     for query, row in texts.items():
-        if query in wanted_queries:
-            building.add_query(query, row.text("text"), row)
+        if query in judged_queries:
+            builder.add_query(query, row.text("text"), row)
     for query, code, grade, row in judged:
-        building.add_grade(query, code, max(grade, 0), row)
-    return building.done(f"{named(folder)}-{split}", folder, wanted.language or "python")
+        builder.add_grade(query, code, max(grade, 0), row)
+    builder.name += f"-{split}"
 
 
-def _files(folder: Path) -> list[_File]:
+def _files(folder: Path) -> list[_PartFile]:
     """Return the files of parts in a folder, at most two folders down, in the order of their names."""
     paths = sorted(path for pattern in ("*", "*/*", "*/*/*") for path in folder.glob(pattern) if path.is_file())
-    return [found for path in paths if (found := _file(folder, path))]
+    return [file for path in paths if (file := _part_file(folder, path))]
 
 
-def _file(folder: Path, path: Path) -> _File | None:
+def _part_file(folder: Path, path: Path) -> _PartFile | None:
     """Return what a file is by its own name, else by that of its folder; a numbered one goes by its folders alone."""
     stem, folders = _SUFFIXES.sub("", path.name), path.relative_to(folder).parts[:-1]
     if stem == path.name:
         return None
     split, *above = [*([] if stem.isdigit() else [stem]), *reversed(folders)][:2] or [stem]
     for name in (split, *above):
-        if found := _PART.fullmatch(name):
-            part = _NAMES.get(found["part"], found["part"])
-            return _File(path, part, split, found["config"] or "")
-    return _File(path, "qrels", split, "") if folders else None
+        if match := _PART.fullmatch(name):
+            part = _NAMES.get(match["part"], match["part"])
+            return _PartFile(path, part, split, match["config"] or "")
+    return _PartFile(path, "qrels", split, "") if folders else None
 
 
-def _of_config(folder: Path, wanted: Wanted) -> list[_File]:
+def _files_of_config(folder: Path, language: str | None) -> list[_PartFile]:
     """Return the files of the configuration that is called like the language, or of the only one."""
     files = _files(folder)
     configs = sorted({file.config for file in files if file.part == "corpus"})
     if len(configs) == 1:
         return [file for file in files if file.config in ("", configs[0])]
-    if wanted.language in configs:
-        return [file for file in files if file.config == wanted.language]
+    if language in configs:
+        return [file for file in files if file.config == language]
     raise UsageError(f"{folder}: holds several configurations ({', '.join(configs)}); choose one by --language")
 
 
-def _rows(files: list[_File], part: str, split: str) -> Iterator[Row]:
+def _rows(files: list[_PartFile], part: str, split: str) -> Iterator[BenchmarkRow]:
     of_part = [file for file in files if file.part == part]
     for file in [file for file in of_part if file.split == split] or of_part:
-        yield from rows(file.path)
+        yield from read_rows(file.path)
 
 
-def _text(row: Row) -> str:
+def _text(row: BenchmarkRow) -> str:
     if "text" not in row.fields:
         raise row.error(f"no field 'text' (fields here: {', '.join(map(repr, list(row.fields)[:12]))})")
     title, text = row.fields.get("title") or "", row.fields["text"] or ""

@@ -1,4 +1,4 @@
-"""How a benchmark is put together from the rows of files: every id checked, codes of equal text made one."""
+"""Builds a benchmark from the rows of files. Checks every id, and merges codes of equal text."""
 
 from __future__ import annotations
 
@@ -11,36 +11,29 @@ from typing import Any
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.formats import records, stem
 from agent.datasets.sources import STDIN, BadLine, shown
-from agent.errors import InputError, UsageError
+from agent.errors import InputError
 from agent.wording import counted
 
 _LABELS = {"yes": 1, "no": 0}
 _MOST_GRADE = 100
-"""Gains of 2 to the power of a grade are numbers."""
+"""2 to the power of a grade must be a finite gain."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is asked for: files of codes, and language and split where they are given."""
+class BenchmarkRequest:
+    """What the user asks for: files of codes, a language and a split; the latter two may be None."""
 
     codes: tuple[Path, ...] = ()
     language: str | None = None
     split: str | None = None
 
-    def check_codes(self, path: Path, expected: str = "") -> None:
-        """Raise a UsageError unless codes are given where a benchmark has none of its own (`expected` says which)."""
-        if expected and not self.codes:
-            raise UsageError(f"{path}: holds queries alone; give the codes to search by --codes ({expected})")
-        if self.codes and not expected:
-            raise UsageError(f"{path}: brings its own codes; leave --codes out")
-
 
 @dataclass(frozen=True)
-class Row:
-    """An object of a file, and where it stands.
+class BenchmarkRow:
+    """An object of a file, with its place in the file.
 
-    A field is asked for by the names that it may have; the first that is there and not null counts. Where none is, or
-    it is of another type, an InputError says so with the place.
+    Each method takes the names that a field may have and reads the first one that is present and not null. A missing
+    field, or a field of another type, raises an InputError with the place.
     """
 
     fields: Mapping[str, Any]
@@ -49,7 +42,7 @@ class Row:
     prefix: str = ""
 
     def error(self, cause: str) -> InputError:
-        """Return an error that names the place."""
+        """Build an error that names the place."""
         return InputError(f"{self.prefix}{cause}", path=shown(self.path), line=self.line)
 
     def value(self, *names: str) -> Any:
@@ -85,20 +78,20 @@ class Row:
         raise self._unexpected(names, value, f"a whole number up to {_MOST_GRADE}")
 
     def _unexpected(self, names: tuple[str, ...], value: Any, expected: str) -> InputError:
-        return self.error(f"{' or '.join(map(repr, names))} is {_found(value)}; {expected} expected")
+        return self.error(f"{' or '.join(map(repr, names))} is {_describe(value)}; {expected} expected")
 
 
-def _found(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     return repr(value) if len(repr(value)) <= 60 else f"{value!r:.60}…"
 
 
-def rows(path: Path) -> Iterator[Row]:
-    """Yield the objects of a file or a dataset's folder; what is neither is refused, since it could be read but once.
+def read_rows(path: Path) -> Iterator[BenchmarkRow]:
+    """Yield the objects of a file or of a dataset's folder.
 
     Raises:
-        InputError: it cannot be read, or a line of it is no object.
+        InputError: the file cannot be read, can be read only once, or has a line that is not an object.
         ExtraMissing: the libraries for its format are not installed.
     """
     if path == STDIN:
@@ -106,77 +99,89 @@ def rows(path: Path) -> Iterator[Row]:
     for record in records(path, regular=not path.is_dir()):
         if isinstance(record, BadLine):
             raise InputError(record.prefix + record.cause, path=shown(path), line=record.line)
-        row = Row(record.value, path, record.line, record.prefix)
+        row = BenchmarkRow(record.value, path, record.line, record.prefix)
         if not isinstance(record.value, dict):
-            raise row.error(f"an object expected, found {_found(record.value)}")
+            raise row.error(f"an object expected, found {_describe(record.value)}")
         yield row
 
 
 @dataclass
-class Building:
-    """Collects queries, codes and grades.
+class BenchmarkBuilder:
+    """Collects the queries, codes and grades of the benchmark at `path`, which `request` asks for.
 
-    Where an id is there twice, or a grade names a query or code that is not, an InputError says so with the place.
+    A reader fills the builder. A repeated id, or a grade of an unknown query or code, raises an InputError with the
+    place.
     """
 
+    path: Path
+    request: BenchmarkRequest = BenchmarkRequest()
+    name: str = ""
+    language: str = ""
     queries: dict[str, str] = field(default_factory=dict)
     codes: dict[str, str] = field(default_factory=dict)
     grades: dict[str, dict[str, int]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
-    _item: dict[str, str] = field(default_factory=dict)
+    _same: dict[str, str] = field(default_factory=dict)
     _differing: int = 0
 
-    def add_query(self, identifier: str, text: str, row: Row) -> None:
-        """Take a query."""
+    def __post_init__(self) -> None:
+        self.name = stem(self.path if self.path.name not in ("", "..") else self.path.resolve())
+        self.language = self.request.language or "python"
+
+    def add_query(self, identifier: str, text: str, row: BenchmarkRow) -> None:
+        """Add a query."""
         if identifier in self.queries:
             raise row.error(f"the query {identifier[:60]!r} is there twice; ids must differ")
         self.queries[identifier] = text
 
-    def add_code(self, identifier: str, text: str, row: Row) -> None:
-        """Take a code; where an earlier one has the same text, it is the same item."""
+    def add_code(self, identifier: str, text: str, row: BenchmarkRow) -> None:
+        """Add a code. A code with the text of an earlier one is the same item."""
         if self.has_code(identifier):
             raise row.error(f"the code {identifier[:60]!r} is there twice; ids must differ")
         first = self._first.setdefault(text, identifier)
         if first == identifier:
             self.codes[identifier] = text
         else:
-            self._item[identifier] = first
+            self._same[identifier] = first
 
     def has_code(self, identifier: str) -> bool:
-        """Say whether there is a code of this id."""
-        return identifier in self.codes or identifier in self._item
+        """Return whether a code has this id."""
+        return identifier in self.codes or identifier in self._same
 
-    def add_grade(self, query: str, code: str, grade: int, row: Row) -> None:
-        """Take a grade; of several for one query and code, the highest counts."""
+    def add_grade(self, query: str, code: str, grade: int, row: BenchmarkRow) -> None:
+        """Add a grade. Of several grades for one query and code, the highest counts."""
         if query not in self.queries:
             raise row.error(f"grades the query {query[:60]!r}, which is not among the queries")
         if not self.has_code(code):
             raise row.error(f"grades the code {code[:60]!r}, which is not among the codes")
-        grades, item = self.grades.setdefault(query, {}), self._item.get(code, code)
+        grades, item = self.grades.setdefault(query, {}), self._same.get(code, code)
         self._differing += grades.get(item, grade) != grade
         grades[item] = max(grades.get(item, grade), grade)
 
-    def done(self, name: str, path: Path, language: str) -> Benchmark:
+    def build(self) -> Benchmark:
         """Return the benchmark.
 
         Raises:
             InputError: there are no queries, no codes, or no grades.
         """
-        for found, what in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
-            if not found:
-                raise InputError(f"holds no {what}", path=shown(path))
-        if self._item:
-            total, left = len(self.codes) + len(self._item), counted(len(self.codes), "item")
-            self.notes.insert(0, f"{total:,} codes are {left}: those of equal text are one")
+        for part, what in ((self.queries, "queries"), (self.codes, "codes"), (self.grades, "grades")):
+            if not part:
+                raise InputError(f"holds no {what}", path=shown(self.path))
+        if self._same:
+            total, items = len(self.codes) + len(self._same), counted(len(self.codes), "item")
+            self.notes.insert(0, f"{total:,} codes are {items}: those of equal text are one")
         if self._differing:
             repeated = counted(self._differing, "repeated grade")
             self.notes.append(f"{repeated} of a query and code with another value: the highest counts")
-        notes = tuple(dict.fromkeys(self.notes))
-        return Benchmark(name, self.queries, self.codes, self.grades, language, self.answers, notes, self._item)
-
-
-def named(path: Path) -> str:
-    """Return what a benchmark is called after its file or folder."""
-    return stem(path if path.name not in ("", "..") else path.resolve())
+        return Benchmark(
+            name=self.name,
+            queries=self.queries,
+            codes=self.codes,
+            grades=self.grades,
+            language=self.language,
+            answers=self.answers,
+            notes=tuple(dict.fromkeys(self.notes)),
+            same=self._same,
+        )

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
+from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.datasets.encoding import loads
 from agent.datasets.sources import opened, without_bom
 from agent.errors import InputError, UsageError
@@ -29,27 +28,23 @@ _RELEASES = (
 """Of each release: its queries, its codebase, all of its pairs, and those labelled 1 alone."""
 
 
-def search_task(path: Path, wanted: Wanted) -> Benchmark:
-    """Read CoSQA's search task; of a query one code is relevant, and no other was judged.
+def read_search_task(builder: BenchmarkBuilder) -> None:
+    """Read CoSQA's search task. One code of each query is relevant, and no other was judged.
 
     Raises:
-        UsageError: no codes are given.
         InputError: a file is malformed.
     """
-    wanted.check_codes(path, "code_idx_map.txt, or lines of code-idx and code")
-    building = Building()
-    for file in wanted.codes:
-        for row in _numbered(file) if ".txt" in file.suffixes else rows(file):
-            building.add_code(row.identifier("code-idx"), row.text("code"), row)
-    for row in rows(path):
+    for file in builder.request.codes:
+        for row in _numbered(file) if ".txt" in file.suffixes else read_rows(file):
+            builder.add_code(row.identifier("code-idx"), row.text("code"), row)
+    for row in read_rows(builder.path):
         query = row.identifier("query-idx", "idx")
-        if query not in building.queries or building.queries[query] != row.text("query", "doc"):
-            building.add_query(query, row.text("query", "doc"), row)
-        building.add_grade(query, row.identifier("code-idx", "retrieval_idx"), row.grade("label"), row)
-    return building.done(named(path), path, wanted.language or "python")
+        if query not in builder.queries or builder.queries[query] != row.text("query", "doc"):
+            builder.add_query(query, row.text("query", "doc"), row)
+        builder.add_grade(query, row.identifier("code-idx", "retrieval_idx"), row.grade("label"), row)
 
 
-def _numbered(path: Path) -> Iterator[Row]:
+def _numbered(path: Path) -> Iterator[BenchmarkRow]:
     """Yield the codes of `code_idx_map.txt`."""
     with opened(path, regular=True) as file:
         data = without_bom(file.read(), path)
@@ -60,35 +55,33 @@ def _numbered(path: Path) -> Iterator[Row]:
     if not isinstance(codes, dict):
         raise InputError("one object of codes to numbers expected, as in code_idx_map.txt", path=path)
     for number, (code, index) in enumerate(codes.items(), start=1):
-        yield Row({"code": code, "code-idx": index}, path, number, f"code {number}: ")
+        yield BenchmarkRow({"code": code, "code-idx": index}, path, number, f"code {number}: ")
 
 
 def is_plus(folder: Path) -> bool:
-    """Say whether a folder holds a release of CoSQA+."""
+    """Return whether a folder holds a release of CoSQA+."""
     return any((folder / codebase).is_file() for _, codebase, _, _ in _RELEASES)
 
 
-def plus(folder: Path, wanted: Wanted) -> Benchmark:
-    """Read a release of CoSQA+: label 1 is relevant, 0 was judged.
+def read_plus(builder: BenchmarkBuilder) -> None:
+    """Read a release of CoSQA+. Label 1 is relevant, 0 is judged not relevant.
 
     Raises:
-        UsageError: codes are given, or the folder holds several releases.
+        UsageError: the folder holds several releases.
         InputError: a file is missing or malformed.
     """
-    wanted.check_codes(folder)
+    folder = builder.path
     releases = [names for names in _RELEASES if (folder / names[1]).is_file()]
     if len(releases) > 1:
-        found = ", ".join(names[1] for names in releases)
-        raise UsageError(f"{folder}: holds several releases of CoSQA+ ({found}); put one in a folder of its own")
+        listed = ", ".join(names[1] for names in releases)
+        raise UsageError(f"{folder}: holds several releases of CoSQA+ ({listed}); put one in a folder of its own")
     ((queries, codebase, pairs, matches),) = releases
-    building = Building()
-    for row in rows(folder / codebase):
-        building.add_code(row.identifier("code-idx"), row.text("code"), row)
-    for row in rows(folder / queries):
-        building.add_query(row.identifier("query-idx"), row.text("query"), row)
+    for row in read_rows(folder / codebase):
+        builder.add_code(row.identifier("code-idx"), row.text("code"), row)
+    for row in read_rows(folder / queries):
+        builder.add_query(row.identifier("query-idx"), row.text("query"), row)
     if not (folder / pairs).is_file() and (folder / matches).is_file():
-        building.notes.append(f"without {pairs} no code counts as judged not relevant")
+        builder.notes.append(f"without {pairs} no code counts as judged not relevant")
         pairs = matches
-    for row in rows(folder / pairs):
-        building.add_grade(row.identifier("query-idx"), row.identifier("code-idx"), row.grade("label"), row)
-    return building.done(named(folder), folder, wanted.language or "python")
+    for row in read_rows(folder / pairs):
+        builder.add_grade(row.identifier("query-idx"), row.identifier("code-idx"), row.grade("label"), row)

@@ -8,10 +8,7 @@ line, "GitHub link to the method body", and no bodies: whoever reads it has join
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from agent.datasets.benchmark import Benchmark
-from agent.datasets.benchmarks.building import Building, Row, Wanted, named, rows
+from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRow, read_rows
 from agent.errors import InputError
 from agent.wording import counted
 
@@ -21,42 +18,40 @@ _JOIN = (
 )
 
 
-def questions(path: Path, wanted: Wanted) -> Benchmark:
-    """Read the questions: `examples` are relevant, `answer` is an answer; no other method was judged.
+def read_questions(builder: BenchmarkBuilder) -> None:
+    """Read the questions. `examples` are relevant, `answer` is an answer, and no other method was judged.
 
     Questions have the numbers of their rows as ids, since one Stack Overflow id occurs twice.
 
     Raises:
-        UsageError: no codes are given.
         InputError: a file is malformed, or the corpus has no code.
     """
-    wanted.check_codes(path, "search_corpus_*.jsonl with the field code")
-    building, without = Building(), 0
-    for file in wanted.codes:
-        for row in rows(file):
+    builder.language = builder.request.language or "java"
+    without = 0
+    for file in builder.request.codes:
+        for row in read_rows(file):
             if row.fields.get("code") is None:
                 without += 1
             else:
-                building.add_code(row.identifier("id"), row.text("code"), row)
-    if not building.codes:
-        raise InputError(_JOIN, path=wanted.codes[0])
+                builder.add_code(row.identifier("id"), row.text("code"), row)
+    if not builder.codes:
+        raise InputError(_JOIN, path=builder.request.codes[0])
     missing = 0
-    for number, row in enumerate(rows(path), start=1):
-        building.add_query(str(number), row.text("question"), row)
-        building.answers[str(number)] = row.text("answer")
+    for number, row in enumerate(read_rows(builder.path), start=1):
+        builder.add_query(str(number), row.text("question"), row)
+        builder.answers[str(number)] = row.text("answer")
         for example in _examples(row):
-            if building.has_code(example):
-                building.add_grade(str(number), example, 1, row)
+            if builder.has_code(example):
+                builder.add_grade(str(number), example, 1, row)
             else:
                 missing += 1
     if without:
-        building.notes.append(f"{counted(without, 'method')} without `code` left out")
+        builder.notes.append(f"{counted(without, 'method')} without `code` left out")
     if missing:
-        building.notes.append(f"{counted(missing, 'example')} not in the corpus left out")
-    return building.done(named(path), path, wanted.language or "java")
+        builder.notes.append(f"{counted(missing, 'example')} not in the corpus left out")
 
 
-def _examples(row: Row) -> list[str]:
+def _examples(row: BenchmarkRow) -> list[str]:
     examples = row.value("examples")
     if not isinstance(examples, list) or any(isinstance(one, bool) or not isinstance(one, int) for one in examples):
         raise row.error("'examples' is no list of ids of the corpus")

@@ -31,12 +31,19 @@ def write_all(folder: Path) -> None:
     corpus.parent.mkdir(parents=True)
     with gzip.open(corpus, "wt") as file:
         file.write(_lines([{"url": URL.format(n), "code": code, "language": "python"} for n, _, code in numbered]))
-    questions = [{"question": query, "answer": code, "examples": [n]} for n, query, code in numbered]
+    questions = [
+        {"stackoverflow_id": n, "question": query, "answer": code, "examples": [n]} for n, query, code in numbered
+    ]
     _write(folder / "287_android_questions.json", questions)
     (folder / "search_corpus_1.jsonl").write_text(_lines([{"id": n, "code": code} for n, _, code in numbered]))
-    conala = [{"intent": query, "rewritten_intent": None, "snippet": code} for _, query, code in numbered]
+    conala = [
+        {"question_id": n, "intent": query, "rewritten_intent": None, "snippet": code} for n, query, code in numbered
+    ]
     _write(folder / "conala-test.json", conala)
-    staqc = [{"question": query, "snippet": {"text": [code], "is_sda": [True]}} for _, query, code in numbered]
+    staqc = [
+        {"question_id": n, "question": query, "snippet": {"text": [code], "is_sda": [True]}}
+        for n, query, code in numbered
+    ]
     (folder / "man_python" / "train").mkdir(parents=True)
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(staqc), folder / "man_python" / "train" / "0000.parquet")
     beir = folder / "scifact"

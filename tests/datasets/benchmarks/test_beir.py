@@ -55,7 +55,7 @@ def test_grades_are_kept_and_queries_without_any_in_the_split_left_out(tmp_path:
     assert found.queries == {"q1": "do a", "q2": "do b"}
     assert found.codes == CODES
     assert found.grades == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
-    assert (found.name, found.language, found.notes) == ("scifact-test", "python", ())
+    assert (found.name, found.language, "BEIR" in found.notes[0]) == ("scifact-test", "python", True)
 
 
 def test_another_split_is_chosen_by_an_option(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def test_the_search_task_has_one_relevant_code_a_query(tmp_path: Path) -> None:
         {"0": "def a(): pass", "7": "def b(): pass"},
         {"0": {"7": 1}, "1": {"0": 1}},
     )
-    assert (found.name, found.language, found.notes) == ("dev", "python", ())
+    assert (found.name, found.language) == ("dev", "python")
+    assert found.notes[0].endswith("ignored columns: 'id'")
 
 
 def test_the_published_form_of_the_search_task_is_read(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_codes_of_equal_text_are_one_item_and_counted(tmp_path: Path) -> None:
     found = open_benchmark(write_lines(tmp_path / "dev.jsonl", queries), [codes])
     assert list(found.codes) == ["0", "7"]
     assert found.grades["0"] == {"7": 1}
-    assert found.notes == (
+    assert (found.notes[0], found.notes[-1]) == (
         "3 codes are 2 items: those of equal text are one",
         "1 repeated grade of a query and code with another value: the highest counts",
     )
@@ -152,7 +153,8 @@ def test_of_matches_alone_the_others_are_not_judged_and_that_is_said(tmp_path: P
     write(tmp_path / "test_agent_pairs_true.json", PAIRS[:1])
     found = open_benchmark(tmp_path)
     assert found.grades == {"0": {"0": 1}}
-    assert found.notes == ("without test_agent_pairs.json no code counts as judged not relevant",)
+    assert found.notes[1:] == ("without test_agent_pairs.json no code counts as judged not relevant",)
+    assert "CoSQA+" in found.notes[0]
 
 
 def test_two_releases_in_a_folder_are_refused(tmp_path: Path) -> None:
@@ -187,6 +189,6 @@ def test_what_is_no_benchmark_is_told_which_forms_are(tmp_path: Path) -> None:
 def test_the_whole_search_task_is_read() -> None:
     data = Path(os.environ["AGENT_REAL_DATA"])
     found = open_benchmark(data / "cosqa_search_dev_500.jsonl", [data / "cosqa_search_codes_6267.jsonl"])
-    assert (len(found.queries), len(found.codes), found.notes) == (500, 6267, ())
+    assert (len(found.queries), len(found.codes), len(found.notes)) == (500, 6267, 1)
     assert {tuple(found.grades[query].values()) for query in found.queries} == {(1,)}
     assert all(set(found.grades[query]) <= set(found.codes) for query in found.queries)

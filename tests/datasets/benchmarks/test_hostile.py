@@ -17,12 +17,16 @@ from agent.datasets.benchmark import Benchmark
 from agent.errors import AgentError, InputError
 from agent.retrieval.benchmark import open_benchmark
 
-WITH_CODES = [("intent", "rewritten_intent", "snippet", "prob"), ("question", "snippet")]
+WITH_CODES = [
+    ("question_id", "intent", "rewritten_intent", "snippet", "prob"),
+    ("question_id", "question", "snippet"),
+    ("query", "code", "label"),
+]
 WITHOUT_CODES = [
     ("query-idx", "query", "code-idx", "label"),
     ("idx", "doc", "code", "retrieval_idx", "label"),
     ("Language", "Query", "GitHubUrl", "Relevance"),
-    ("question", "answer", "examples"),
+    ("stackoverflow_id", "question", "answer", "examples"),
 ]
 CODES = ("code-idx", "code", "id", "url", "language")
 likely = st.sampled_from(["1", "2", "3", "python"])
@@ -53,7 +57,7 @@ def test_any_rows_are_a_benchmark_or_an_error(queries: list[dict[str, Any]], cod
     with tempfile.TemporaryDirectory() as folder:
         for name, written in (("queries.json", queries), ("codes.json", codes)):
             (Path(folder) / name).write_text(json.dumps(written))
-        apart = "snippet" not in queries[0]
+        apart = tuple(queries[0]) not in WITH_CODES
         with suppress(AgentError):
             check(open_benchmark(Path(folder) / "queries.json", [Path(folder) / "codes.json"] if apart else []))
 

@@ -1,7 +1,8 @@
-"""CoNaLa and StaQC: pairs of question and snippet as benchmarks."""
+"""Tables of pairs as benchmarks: CoNaLa, StaQC and labelled pairs. Labels are read or refused, never ignored."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def test_the_rewritten_intent_is_the_query_where_there_is_one(tmp_path: Path) ->
     assert found.queries == {"1": "sort list `x`", "2": "sort it"}
     assert found.codes == {"1": "sorted(x)", "2": "x.sort()"}
     assert found.grades == {"1": {"1": 1, "2": 1}, "2": {"2": 1}}
-    assert found.notes == ("3 codes are 2 items: those of equal text are one",)
+    assert found.notes[0] == "3 codes are 2 items: those of equal text are one"
 
 
 def test_mined_pairs_count_whatever_their_probability_and_that_is_said(tmp_path: Path) -> None:
@@ -42,7 +43,9 @@ def test_mined_pairs_count_whatever_their_probability_and_that_is_said(tmp_path:
     ]
     found = open_benchmark(lines(tmp_path / "conala-mined.jsonl", mined))
     assert found.grades == {"1": {"1": 1, "2": 1}}
-    assert found.notes == ("mined pairs count as relevant whatever their `prob`; filter the file first if not",)
+    assert found.notes[1:] == ("mined pairs count as relevant whatever their `prob`; filter the file first if not",)
+    assert "CoNaLa" in found.notes[0]
+    assert found.notes[0].endswith("ignored columns: 'parent_answer_post_id', 'id'")
 
 
 def test_snippets_of_staqc_are_one_a_list_or_judged_by_people(tmp_path: Path) -> None:
@@ -76,10 +79,50 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("snippet", [5, [5], {"text": ["a"]}, {"text": ["a"], "is_sda": []}, [{"text": "a"}]])
 def test_a_snippet_of_another_form_is_refused(snippet: object, tmp_path: Path) -> None:
     path = lines(
-        tmp_path / "staqc.jsonl", [{"question": "sort", "snippet": "a"}, {"question": "b", "snippet": snippet}]
+        tmp_path / "staqc.jsonl",
+        [{"question_id": n, "question": str(n), "snippet": each} for n, each in enumerate(("a", snippet))],
     )
     with pytest.raises(InputError, match=r"staqc.jsonl:2: 'snippet' is"):
         open_benchmark(path)
+
+
+LABELLED = [
+    {"pair_id": 1, "query": "sort", "code": "one", "docstring_tokens": "x", "label": 1},
+    {"pair_id": 2, "query": "sort", "code": "two", "docstring_tokens": "x", "label": 0},
+    {"pair_id": 3, "query": "join", "code": "one", "docstring_tokens": "x", "label": 0},
+]
+
+
+def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_label_1_of_labelled_pairs_is_relevant_and_label_0_is_judged(tmp_path: Path) -> None:
+    found = open_benchmark(table(tmp_path / "pairs.csv", LABELLED))
+    assert found.queries == {"1": "sort", "3": "join"}
+    assert found.codes == {"1": "one", "2": "two"}
+    assert found.grades == {"1": {"1": 1, "2": 0}, "3": {"1": 0}}
+    assert "labelled pairs" in found.notes[1]
+    assert found.notes[1].endswith("ignored columns: 'pair_id', 'docstring_tokens'")
+
+
+@pytest.mark.parametrize("label", ["2", "-1", "", "maybe"])
+def test_a_label_that_is_neither_1_nor_0_is_refused_with_its_line(label: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"pairs\.csv:3: .*'label'"):
+        open_benchmark(table(tmp_path / "pairs.csv", [LABELLED[0], {**LABELLED[1], "label": label}]))
+
+
+def test_a_table_of_questions_snippets_and_labels_is_not_read_as_staqc(tmp_path: Path) -> None:
+    names = {"query": "question", "code": "snippet"}
+    rows = [{names.get(name, name): value for name, value in row.items()} for row in LABELLED]
+    with pytest.raises(InputError, match="no benchmark of a known form"):
+        open_benchmark(table(tmp_path / "pairs.csv", rows))
+    with pytest.raises(InputError, match="column label"):
+        open_benchmark(table(tmp_path / "pairs.csv", [{"question_id": 1, **row} for row in rows]))
 
 
 def test_codes_of_ones_own_are_refused(tmp_path: Path) -> None:
