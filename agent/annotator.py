@@ -24,7 +24,7 @@ from agent.job import Job
 from agent.languages import Language, built_in_languages
 from agent.llm.base import Call, Reply, close
 from agent.llm.budget import Budget
-from agent.llm.gateway import Gateway, ReplyCache
+from agent.llm.gateway import Gateway, ReplyCache, Transport
 from agent.llm.limits import Limits
 from agent.llm.models import Models, ModelSource, independence
 from agent.nodes import BUILT_IN
@@ -138,6 +138,7 @@ class Annotator:
         if self._config.runner.batch:
             check_possible(self._config.runner, self._models, self._run_dir, cache)
             executions = executions or SharedExecutions(ResultsOnDisk())
+        self.transport: Transport | None = None  # how calls are sent, where it is neither at once nor by batches
         self._budget = budget if isinstance(budget, Budget) else None
         self._emit = on_event or (lambda _event: None)
         self._given_backend = None if isinstance(sandbox, str) or sandbox is None else sandbox
@@ -278,7 +279,7 @@ class Annotator:
     def _job(
         self, pairs: Iterable[Pair] | AsyncIterable[Pair], ordered: bool, limit: int | None, stack: ExitStack
     ) -> Job:
-        folder, batches, models, config = None, None, self._models, self._config.runner
+        folder, batches, config = None, None, self._config.runner
         if self._run_dir is not None and isinstance(pairs, Spool):
             folder = stack.enter_context(self._open_folder(self._run_dir, pairs))
             if self._retry_errors and self._open_cache is not None:
@@ -286,14 +287,14 @@ class Annotator:
         before = (0.0, 0) if folder is None else (folder.spent_usd(self._models.price), folder.spent_tokens())
         budget = self._budget or self._own_budget.resumed(*before)
         if config.batch and folder is not None and isinstance(self._open_cache, SqliteReplyCache):
-            given = (folder.path, models, self._open_cache, budget, self._emit)
+            given = (folder.path, self._models, self._open_cache, budget, self._emit)
             batches = Batches(*given, retry_errors=self._retry_errors)
             stack.callback(batches.close)
-            models = batches.models
         limits = Limits(config, self._waiting, workers=1 if self._engine is None else self._engine.workers)
+        runner = self._runner(folder, budget, limits, self.transport or batches)
         return Job(
             pairs,
-            TracedRunner(self._runner(folder, budget, limits, models), self._tracer, self._pipeline.variant.name),
+            TracedRunner(runner, self._tracer, self._pipeline.variant.name),
             folder,
             config,
             budget=budget,
@@ -305,7 +306,7 @@ class Annotator:
             retry_errors=self._retry_errors,
         )
 
-    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, models: Models) -> Runner:
+    def _runner(self, folder: RunFolder | None, budget: Budget, limits: Limits, transport: Transport | None) -> Runner:
         def on_reply(call: Call, reply: Reply) -> None:
             if folder is not None:
                 folder.replied(call.role, reply)
@@ -313,7 +314,8 @@ class Annotator:
             self._emit(ReplyReceived(call.role, reply.model, reply.usage, reply.cached, *calls))
 
         gateway = Gateway(
-            models,
+            self._models,
+            transport=transport,
             cache=self._open_cache,
             recall=None if folder is None else folder.answer,
             limits=limits,

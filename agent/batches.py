@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from agent.config import RunnerConfig
-from agent.errors import ConfigError, ModelError, ModelTimeout, ModelUnavailable, Outage, RunStopped, UsageError
+from agent.errors import (
+    ConfigError,
+    Deferred,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    Outage,
+    RunStopped,
+    UsageError,
+)
 from agent.events import Event, Note, Waiting
 from agent.llm import batch as api
-from agent.llm.base import Call
+from agent.llm.base import LLM, Call, Reply
 from agent.llm.batch import MOST_BYTES, MOST_REQUESTS, PRICE_FACTOR, BatchState, name_of
 from agent.llm.budget import Budget
 from agent.llm.failures import Failure
+from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
 from agent.sandbox.base import RunResult
 from agent.scratch import Scratch, as_key
@@ -78,7 +88,7 @@ def check_possible(config: RunnerConfig, models: Models, run_dir: Path | None, c
 
 
 class Batches:
-    """The batches of a run. `models` write each call down and leave its turn, which comes again in a later pass.
+    """The batches of a run: a `Transport` that writes calls down, so that their turns come again in a later pass.
 
     What a batch may use is estimated from a token per four characters of its requests, and for each reply as many
     tokens as the model's replies of this run had in the mean, 500 where there are none yet. The budget counts replies
@@ -105,7 +115,6 @@ class Batches:
         self._emit = emit
         self._store = BatchStore(folder / files.BATCHES)
         self._store.begin(retry_errors=retry_errors)
-        self.models = models.deferring(self._write_down, self._store.first_counted)
         # what earlier starts counted, and no annotation has used
         budget.add(sum(map(self._store.usage, cache.prepaid()), Usage()))
         self._most: dict[str, int] = {}  # requests in a batch of a model whose server's queue was full
@@ -165,12 +174,26 @@ class Batches:
         self._emit(Waiting(str(self._problem), pause))
         await asyncio.sleep(pause)
 
-    def _write_down(self, model: OpenAIModel, call: Call, key: str) -> None:
-        def line() -> bytes:
-            return api.request_line(key, model.body(call))
+    async def send(self, model: LLM, call: Call, key: str) -> Reply:
+        """Write a call down for the next batch.
 
-        if (problem := self._store.add(key, name_of(model), line, model.attempts)) is not None:
+        Raises:
+            Deferred: always, unless the call failed as often as its model allows.
+            ModelError: the call failed that often.
+        """
+        name = name_of(model)
+        served = self._by_name[name]
+        problem = self._store.add(key, name, lambda: api.request_line(key, served.body(call)), served.attempts)
+        if problem is not None:
             raise ModelError(problem)
+        raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
+
+    def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
+        """Take a prepaid reply, and count its usage unless this run imported it."""
+        claimed = cache.mark(key, prepaid=False)
+        if claimed and self._store.first_counted(key, reply.usage):
+            self._budget.add(reply.usage)
+        return claimed
 
     async def _send(self, name: str) -> bool:
         """Send one batch, and say whether there was one to send."""

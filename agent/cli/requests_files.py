@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
@@ -18,12 +19,13 @@ from agent.cli.running import check_writable, print_oddities
 from agent.cli.settings import Defaults
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs
-from agent.errors import ConfigError, InputError, UsageError
+from agent.errors import ConfigError, Deferred, InputError, UsageError
 from agent.events import Note
 from agent.graph import load_variant
-from agent.llm.base import Call
+from agent.llm.base import LLM, Call, Reply
 from agent.llm.batch import lines_of, read_line, reply_in, request_line, with_batches
 from agent.llm.failures import Failure
+from agent.llm.gateway import ReplyCache
 from agent.llm.models import Models
 from agent.scratch import Scratch
 from agent.store.cache import SqliteReplyCache
@@ -37,11 +39,28 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 5
 
 
-class _Untouched(SqliteReplyCache):
-    """A cache of which no reply is taken: prepaid ones are for the run that comes."""
+class _Export:
+    """A `Transport` that writes each call to a file, and leaves prepaid replies to the run that comes."""
 
-    def mark(self, key: str, *, prepaid: bool) -> bool:  # noqa: ARG002
+    def __init__(self, model: OpenAIModel, file: BinaryIO) -> None:
+        self._model = model
+        self._file = file
+        self._written = Scratch("CREATE TABLE written (key TEXT PRIMARY KEY)")
+
+    async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
+        line = request_line(key, self._model.body(call))
+        if self._written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
+            self._file.write(line)
+        raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its reply")
+
+    def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:  # noqa: ARG002
         return False
+
+    @property
+    def requests(self) -> int:
+        """How many calls were written."""
+        ((count,),) = self._written.rows("SELECT count(*) FROM written")
+        return int(count)
 
 
 def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
@@ -63,27 +82,24 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
         chosen = chosen.without(node)
     check_writable(options.out.parent, cache := defaults.cache(options.cache))
     models = defaults.models(options, api_key="none")
-    _only(models)
-    written = Scratch("CREATE TABLE written (key TEXT PRIMARY KEY)")
-    with _Untouched(cache) as kept, replacing(options.out) as draft, draft.open("wb") as file:
-
-        def write_down(model: OpenAIModel, call: Call, key: str) -> None:
-            line = request_line(key, model.body(call))
-            if written.put("INSERT OR IGNORE INTO written VALUES (?)", [(key,)]):
-                file.write(line)
-
-        with Display(console) as display, exporting(config.tracing, lambda text: display(Note(text))):
-            annotator = Annotator(
-                model=models.deferring(write_down),
-                variant=chosen,
-                prompts=defaults.prompts(options),
-                unsupported=options.unsupported,
-                config=config,
-                cache=kept,
-                on_event=display,
-            )
-            ends = run_interruptible(_ends(annotator, dataset, options.limit))
-    ((requests,),) = written.rows("SELECT count(*) FROM written")
+    model = _only(models)
+    with ExitStack() as stack:
+        kept = stack.enter_context(SqliteReplyCache(cache))
+        file = stack.enter_context(stack.enter_context(replacing(options.out)).open("wb"))
+        display = stack.enter_context(Display(console))
+        stack.enter_context(exporting(config.tracing, lambda text: display(Note(text))))
+        annotator = Annotator(
+            model=models,
+            variant=chosen,
+            prompts=defaults.prompts(options),
+            unsupported=options.unsupported,
+            config=config,
+            cache=kept,
+            on_event=display,
+        )
+        annotator.transport = transport = _Export(model, file)
+        ends = run_interruptible(_ends(annotator, dataset, options.limit))
+    requests = transport.requests
     waiting = min(len(dataset), options.limit or len(dataset)) * config.runner.rounds - ends.total()
     if options.as_json:
         print_json({"requests": requests, "waiting": waiting, "answered": ends[True], "errors": ends[False]})

@@ -12,7 +12,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from agent.errors import AgentError, ExtraMissing, ModelError, Outage, UsageErro
 from agent.events import Event, Note, PairStarted, Waiting
 from agent.history import Event as Happened
 from agent.history import Exchange, Recorder
-from agent.llm.base import Call, Reply, ScriptedLLM, Wait
+from agent.llm.base import Call, Reply, Wait, address_of
 from agent.llm.gateway import Gateway
 from agent.types import Annotation, Pair, Usage
 from agent.wording import counted
@@ -137,6 +137,16 @@ class RayEngine:
                 self.emit(Waiting("Ray has no worker ready", 1))
                 await asyncio.sleep(0.2)
         raise Outage(f"Ray had no worker for {_PATIENCE} s; its cluster may have no free CPU")
+
+
+class _AtWorker:
+    """The model of a call's role, called in a worker."""
+
+    def __init__(self, gateway: Gateway, call: Call, make: Callable[[Call], Coroutine[Any, Any, Reply]]) -> None:
+        model = gateway.models.for_role(call.role)
+        self.identity = model.identity
+        self.address = address_of(model)
+        self.reply = make
 
 
 def ended_processes(ray: Any) -> set[str]:
@@ -307,7 +317,7 @@ class _WorkerHandle:
 
         answer: Reply | Exception
         try:
-            answer = reply = await turn.gateway.ask(call, key, model=ScriptedLLM(make))
+            answer = reply = await turn.gateway.ask(call, key, model=_AtWorker(turn.gateway, call, make))
         except Exception as error:  # noqa: BLE001 - it is raised in the worker, and comes back with the turn
             answer = picklable(error)
             reply = Reply("", usage=(isinstance(error, ModelError) and error.usage) or Usage())

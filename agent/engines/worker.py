@@ -145,7 +145,7 @@ class RemoteGateway(Gateway):
         self._answers: dict[int, asyncio.Queue[Reply | Exception | None]] = {}
 
     async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
-        number, model = next(self._numbers), model or self._models.for_role(call.role)
+        number, model = next(self._numbers), model or self.models.for_role(call.role)
         answers = self._answers[number] = asyncio.Queue[Reply | Exception | None]()
         # what its text was made of only the model here is given
         self._say(("ask", number, _turn.get(), replace(call, variables={}, schema=None), key or self.key(call)))

@@ -1,4 +1,4 @@
-"""Where calls go out, in this order: run memory, cache, merging of equal calls, limit in flight, budget, model.
+"""Where calls go out, in this order: run memory, cache, merging of equal calls, transport.
 
 The circuit breaker watches from outside what became of the pairs.
 """
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from agent.config import RunnerConfig
-from agent.errors import AgentError, Deferred, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
+from agent.errors import AgentError, ModelError, NodeError, Outage, PairError, PairTimeout, SandboxError
 from agent.history import Exchange, History
 from agent.llm.base import LLM, Call, Reply, Wait, address_of, by_pair
 from agent.llm.budget import Budget
@@ -135,123 +135,48 @@ class CircuitBreaker:
             )
 
 
-class Gateway:
-    """Answers calls from the cache, from an equal call in flight, or from the role's model.
+class Transport(Protocol):
+    """Sends calls to models: at once, or by batches that are answered later."""
 
-    A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
-    Replies to calls that pairs share are kept while the gateway lives where no cache keeps them; `recall` gives by key
-    those that earlier pairs of the run went by, which come before the cache's, but for one that is still to be paid
-    for. `limits` says when calls go out. `on_reply` is called with every reply handed out, once the cache holds it;
-    what it raises reaches the caller. `on_wait` is called when a model waits before it tries again. One gateway serves
-    one event loop.
-    """
-
-    def __init__(
-        self,
-        models: Models,
-        *,
-        cache: ReplyCache | None = None,
-        recall: Callable[[str], Reply | None] | None = None,
-        limits: Limits | None = None,
-        budget: Budget | None = None,
-        on_reply: Callable[[Call, Reply], None] | None = None,
-        on_wait: Callable[[str, float], None] | None = None,
-        tracer: Tracer = UNTRACED,
-    ) -> None:
-        self._models = models
-        self._cache = cache
-        self._shared = MemoryReplyCache() if cache is None else cache
-        self._recall = recall
-        self._limits = limits or Limits(RunnerConfig(concurrency=_UNLIMITED, llm_calls=_UNLIMITED))
-        self._budget = budget or Budget()
-        self._on_reply = on_reply
-        self._on_wait = on_wait
-        self._tracer = tracer
-        self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
-
-    def key(self, call: Call) -> str:
-        """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
-        return key_of(self._models.for_role(call.role), call)
-
-    async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
-        """Answer one call; `key` is its cache key where that is known, `model` makes it in place of the role's own.
+    async def send(self, model: LLM, call: Call, key: str) -> Reply:
+        """Return the reply to a call that no cache answers.
 
         Raises:
             ModelError: the model gave no usable reply.
-            RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
+            RunStopped: no call can succeed, or the budget is used up.
+            Deferred: the reply comes later.
         """
-        own = self._models.for_role(call.role)
-        identity = own.identity()
-        name = str(identity.get("model", ""))
-        with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as record:
-            record(provider=identity.get("kind"), server=address_of(own) or None, prompt=call.messages)
-            reply = await self._answered(own, model or own, call, key or key_of(own, call))
-            record(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
-            record(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
-            return reply
+        ...
 
-    async def _answered(self, own: LLM, model: LLM, call: Call, key: str) -> Reply:
-        cache = self._shared if call.shared else self._cache
-        reply = None
-        while reply is None:
-            reply = None if cache is None else cache.get(key)
-            if call.shared and self._recall is not None and not (reply is not None and reply.prepaid):
-                reply = self._recall(key) or reply
-            if reply is not None:
-                _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
-                reply = self._taken(key, reply, cache)
-            elif self._models.write_down is not None:
-                self._models.write_down(own, call, key)
-                raise Deferred(f"{call.role} of pair {call.pair_id!r} waits for its batch")
-            elif key in self._flights:
-                reply = await self._followed(key)
-            else:
-                reply = await self._led(own, model, call, key, cache)
-        if self._on_reply is not None:
-            self._on_reply(call, reply)
-        return reply
+    def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
+        """Take a prepaid reply from a cache and count its usage; return False where another turn pays for it."""
+        ...
 
-    def give_back(self, exchanges: Iterable[Exchange]) -> None:
-        """Undo that a turn which comes again paid for prepaid replies: the turn that ends pays for them."""
-        for each in exchanges:
-            if self._cache is not None and not each.cached:
-                self._cache.mark(each.key, prepaid=True)
 
-    def _taken(self, key: str, reply: Reply, cache: ReplyCache | None) -> Reply:
-        """Return a kept reply: paid for by the first to take it where it is prepaid, else by nobody."""
-        if reply.prepaid and cache is not None and cache.mark(key, prepaid=False):
-            if self._models.first_counted is None or self._models.first_counted(key, reply.usage):
-                self._budget.add(reply.usage)
-            return replace(reply, prepaid=False)
-        return _unpaid(reply)
+class Live:
+    """A `Transport` that calls models at once, within limits and budget.
 
-    async def _followed(self, key: str) -> Reply | None:
-        """Return what an equal call in flight is answered; None when it was given up."""
-        # The shield keeps a cancelled follower from cancelling the future that others wait for.
-        outcome = await asyncio.shield(self._flights[key])
-        if isinstance(outcome, AgentError):
-            raise _unpaid_error(outcome) from outcome
-        return None if outcome is None else _unpaid(outcome)
+    `on_wait` is called when a call waits before another attempt, with the reason and the seconds.
+    """
 
-    async def _led(self, own: LLM, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
-        """Make the call; followers get its reply or its error, or None when it was given up and one of them leads."""
-        flight = self._flights[key] = asyncio.get_running_loop().create_future()
-        try:
-            async with self._limits.slot(own, call) as slot, self._budget.reserve():
-                reply = await self._paid(model, call, slot)
-            if cache is not None:
-                cache.put(key, reply)
-            flight.set_result(reply)
-            return reply
-        except AgentError as error:
-            flight.set_result(error)
-            raise
-        finally:
-            del self._flights[key]
-            if not flight.done():
-                flight.set_result(None)
+    def __init__(self, limits: Limits, budget: Budget, on_wait: Callable[[str, float], None] | None = None) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._on_wait = on_wait
 
-    async def _paid(self, model: LLM, call: Call, slot: Slot) -> Reply:
+    async def send(self, model: LLM, call: Call, key: str) -> Reply:  # noqa: ARG002
+        """Call the model once limits and budget allow it."""
+        async with self._limits.slot(model, call) as slot, self._budget.reserve():
+            return await self._ask(model, call, slot)
+
+    def claim(self, key: str, reply: Reply, cache: ReplyCache) -> bool:
+        """Take a prepaid reply and count its usage."""
+        claimed = cache.mark(key, prepaid=False)
+        if claimed:
+            self._budget.add(reply.usage)
+        return claimed
+
+    async def _ask(self, model: LLM, call: Call, slot: Slot) -> Reply:
         async def on_wait(wait: Wait) -> None:
             if self._on_wait is not None:
                 self._on_wait(wait.why, wait.seconds)
@@ -282,6 +207,108 @@ class Gateway:
             reply.usage.calls,
         )
         return reply
+
+
+class Gateway:
+    """Answers calls from the cache, from an equal call in flight, or by its transport.
+
+    A reply that was not paid for has `cached=True`, no usage, and in `saved` what it cost. Errors are never cached.
+    Where no cache keeps them, replies to shared calls are kept as long as the gateway. `recall` returns by key the
+    replies that earlier pairs of the run used. They take precedence over the cache, except over a prepaid reply.
+    `transport` sends calls; by default they go out at once, within `limits` and `budget`. `on_reply` is called with
+    every reply once the cache holds it; what it raises reaches the caller. `on_wait` is called when a call waits before
+    another attempt. One gateway serves one event loop.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        transport: Transport | None = None,
+        cache: ReplyCache | None = None,
+        recall: Callable[[str], Reply | None] | None = None,
+        limits: Limits | None = None,
+        budget: Budget | None = None,
+        on_reply: Callable[[Call, Reply], None] | None = None,
+        on_wait: Callable[[str, float], None] | None = None,
+        tracer: Tracer = UNTRACED,
+    ) -> None:
+        self.models = models
+        limits = limits or Limits(RunnerConfig(concurrency=_UNLIMITED, llm_calls=_UNLIMITED))
+        self._transport = transport or Live(limits, budget or Budget(), on_wait)
+        self._cache = cache
+        self._shared = MemoryReplyCache() if cache is None else cache
+        self._recall = recall
+        self._on_reply = on_reply
+        self._tracer = tracer
+        self._flights: dict[str, asyncio.Future[Reply | AgentError | None]] = {}
+
+    def key(self, call: Call) -> str:
+        """Return the cache key (hex): what decides the reply, and nothing that merely names the call."""
+        return key_of(self.models.for_role(call.role), call)
+
+    async def ask(self, call: Call, key: str | None = None, *, model: LLM | None = None) -> Reply:
+        """Answer one call; `key` is its cache key where that is known, `model` makes it in place of the role's own.
+
+        Raises:
+            ModelError: the model gave no usable reply.
+            RunStopped: no call can succeed, the budget is used up, or the reply could not be stored.
+            Deferred: the reply comes later, by a batch.
+        """
+        model = model or self.models.for_role(call.role)
+        identity = model.identity()
+        name = str(identity.get("model", ""))
+        with self._tracer.span("model call", f"chat {name}", operation="chat", model=name, role=call.role) as record:
+            record(provider=identity.get("kind"), server=address_of(model) or None, prompt=call.messages)
+            reply = await self._answer(model, call, key or key_of(model, call))
+            record(served=reply.model, cached=reply.cached, usage=reply.usage, reply=reply.text)
+            record(seconds=reply.seconds, finish_reasons=reply.finish_reason and [reply.finish_reason])
+        if self._on_reply is not None:
+            self._on_reply(call, reply)
+        return reply
+
+    def give_back(self, exchanges: Iterable[Exchange]) -> None:
+        """Mark prepaid replies of a turn that comes again as prepaid: the turn that ends pays for them."""
+        for exchange in exchanges:
+            if self._cache is not None and not exchange.cached:
+                self._cache.mark(exchange.key, prepaid=True)
+
+    async def _answer(self, model: LLM, call: Call, key: str) -> Reply:
+        cache = self._shared if call.shared else self._cache
+        while True:
+            reply = None if cache is None else cache.get(key)
+            if call.shared and self._recall is not None and not (reply is not None and reply.prepaid):
+                reply = self._recall(key) or reply
+            if reply is not None:
+                _log.info("%s of pair %r: reply was kept", call.role, call.pair_id)
+                if reply.prepaid and cache is not None and self._transport.claim(key, reply, cache):
+                    return replace(reply, prepaid=False)
+                return _unpaid(reply)
+            if key not in self._flights:
+                return await self._lead(model, call, key, cache)
+            # The shield keeps a cancelled follower from cancelling the future that others wait for.
+            outcome = await asyncio.shield(self._flights[key])
+            if isinstance(outcome, AgentError):
+                raise _unpaid_error(outcome) from outcome
+            if outcome is not None:
+                return _unpaid(outcome)
+
+    async def _lead(self, model: LLM, call: Call, key: str, cache: ReplyCache | None) -> Reply:
+        """Send the call; followers get its reply or its error, or None when it was given up and one of them leads."""
+        flight = self._flights[key] = asyncio.get_running_loop().create_future()
+        try:
+            reply = await self._transport.send(model, call, key)
+            if cache is not None:
+                cache.put(key, reply)
+            flight.set_result(reply)
+            return reply
+        except AgentError as error:
+            flight.set_result(error)
+            raise
+        finally:
+            del self._flights[key]
+            if not flight.done():
+                flight.set_result(None)
 
 
 async def ask_model(model: LLM, call: Call) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from agent.config import ModelConfig
 from agent.errors import ConfigError
-from agent.llm.base import LLM, Call, address_of
+from agent.llm.base import LLM, address_of
 from agent.llm.endpoints import endpoint
 from agent.llm.prices import Prices
 from agent.types import Usage
@@ -98,8 +98,6 @@ class Models:
     def __init__(self, default: LLM | None, by_role: Mapping[str, LLM] | None = None) -> None:
         self._default = default
         self._by_role = dict(by_role or {})
-        self.write_down: Callable[[Any, Call, str], None] | None = None
-        self.first_counted: Callable[[str, Usage], bool] | None = None
         if default is None and not self._by_role:
             raise ConfigError(f"no model was chosen; {_WAYS}")
 
@@ -179,17 +177,6 @@ class Models:
         found = [] if self._default is None else [self._default]
         found += self._by_role.values()
         return list({id(model): model for model in found}.values())
-
-    def deferring(
-        self, write_down: Callable[[Any, Call, str], None], first_counted: Callable[[str, Usage], bool] | None = None
-    ) -> Models:
-        """Return these models with calls that are not made: `write_down` is given the model, the call and its key.
-
-        `first_counted` says of a prepaid reply, by key and usage, whether the budget has yet to count it; None: always.
-        """
-        models = Models(self._default, self._by_role)
-        models.write_down, models.first_counted = write_down, first_counted
-        return models
 
     @property
     def roles(self) -> tuple[str, ...]:
