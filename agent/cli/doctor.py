@@ -51,7 +51,7 @@ _ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-token
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at. `needed` ones make the command fail when they do not work."""
 
     part: str
@@ -76,7 +76,7 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | None, quick: bool) -> list[Finding]:
+async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | None, quick: bool) -> list[Diagnosis]:
     return [
         _python(),
         *await _sandboxes(sandbox, quick),
@@ -85,8 +85,8 @@ async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | Non
     ]
 
 
-async def _sandboxes(asked: str | None, quick: bool) -> list[Finding]:
-    findings: list[Finding] = []
+async def _sandboxes(asked: str | None, quick: bool) -> list[Diagnosis]:
+    findings: list[Diagnosis] = []
     works: dict[str, bool] = {}
     for name in BACKENDS:
         if asked in (None, "auto", name) and not (asked == "auto" and any(works.values())):
@@ -96,22 +96,22 @@ async def _sandboxes(asked: str | None, quick: bool) -> list[Finding]:
     return [*findings, _auto(works)]
 
 
-async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Finding]:
+async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
     """Start a backend, attack it unless it is to be `quick`, and close it. The first time this builds its image."""
     config = SandboxConfig(pool=0 if quick else 2)
     backend = BACKENDS[name](config)
     try:
         await backend.start(lambda _line: None)
     except SandboxUnavailable as error:
-        return [Finding("sandbox", name, False, str(error), remedy(name), needed=needed)]
+        return [Diagnosis("sandbox", name, False, str(error), remedy(name), needed=needed)]
     try:
         detail = ", ".join(f"{key} {value}" for key, value in backend.describe().items() if key != "backend")
         unenforced = backend.unenforced()
         checked = [] if quick else [finding async for finding in _attacked(backend, limits(config))]
     finally:
         await backend.close()
-    lost = [Finding("limit", name, False, f"{what}: {why}") for what, why in unenforced.items()]
-    return [Finding("sandbox", name, True, detail, needed=needed), *_judged(name, checked), *lost]
+    lost = [Diagnosis("limit", name, False, f"{what}: {why}") for what, why in unenforced.items()]
+    return [Diagnosis("sandbox", name, True, detail, needed=needed), *_judged(name, checked), *lost]
 
 
 async def _attacked(backend: SandboxBackend, limited: SandboxLimits) -> AsyncGenerator[selfcheck.CheckResult, None]:
@@ -124,7 +124,7 @@ async def _attacked(backend: SandboxBackend, limited: SandboxLimits) -> AsyncGen
                 shown.advance(task)
 
 
-def _auto(works: Mapping[str, bool]) -> Finding:
+def _auto(works: Mapping[str, bool]) -> Diagnosis:
     """Return what `--sandbox auto` takes, as far as it is known from the backends that were looked at."""
     unseen = []
     for name in BACKENDS:
@@ -132,31 +132,31 @@ def _auto(works: Mapping[str, bool]) -> Finding:
             unseen.append(name)
         elif works[name]:
             first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
-            return Finding("sandbox", "auto", True, f"--sandbox auto takes {first}{name}", needed=True)
+            return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{name}", needed=True)
     if unseen:
         detail = f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
-        return Finding("sandbox", "auto", False, detail)
+        return Diagnosis("sandbox", "auto", False, detail)
     todo = "follow one of the remedies above; variants that run nothing (single_llm, ps_fa) need none"
-    return Finding("sandbox", "auto", False, "no backend works here", todo, needed=True)
+    return Diagnosis("sandbox", "auto", False, "no backend works here", todo, needed=True)
 
 
-def _judged(backend: str, found: list[selfcheck.CheckResult]) -> Iterator[Finding]:
+def _judged(backend: str, found: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
     verdicts = [finding.verdict for finding in found]
     for one in found:
         if one.verdict is CheckVerdict.BROKEN:
             detail = f"{one.group}: {one.check}: {one.detail}"
-            yield Finding("check", backend, False, detail, _REPORT_IT, needed=True)
+            yield Diagnosis("check", backend, False, detail, _REPORT_IT, needed=True)
     if found and CheckVerdict.BROKEN not in verdicts:
         detail = f"the self-check holds: {verdicts.count(CheckVerdict.HELD)} attacks and tricks came to nothing"
-        yield Finding("check", backend, True, detail)
+        yield Diagnosis("check", backend, True, detail)
 
 
-def _python() -> Finding:
+def _python() -> Diagnosis:
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return Finding("python", platform.python_version(), True, f"test-driven-annotator {__version__} on {system}")
+    return Diagnosis("python", platform.python_version(), True, f"test-driven-annotator {__version__} on {system}")
 
 
-async def _index() -> Finding:
+async def _index() -> Diagnosis:
     with tempfile.TemporaryDirectory(prefix="agent-uv-") as folder:
         try:
             # in a folder of its own: what another run fetched says nothing of the index
@@ -164,11 +164,11 @@ async def _index() -> Finding:
             await Uv(Path(folder)).install(["six"], Target(tag), Path(folder) / "six")
         except (DependencyUnavailable, SandboxError) as error:
             detail = f"missing imports cannot be installed: {error}"
-            return Finding("index", "uv", False, detail, _SET_AN_INDEX)
-    return Finding("index", "uv", True, "the package index answers: missing imports can be installed")
+            return Diagnosis("index", "uv", False, detail, _SET_AN_INDEX)
+    return Diagnosis("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
-async def _models(options: ModelOptions, defaults: Defaults) -> list[Finding]:
+async def _models(options: ModelOptions, defaults: Defaults) -> list[Diagnosis]:
     named = options.model or defaults.model
     if not named:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
@@ -177,39 +177,43 @@ async def _models(options: ModelOptions, defaults: Defaults) -> list[Finding]:
             "agent doctor --model NAME [--base-url URL] asks it one question; "
             "without a key: --model heuristic, --model replay:FILE"
         )
-        return [Finding("model", "-", key == "set", detail, todo)]
+        return [Diagnosis("model", "-", key == "set", detail, todo)]
     try:
         models = defaults.models(options, attempts=1)
     except UsageError as error:
-        return [Finding("model", named if isinstance(named, str) else ", ".join(named), False, str(error), needed=True)]
+        return [
+            Diagnosis("model", named if isinstance(named, str) else ", ".join(named), False, str(error), needed=True)
+        ]
     return [await _asked(model) for model in models.all()]
 
 
-async def _asked(model: LLM) -> Finding:
+async def _asked(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
-        return Finding("model", name, True, "embedded: needs no network", needed=True)
+        return Diagnosis("model", name, True, "embedded: needs no network", needed=True)
     started = time.monotonic()
     try:
         reply = await model.reply(_QUESTION)
         return _answered(name, reply, time.monotonic() - started)
     except AgentError as error:
         todo = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
-        return Finding("model", name, False, str(error), todo, needed=True)
+        return Diagnosis("model", name, False, str(error), todo, needed=True)
     finally:
         await close(model)
 
 
-def _answered(name: str, reply: Reply, seconds: float) -> Finding:
+def _answered(name: str, reply: Reply, seconds: float) -> Diagnosis:
     answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
     try:
         read_reply(reply, parse_screen)
     except UnreadableReply as error:
-        return Finding("model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True)
-    return Finding("model", name, True, answered, needed=True)
+        return Diagnosis(
+            "model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True
+        )
+    return Diagnosis("model", name, True, answered, needed=True)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[Diagnosis]) -> None:
     console = Console()
     for finding in findings:
         mark = "ok  " if finding.works else "--  " if finding.part == "limit" else "no  "

@@ -14,7 +14,7 @@ from agent.retrieval.folder import IN_RUN, RetrievalFolder, is_retrieval
 from agent.store import files
 from agent.store.run_view import load_run
 from agent.views.archive import Kept
-from agent.views.report import MEGABYTE, SEARCHERS, Place, Report, Written, find_run, write_alone
+from agent.views.report import MEGABYTE, SEARCHERS, Report, ReportSource, Written, find_run, write_alone
 from agent.views.searchers import searcher_blocks, searcher_cards
 from agent.wording import counted
 
@@ -95,6 +95,6 @@ def _compared(place: Path, gold: Path | None) -> dict[str, Any]:
     return {"gold": read_gold(gold).labels, "against_gold": gold_blocks(report([place], gold))}
 
 
-def _as_json(written: Written, place: Place) -> dict[str, object]:
+def _as_json(written: Written, place: ReportSource) -> dict[str, object]:
     known = {"path": str(written.path), "run": str(place.run), "ablation": place.ablation is not None}
     return {**asdict(written), "notes": list(written.notes), **known}

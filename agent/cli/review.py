@@ -25,7 +25,7 @@ from agent.store.reviews import ReviewLog, read_reviews
 from agent.store.run_view import RunView, load_run
 from agent.types import Annotation
 from agent.views.desk import Desk, guidelines_of, reviewer_named
-from agent.views.queues import Kind, Queue, Wanted, kinds_of, queue_from, queue_of, sample_of
+from agent.views.queues import Kind, Queue, SampleRequest, kinds_of, queue_from, queue_of, sample_of
 from agent.wording import counted
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def run(folder: Path, options: ReviewOptions) -> None:
     """
     fields = None if options.stratify is None else options.stratify.split(",")
     by = None if fields is None else tuple(name for part in fields if (name := part.strip()))
-    wanted, kinds = Wanted(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
-    if kinds and (wanted != Wanted() or options.new_sample):
+    wanted, kinds = SampleRequest(size=options.sample, by=by, seed=options.seed), kinds_of(options.queue or ())
+    if kinds and (wanted != SampleRequest() or options.new_sample):
         raise UsageError("--queue is for cleaning, --sample for estimates of the whole run: give one of them")
     if options.limit is not None and not kinds:
         raise UsageError("--limit is for --queue; how large a sample is, --sample says")
@@ -76,7 +76,9 @@ def run(folder: Path, options: ReviewOptions) -> None:
     _close(folder, console, log, desk, shlex.join(["agent", *sys.argv[1:], *again]))
 
 
-def _queue(view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: Wanted, console: Console) -> Queue:
+def _queue(
+    view: RunView, options: ReviewOptions, kinds: tuple[Kind, ...], wanted: SampleRequest, console: Console
+) -> Queue:
     def annotations() -> Iterator[Annotation]:
         with bar(console) as shown:
             yield from shown.track(view.annotations(), len(view.index), description="reading the run")

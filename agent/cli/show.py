@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,40 +59,26 @@ def run(
     Raises:
         UsageError: the folder is no run, or holds no such pair or round.
     """
+    if pair_id is None and round is not None:
+        raise UsageError("--round is one of a pair's: give its id, too")
     if pair_id is not None and (flags := listed.given()):
         raise UsageError(f"{flags[0]} is for the list of pairs: leave the id out")
     with load_run(folder) as view:
         if pair_id is None:
-            if round is not None:
-                raise UsageError("--round is one of a pair's: give its id, too")
             _show_run(view, Listing(listed), as_json)
             return
-        found = [
-            (annotation, view.evidence(annotation.id, annotation.round) if view.has_evidence else None)
-            for annotation in _annotations(view, pair_id, round)
-        ]
-        if not view.has_evidence:
-            say(
-                Console(stderr=True), f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown"
-            )
+        annotations = _annotations(view, pair_id, round)
+        if view.has_evidence:
+            histories = [view.evidence(pair_id, annotation.round) for annotation in annotations]
+        else:
+            histories = [None] * len(annotations)
+            note = f"note: {folder} holds no {files.EVIDENCE}: what led to the label cannot be shown"
+            say(Console(stderr=True), note)
     if as_json:
-        first, *others = [_as_json(*each) for each in found]
+        first, *others = map(_as_json, annotations, histories)
         print_json({**first, "other_rounds": others})
-        return
-    page = Page(Console(soft_wrap=True))
-    pair: Pair | None = None
-    for annotation, history in found:
-        if history is not None and history.pair != pair:
-            pair = history.pair
-            _print_steps(page, opening(pair))
-        if len(found) > 1:
-            page.title(f"round {annotation.round}")
-            page.text("")
-        if history is not None:
-            _print_steps(page, event_steps(history), prompts=prompts, marker=_marker(history.pair))
-        _print_steps(page, ending(annotation, history))
-    if len(found) > 1:
-        _print_majority(page, [annotation for annotation, _ in found])
+    else:
+        _print_pair(annotations, histories, prompts=prompts)
 
 
 def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation:
@@ -106,22 +93,22 @@ def the_annotation(view: RunView, pair_id: str, round: int | None) -> Annotation
 def _annotations(view: RunView, pair_id: str, round: int | None) -> list[Annotation]:
     rounds = view.index.rounds_of(pair_id)
     wanted = rounds if round is None else [number for number in rounds if number == round]
-    found = [annotation for number in wanted if (annotation := view.annotation(pair_id, number)) is not None]
-    if found:
-        return found
+    annotations = [view.annotation(pair_id, number) for number in wanted]
+    if annotations:
+        return [annotation for annotation in annotations if annotation is not None]
     if rounds:
         listed = ", ".join(map(str, rounds))
         raise UsageError(f"{view.path} has no round {round} of the pair {pair_id!r}; it has: {listed}")
-    near = _near(pair_id, list(dict.fromkeys(known for known, _round in view.index.annotated())))
+    near = _near(pair_id, {known for known, _round in view.index.annotated()})
     advice = f"; near it are: {', '.join(map(repr, near))}" if near else ""
     raise UsageError(f"{view.path} has no annotation of a pair with the id {pair_id!r}{advice}")
 
 
-def _near(pair_id: str, known: Sequence[str]) -> list[str]:
+def _near(pair_id: str, known: Collection[str]) -> list[str]:
     """Return ids that may have been meant; among very many, of those that begin or end alike."""
     if len(known) > _MOST_COMPARED:
         known = [each for each in known if each.startswith(pair_id[:2]) or each.endswith(pair_id[-2:])]
-    return difflib.get_close_matches(pair_id, known[:_MOST_COMPARED], n=_NEAR)
+    return difflib.get_close_matches(pair_id, list(known)[:_MOST_COMPARED], n=_NEAR)
 
 
 def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
@@ -157,45 +144,43 @@ def _as_json(annotation: Annotation, history: History | None) -> dict[str, Any]:
     return {"annotation": label, "evidence": document}
 
 
-def _print_majority(page: Page, rounds: Sequence[Annotation]) -> None:
-    label = pair_label(rounds[0].id, [Vote.of(annotation) for annotation in rounds])
-    page.title(f"all {len(rounds)} rounds: {named(label.ended)} by majority")
-    page.text("rounds: " + " ".join(ended(each.label, failed=each.error is not None) for each in rounds))
+def _print_pair(annotations: Sequence[Annotation], histories: Sequence[History | None], *, prompts: bool) -> None:
+    page = Page(Console(soft_wrap=True))
+    pair: Pair | None = None
+    for annotation, history in zip(annotations, histories, strict=True):
+        if history is not None and history.pair != pair:
+            pair = history.pair
+            page.steps(opening(pair))
+        if len(annotations) > 1:
+            page.section(f"round {annotation.round}")
+        if history is not None:
+            steps = list(event_steps(history))
+            page.steps(steps if prompts else _shortened_steps(steps, history.pair.language), prompts=prompts)
+        page.steps(ending(annotation, history))
+    if len(annotations) > 1:
+        label = pair_label(annotations[0].id, [Vote.of(annotation) for annotation in annotations])
+        ends = " ".join(ended(each.label, failed=each.error is not None) for each in annotations)
+        page.section(f"all {len(annotations)} rounds: {named(label.ended)} by majority", f"rounds: {ends}")
 
 
-def _print_steps(page: Page, steps: Iterable[StoryStep], *, prompts: bool = False, marker: str | None = None) -> None:
-    """Print steps; unless `prompts` are asked for, a program is printed once: replies name it."""
-    steps = list(steps)
+def _shortened_steps(steps: Sequence[StoryStep], language: str) -> Iterator[StoryStep]:
+    """Yield the steps with each program printed once: a reply refers to the next program, else to the last one."""
+    known = built_in_languages().get(language)
     programs = [(at, step) for at, step in enumerate(steps) if step.kind == "program"]
     for at, step in enumerate(steps):
-        for part in step.parts if prompts else ():
-            if part.kind == "prompt":
-                page.title(f"{step.title.partition(':')[0]}: {part.title}")
-                page.text(part.text)
-        if step.kind == "visit":
-            page.title(", ".join((step.title, *step.facts.values())))
-            page.text("")
+        if step.kind != "reply":
+            yield step
             continue
-        page.title(step.title)
-        nearest = next((each for each in programs if each[0] > at), programs[-1] if programs else None)
-        facts = [] if step.kind == "reply" and not prompts else [f"{name}: {text}" for name, text in step.facts.items()]
-        for part in step.parts:
-            if part.kind == "reply" and nearest is not None and not prompts:
-                place, program = nearest
-                name = f"{program.title}, {'below' if place > at else 'above'}"
-                page.code(shortened(part.text, program.parts[0].text, name, marker), part.language)
-            elif part.kind == "prose" and not part.title:
-                page.text("\n".join((part.text.rstrip("\n"), *facts)), "cyan" if step.kind == "query" else None)
-                facts = []
-            elif part.kind != "prompt":
-                page.part(part)
-        if facts:
-            page.text("\n".join(facts))
-
-
-def _marker(pair: Pair) -> str | None:
-    language = built_in_languages().get(pair.language)
-    return None if language is None else language.marker
+        parts = step.parts
+        if known is not None and programs:
+            place, program = next((each for each in programs if each[0] > at), programs[-1])
+            name = f"{program.title}, {'below' if place > at else 'above'}"
+            source = program.parts[0].text
+            parts = tuple(
+                replace(part, text=shortened(part.text, source, name, known.marker)) if part.kind == "reply" else part
+                for part in parts
+            )
+        yield replace(step, parts=parts, facts={})
 
 
 class Page:
@@ -208,86 +193,85 @@ class Page:
         self._console = console
         self._colours = console.is_terminal and not console.no_color
 
-    def title(self, text: str) -> None:
-        """Begin a section."""
-        self._print(f"── {plain(text)}", style="bold")
+    def section(self, title: str, text: str = "") -> None:
+        """Print a title and a text."""
+        self._title(title)
+        self._print(plain(text) + "\n" * bool(text))
 
-    def part(self, part: Part) -> None:
-        """Print a part of a step, under its own title where it has one."""
-        if part.title:
-            self.title(part.title)
-        if part.kind == "prose":
-            self.text(part.text)
-        elif part.kind == "outcomes":
-            self.outcomes(part.outcomes)
-        else:
-            self.code(part.text, part.language or "console")
+    def steps(self, steps: Iterable[StoryStep], *, prompts: bool = False) -> None:
+        """Print steps. Prompts are left out unless they are asked for."""
+        for step in steps:
+            for part in step.parts if prompts else ():
+                if part.kind == "prompt":
+                    self.section(f"{step.title.partition(':')[0]}: {part.title}", part.text)
+            if step.kind == "visit":
+                self.section(", ".join((step.title, *step.facts.values())))
+            else:
+                self._step(step)
 
-    def text(self, text: str, style: str | None = None) -> None:
-        """Print text as it is."""
-        self._print(plain(text.rstrip("\n")) + "\n" * bool(text), style=style)
-
-    def code(self, text: str, language: str) -> None:
-        """Print text in a language by its name; one that is not known goes without colours."""
-        text = plain(text.rstrip("\n"))
-        self._print(_coloured(text, language) if self._colours and _short(text) else text, end="\n\n")
-
-    def outcomes(self, outcomes: Iterable[tuple[str, str, str]]) -> None:
-        """Print a line for each outcome, in its colour."""
-        for outcome, name, text in outcomes:
-            line = f"  {outcome:<8} {name}" if name else outcome
-            self._print(plain(f"{line}   {text}" if text else line), style=_OUTCOMES.get(outcome))
+    def _step(self, step: StoryStep) -> None:
+        self._title(step.title)
+        parts = [part for part in step.parts if part.kind != "prompt"]
+        for part in parts:
+            if not part.title:
+                self._part(part, "cyan" if step.kind == "query" else None)
+        for name, text in step.facts.items():
+            self._print(plain(f"{name}: {text}"))
+        for part in parts:
+            if part.title:
+                self._print("")
+                self._title(part.title)
+                self._part(part)
         self._print("")
 
-    def _print(self, text: str | Text, style: str | None = None, end: str = "\n") -> None:
+    def _title(self, text: str) -> None:
+        self._print(f"── {plain(text)}", style="bold")
+
+    def _part(self, part: Part, style: str | None = None) -> None:
+        text = plain(part.text.rstrip("\n"))
+        if part.kind == "outcomes":
+            for outcome, name, said in part.outcomes:
+                line = f"  {outcome:<8} {name}" if name else outcome
+                self._print(plain(f"{line}   {said}" if said else line), style=_OUTCOMES.get(outcome))
+        elif part.kind != "prose" and self._colours and _is_short(text):
+            self._print(_coloured(text, part.language or "console"))
+        elif text:
+            self._print(text, style)
+
+    def _print(self, text: str | Text, style: str | None = None) -> None:
         styled = self._console.is_terminal and style is not None and len(text) <= _LONGEST
         if isinstance(text, str) and not styled:
             # rich takes ten seconds for a megabyte of short lines
-            self._console.file.write(text + end)
+            self._console.file.write(f"{text}\n")
         else:
-            self._console.print(text, style=style, end=end, soft_wrap=True)
+            self._console.print(text, style=style, soft_wrap=True)
 
 
-def _short(text: str) -> bool:
+def _is_short(text: str) -> bool:
     return len(text) <= _LONGEST and all(len(line) <= _LONGEST_LINE for line in text.split("\n"))
 
 
 def _coloured(text: str, language: str) -> Text:
-    found = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
-    # some lexers add or take away blank lines: what is shown is the text, if need be without colours
-    found.rstrip()
-    return found if found.plain == text.rstrip() else Text(text)
+    coloured = Syntax("", language, theme=_THEME, background_color="default").highlight(text)
+    # some lexers add or remove blank lines: what is shown is the text, if need be without colours
+    coloured.rstrip()
+    return coloured if coloured.plain == text.rstrip() else Text(text)
 
 
-def shortened(reply: str, program: str, name: str, marker: str | None) -> str:
-    """Return a reply in which a line stands for each fenced block that is word for word in `program`, called `name`.
+def shortened(reply: str, program: str, name: str, marker: str) -> str:
+    """Return a reply in which a line replaces each long fenced block that is `program`, called `name`.
 
-    Of a block with `marker`, the line where the snippet goes, what is before and after it has to be there. A block with
-    a line that is not in the program, or not in its order, stays as it is.
+    The program has a snippet in place of the line `marker`: what is before and after this line has to be the same.
     """
     try:
         blocks = fenced_blocks(reply)
     except UnreadableReply:
         return reply
     for block in blocks:
-        lines = block.content.split("\n")
-        if len(lines) < _LEAST_LINES or reply.count(block.content) != 1:
-            continue
-        if _stands_in(lines, program, marker):
-            reply = reply.replace(block.content, f"… {len(lines)} lines, word for word in {name} …")
+        lines = block.content.count("\n") + 1
+        before, _, after = f"\n{block.content}\n".partition(f"\n{marker}\n")
+        begins = f"{program}\n".startswith(before.strip("\n") + "\n")
+        ends = f"\n{program.rstrip()}".endswith("\n" + after.strip("\n"))
+        if lines >= _LEAST_LINES and begins and ends and reply.count(block.content) == 1:
+            reply = reply.replace(block.content, f"… {lines} lines, word for word in {name} …")
     return reply
-
-
-def _stands_in(lines: list[str], program: str, marker: str | None) -> bool:
-    places = [number for number, line in enumerate(lines) if line.strip() == marker]
-    if len(places) > 1:
-        return False
-    parts = [lines[: places[0]], lines[places[0] + 1 :]] if places else [lines]
-    texts = [text for part in parts if (text := "\n".join(part).strip("\n"))]
-    whole, position = f"\n{program}\n", 0
-    for text in texts:
-        found = whole.find(f"\n{text}\n", position)
-        if found < 0:
-            return False
-        position = found + len(text)
-    return bool(texts)

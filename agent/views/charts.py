@@ -43,7 +43,7 @@ class Table(TypedDict):
     rows: list[list[str]]
 
 
-class Block(TypedDict):
+class Figure(TypedDict):
     """One figure of the page: any of its parts may be missing."""
 
     title: str
@@ -75,7 +75,7 @@ class Dot:
     pairs: Filter | None = None
 
 
-def block(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Block:
+def figure(title: str, text: str = "", chart: Chart | None = None, tables: Iterable[Table] = ()) -> Figure:
     """Return a figure."""
     return {"title": title, "text": text, "chart": chart, "tables": list(tables)}
 

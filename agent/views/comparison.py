@@ -10,7 +10,7 @@ from agent.evaluation.breakdown import Breakdown, Calibration, Group
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import Interval
-from agent.views.charts import Block, Dot, Table, block, intervals, reliability, table
+from agent.views.charts import Dot, Figure, Table, figure, intervals, reliability, table
 from agent.views.marks import GROUPED, judged, mark
 from agent.wording import counted
 
@@ -20,7 +20,7 @@ _MEASURES = {
 }  # fmt: skip
 
 
-def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Block]:
+def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Figure]:
     """Return the accuracies drawn and all figures in tables; `own` is the variant whose run the page is about."""
     dots = [
         Dot(row.variant, row.accuracy.value, row.accuracy.low, row.accuracy.high,
@@ -35,8 +35,8 @@ def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Block]
         alt = _described("Accuracy with its 95% interval", dots)
         chart = intervals(dots, alt=alt, unit="accuracy, with 95% intervals", extent=extent)
     return [
-        block("Accuracy of the variants", " ".join(remarks(found)), chart, [_cells(first, found)]),
-        *(block(section.title, "", None, [_cells(section, found)]) for section in others),
+        figure("Accuracy of the variants", " ".join(remarks(found)), chart, [_cells(first, found)]),
+        *(figure(section.title, "", None, [_cells(section, found)]) for section in others),
     ]
 
 
@@ -46,7 +46,7 @@ def _cells(section: Section, found: AblationTable) -> Table:
     return table(columns, [[column.text(row) for column in section.columns] for row in found.rows])
 
 
-def gold_blocks(found: ScoreReport) -> list[Block]:
+def gold_blocks(found: ScoreReport) -> list[Figure]:
     """Return the figures of the report's first run, which is the only one."""
     scores, run = found.annotators[0].scores, found.runs[0]
     if scores is None:
@@ -59,7 +59,7 @@ def gold_blocks(found: ScoreReport) -> list[Block]:
     return blocks
 
 
-def _scores(scores: Scores, notes: Iterable[str]) -> Block:
+def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
     values = {name: getattr(scores, name) for name in _MEASURES}
     dots = [
         Dot(_MEASURES[name], value, *_bounds(scores, name, value))
@@ -83,7 +83,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
         ["1", f"{cells.tp:,}", f"{cells.fn:,}", f"{cells.null_positive:,}"],
         ["0", f"{cells.fp:,}", f"{cells.tn:,}", f"{cells.null_negative:,}"],
     ]
-    return block(
+    return figure(
         "Scores",
         " ".join((text, *(f"Note: {note}." for note in notes))),
         intervals(dots, alt=_described("Scores with intervals", dots), unit="value", extent=extent),
@@ -94,7 +94,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Block:
     )
 
 
-def _breakdown(found: Breakdown) -> Block:
+def _breakdown(found: Breakdown) -> Figure:
     groups = [(way, group) for way in GROUPED for group in getattr(found, way)]
     dots = [
         Dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval.low, group.interval.high,
@@ -115,7 +115,7 @@ def _breakdown(found: Breakdown) -> Block:
     columns = {"by": False, "group": False} | dict.fromkeys(
         ("pairs", "accuracy", "Wilson", "right 1", "wrong 1", "wrong 0", "right 0", "no label"), True
     )
-    return block(
+    return figure(
         "Where the labels are right",
         "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
         intervals(dots, alt=_described("Accuracy by group", dots), unit="accuracy", extent=(-0.02, 1.02)),
@@ -123,7 +123,7 @@ def _breakdown(found: Breakdown) -> Block:
     )
 
 
-def _calibration(found: Calibration) -> Block:
+def _calibration(found: Calibration) -> Figure:
     bins = [each for each in found.table if each.count]
     dots = [
         Dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy,
@@ -143,7 +143,7 @@ def _calibration(found: Calibration) -> Block:
         "are right less often than they say."
     )
     chart = reliability(dots, confidences, alt=_described("Share that is right by confidence", dots))
-    return block("Calibration", text, chart, [table(columns, rows)])
+    return figure("Calibration", text, chart, [table(columns, rows)])
 
 
 def _confusion(group: Group) -> list[str]:

@@ -15,7 +15,7 @@ from agent.store.manifest import Clock, utc_now
 from agent.store.reviews import Review, ReviewLog, read_reviews
 from agent.store.run_view import RunView, criterion_of
 from agent.types import Pair
-from agent.views.queues import Entry, Queue
+from agent.views.queues import Queue, QueueEntry
 from agent.views.story import as_json, ending, event_steps, input_fields
 from agent.wording import hidden
 
@@ -213,12 +213,12 @@ class Desk:
     def _reviews_of(self, reviewer: str) -> dict[str, Review]:
         return {review.id: review for review in read_reviews(self._log.path) if review.reviewer == reviewer}
 
-    def _entry(self, number: int) -> Entry:
+    def _entry(self, number: int) -> QueueEntry:
         if not 0 <= number < len(self):
             raise UsageError(f"there is no pair {number}")
         return self._queue.entries[number]
 
-    def _pair(self, entry: Entry) -> Pair:
+    def _pair(self, entry: QueueEntry) -> Pair:
         for pair in self._view.pairs():
             if pair.id == entry.id:
                 return pair
@@ -226,7 +226,7 @@ class Desk:
             f"{self._view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
-    def _evidence(self, entry: Entry, pair: Pair, history: History | None) -> dict[str, Any]:
+    def _evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
         """Return the run's label, what led to it, and what other reviewers say.
 
         `ended` is how the pair ended by the majority of its rounds, `story` is of one round.

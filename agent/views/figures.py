@@ -12,7 +12,7 @@ from agent.evaluation.statistics import bin_name
 from agent.evaluation.tally import Seen, Tally
 from agent.store.manifest import WallTime
 from agent.types import PROVES_NOTHING
-from agent.views.charts import Block, Filter, Segment, bars, block, stacked, table
+from agent.views.charts import Figure, Filter, Segment, bars, figure, stacked, table
 from agent.views.marks import MOCK, mark
 from agent.wording import counted
 
@@ -78,7 +78,7 @@ class Figures:
         self._work.add(*rounds)
 
     @property
-    def labels(self) -> list[Block]:
+    def labels(self) -> list[Figure]:
         """The way from pairs to labels, who decided, how rounds agree, and what ended in errors."""
         deciders = dict(sorted(self._pairs.deciders.items()))
         return [
@@ -96,7 +96,7 @@ class Figures:
         ]  # fmt: skip
 
     @property
-    def tests(self) -> list[Block]:
+    def tests(self) -> list[Figure]:
         """What the test programs showed: whether they ran, how they ended, what labels go with that."""
         pairs = self._pairs
         causes = {
@@ -127,7 +127,7 @@ class Figures:
         ]  # fmt: skip
 
     @property
-    def repairs(self) -> list[Block]:
+    def repairs(self) -> list[Figure]:
         """What made programs run, and what they invented around the snippets."""
         work = self._work
         text = (
@@ -141,7 +141,7 @@ class Figures:
         ]
 
     @property
-    def confidence(self) -> list[Block]:
+    def confidence(self) -> list[Figure]:
         """The number of labels by confidence, the surest on top."""
         pairs, without = self._pairs, self._pairs.without_confidence
         text = f"{counted(without, 'label has', 'labels have')} no confidence. " if without else ""
@@ -156,7 +156,7 @@ class Figures:
         )  # fmt: skip
 
     @property
-    def spending(self) -> list[Block]:
+    def spending(self) -> list[Figure]:
         """What it cost, and where the time went."""
         return [*self._cost(), self._time()]
 
@@ -198,7 +198,7 @@ class Figures:
                 return self._pairs_with(status=outcome, **_marked("program", "written"))
         return self._pairs_with(label=outcome)
 
-    def _funnel(self) -> Block:
+    def _funnel(self) -> Figure:
         pairs = self._pairs
         counts = {**pairs.stages, "pairs": Counter(annotated=pairs.annotations)}
         counts["pairs"]["not yet"] = self._expected - pairs.annotations
@@ -214,7 +214,7 @@ class Figures:
             ]
         rows = [(stage, segments) for stage, segments in rows if segments]
         alt = "; ".join(f"{stage}: " + ", ".join(f"{each.name} {each.value}" for each in row) for stage, row in rows)
-        return block(
+        return figure(
             "From pairs to labels",
             "Each bar is a stage of the pipeline. The next one holds what went on from it. "
             + in_words(audits(self._work)),
@@ -222,7 +222,7 @@ class Figures:
             [table({"stage": False, "outcome": False, "count": True, "of all annotated": True}, cells)],
         )
 
-    def _rounds(self) -> list[Block]:
+    def _rounds(self) -> list[Figure]:
         if len(self._work.rounds) < 2:
             return []
         agreement, alpha = self._work.agreement, self._work.rounds_alpha
@@ -240,7 +240,7 @@ class Figures:
     def _ended(self, row: str, label: str) -> Filter:
         return self._pairs_with(label=label) if row == "majority" else {"round": row.split()[-1], "label": label}
 
-    def _programs(self) -> list[Block]:
+    def _programs(self) -> list[Figure]:
         work = self._work
         text = (
             f"{work.executed:,} of {work.programs:,} programs ran as tests ({share(work.executed, work.programs)}), "
@@ -251,7 +251,7 @@ class Figures:
             pairs=lambda way: _marked("program", way),
         )  # fmt: skip
 
-    def _strength(self) -> list[Block]:
+    def _strength(self) -> list[Figure]:
         work = self._work
         text = (
             f"Mutants took the snippet's place in {counted(work.checked, 'program')}; the mean share that a program "
@@ -268,7 +268,7 @@ class Figures:
             pairs=lambda kind, how: _marked(f"mutant {kind}", how),
         )  # fmt: skip
 
-    def _stand_ins(self) -> list[Block]:
+    def _stand_ins(self) -> list[Figure]:
         work = self._work
         labels = {name: work.by_stand_ins[name] for name in ("with stand-ins", "without")}
         used, programs = labels["with stand-ins"].total(), sum(each.total() for each in labels.values())
@@ -284,7 +284,7 @@ class Figures:
             each["tables"] += crossed("", "", labels, LABELS, by="programs", unit="")[0]["tables"]
         return blocks
 
-    def _cost(self) -> list[Block]:
+    def _cost(self) -> list[Figure]:
         """Return cost by role; tokens where a price is not known."""
         roles, without = self._work.roles, self._work.without_history
         if not roles:
@@ -308,12 +308,12 @@ class Figures:
         unit = "US dollars" if costs else "tokens, in and out"
         drawing = bars(values, alt=f"{unit} by node.", unit=unit, pairs=lambda name: _marked("asked", name))
         chart = drawing if any(value for _, value, _ in values) else None
-        return [block("Cost by node", text, chart, [table(columns, rows)])]
+        return [figure("Cost by node", text, chart, [table(columns, rows)])]
 
-    def _time(self) -> Block:
+    def _time(self) -> Figure:
         nodes = self._work.nodes
         if not nodes:
-            return block("Time by node", "No node came to its end.")
+            return figure("Time by node", "No node came to its end.")
         colours = {"model": "accent", "programs": "good", "rest": "muted"}
         rows = [
             (name, [Segment(part, getattr(node, part), colour, duration(getattr(node, part)), _marked("node", name))
@@ -333,7 +333,7 @@ class Figures:
         )
         columns = {"node": False} | dict.fromkeys(("visits", "median", "all", *colours), True)
         chart = stacked(rows, alt="Seconds by node.", unit="seconds, added up over pairs", legend=True)
-        return block("Time by node", text, chart, [table(columns, cells)])
+        return figure("Time by node", text, chart, [table(columns, cells)])
 
 
 def _marked(what: str, name: str) -> dict[str, str]:
@@ -356,7 +356,7 @@ def crossed(
     by: str,
     unit: str,
     pairs: Callable[[str, str], Filter] | None = None,
-) -> list[Block]:
+) -> list[Figure]:
     """Return counts by row and column as stacked bars and as a table, nothing where there is none.
 
     `by` is what the rows are; `colours` gives the order of the columns, too. `pairs` says of a row and a column which
@@ -377,7 +377,7 @@ def crossed(
     ]  # fmt: skip
     cells = [[name, *(f"{counts[each]:,}" for each in columns)] for name, counts in rows.items()]
     chart = stacked(drawn, alt=f"{title}, by {by}.", unit=unit, legend=True)
-    return [block(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
+    return [figure(title, text, chart, [table({by: False, **dict.fromkeys(columns, True)}, cells)])]
 
 
 def _ordered(found: Mapping[str, _Value], order: Iterable[str]) -> dict[str, _Value]:
@@ -394,7 +394,7 @@ def _names(
     unit: str,
     colour: str,
     pairs: Callable[[str], Filter],
-) -> list[Block]:
+) -> list[Figure]:
     """Return counts of names, the most frequent on top; nothing where there is none."""
     found: Sequence[tuple[str, int]] = Counter(counts).most_common()
     if not found:
@@ -402,5 +402,5 @@ def _names(
     values = [(name, count, f"{count:,}") for name, count in found]
     drawn = bars(values, alt=f"{title}.", unit=unit, colour=colour, pairs=pairs)
     return [
-        block(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in found])])
+        figure(title, text, drawn, [table({by: False, unit: True}, [[name, f"{count:,}"] for name, count in found])])
     ]

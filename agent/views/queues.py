@@ -23,7 +23,7 @@ SIZE, BY, SEED = 100, ("decided_by", "label"), 0
 
 
 @dataclass(frozen=True)
-class Entry:
+class QueueEntry:
     """One pair to look at, by the annotation of a round; `why` it is here is part of the evidence."""
 
     id: str
@@ -36,7 +36,7 @@ class Queue:
     """The pairs to look at, in order; `title` says which they are, `sample` is its fingerprint where they are one."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[QueueEntry, ...]
     sample: str | None = None
 
 
@@ -83,7 +83,7 @@ def queue_of(
     for kind in kinds:
         for pair_id, reasons in _FINDERS[kind](rounds, labels):
             found.setdefault(pair_id, []).extend(reasons)
-    entries = (Entry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
+    entries = (QueueEntry(pair_id, rounds[pair_id][0].round, tuple(why)) for pair_id, why in found.items())
     chosen = tuple(entries)[:limit]
     return Queue(f"{' and '.join(kinds)}, {_of(len(chosen), len(found))}", chosen)
 
@@ -164,7 +164,7 @@ def _of(chosen: int, found: int) -> str:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleRequest:
     """What was asked for; None: what the run's sample has, and without one the default."""
 
     size: int | None = None
@@ -173,7 +173,7 @@ class Wanted:
 
 
 def sample_of(
-    view: RunView, wanted: Wanted, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
+    view: RunView, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], *, new: bool = False
 ) -> ReviewSample:
     """Return the run's sample, drawn and written where there is none or a `new` one is wanted.
 
@@ -197,7 +197,7 @@ def sample_of(
 
 def queue_from(sample: ReviewSample, view: RunView) -> Queue:
     """Return the pairs of a sample, in their random order."""
-    entries = tuple(Entry(pair_id, view.index.rounds_of(pair_id)[0]) for pair_id in sample.ids())
+    entries = tuple(QueueEntry(pair_id, view.index.rounds_of(pair_id)[0]) for pair_id in sample.ids())
     return Queue(described(sample), entries, sample.fingerprint)
 
 
@@ -207,7 +207,9 @@ def described(sample: ReviewSample) -> str:
     return f"a sample of {sample.size:,} of {counted(sample.population, 'pair')}, {by}, seed {sample.seed}"
 
 
-def _check(found: ReviewSample, wanted: Wanted, annotations: Callable[[], Iterable[Annotation]], view: RunView) -> None:
+def _check(
+    found: ReviewSample, wanted: SampleRequest, annotations: Callable[[], Iterable[Annotation]], view: RunView
+) -> None:
     others = []
     if wanted.size is not None and min(wanted.size, found.population) != found.size:
         others.append(f"--sample {wanted.size}")

@@ -18,7 +18,7 @@ from agent.store.files import replacing, writing
 from agent.store.manifest import flatten, wall_time
 from agent.store.run_view import RunView
 from agent.views.archive import STORIES_IN_A_PIECE, Archive, Kept, fitting
-from agent.views.charts import Block, block, table
+from agent.views.charts import Figure, figure, table
 from agent.views.figures import Figures
 from agent.views.pages import head, tail
 from agent.wording import counted
@@ -38,7 +38,7 @@ _FOLDER = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Place:
+class ReportSource:
     """A run's folder, the ablation in or above it, and what both are called together."""
 
     run: Path
@@ -46,7 +46,7 @@ class Place:
     ablation: AblationTable | None = None
 
 
-def find_run(folder: Path) -> Place:
+def find_run(folder: Path) -> ReportSource:
     """Return the run that a folder is, or of an ablation's the run `full`, or the first one that is there.
 
     Raises:
@@ -55,20 +55,20 @@ def find_run(folder: Path) -> Place:
     own = folder.resolve().name
     found = next((place for place in (folder, folder.resolve().parent) if (place / files.ABLATION).is_file()), None)
     if found is None:
-        return Place(folder, own)
+        return ReportSource(folder, own)
     # brings all that makes ablations along, which takes a second
     from agent.evaluation.ablation_text import read_ablation
 
     ablation = read_ablation(found / files.ABLATION)
     if found != folder:
-        return Place(folder, f"{found.name}/{own}", ablation)
+        return ReportSource(folder, f"{found.name}/{own}", ablation)
     if (folder / files.MANIFEST).is_file():
-        return Place(folder, own, ablation)
+        return ReportSource(folder, own, ablation)
     names = [_FIRST, *(row.variant for row in ablation.rows)]
     for name in names:
         # a name from a file, and perhaps a link beside it: neither may lead out of the folder
         if _FOLDER.fullmatch(name) and not (folder / name).is_symlink() and (folder / name / files.MANIFEST).is_file():
-            return Place(folder / name, f"{own}/{name}", ablation)
+            return ReportSource(folder / name, f"{own}/{name}", ablation)
     raise RunFolderError(f"{folder}: holds {files.ABLATION}, but the folder of none of its runs ({', '.join(names)})")
 
 
@@ -99,8 +99,8 @@ class Report:
     title: str | None = None
     ablation: AblationTable | None = None
     gold: Mapping[str, int] | None = None
-    against_gold: Sequence[Block] = ()
-    searchers: Sequence[Block] = ()
+    against_gold: Sequence[Figure] = ()
+    searchers: Sequence[Figure] = ()
 
     def write(self, path: Path, on_progress: Progress | None = None) -> Written:
         """Write the page, in place of an earlier one; `on_progress` takes annotations done and all of them.
@@ -146,7 +146,7 @@ class Report:
 
     def _sections(self, figures: Figures) -> list[dict[str, Any]]:
         """Return the page's sections; those without a figure are left out."""
-        parts: dict[str, tuple[str, Sequence[Block]]] = {
+        parts: dict[str, tuple[str, Sequence[Figure]]] = {
             "labels": ("Labels", figures.labels),
             "gold": ("Against gold", self.against_gold),
             "ablation": ("Ablation", self._ablation()),
@@ -159,7 +159,7 @@ class Report:
         }
         return [{"id": name, "title": title, "blocks": inside} for name, (title, inside) in parts.items() if inside]
 
-    def _ablation(self) -> list[Block]:
+    def _ablation(self) -> list[Figure]:
         if self.ablation is None:
             return []
         from agent.views.comparison import ablation_blocks
@@ -206,7 +206,7 @@ class Report:
 
 
 def write_alone(
-    path: Path, name: str, cards: Sequence[Mapping[str, str]], title: str, blocks: Sequence[Block]
+    path: Path, name: str, cards: Sequence[Mapping[str, str]], title: str, blocks: Sequence[Figure]
 ) -> Written:
     """Write a page of one section, without a table of pairs, in place of an earlier one.
 
@@ -236,7 +236,7 @@ def _subtitle(manifest: Mapping[str, Any], pairs: int, rounds: int) -> str:
     return " · ".join(named)
 
 
-def _made(manifest: Mapping[str, Any]) -> list[Block]:
+def _made(manifest: Mapping[str, Any]) -> list[Figure]:
     """Return how the run was made: its settings, the environment of each start, what changed meanwhile."""
     settings = [
         [name, _value(value)]
@@ -244,7 +244,7 @@ def _made(manifest: Mapping[str, Any]) -> list[Block]:
         if not name.startswith("variant.nodes.")
     ]
     blocks = [
-        block("Settings", "What decides the labels.", None, [table({"setting": False, "value": False}, settings)])
+        figure("Settings", "What decides the labels.", None, [table({"setting": False, "value": False}, settings)])
     ]
     for number, segment in enumerate(manifest["segments"], 1):
         rows = [
@@ -258,14 +258,14 @@ def _made(manifest: Mapping[str, Any]) -> list[Block]:
         ]
         title = "Environment" if len(manifest["segments"]) == 1 else f"Environment of start {number}"
         times = f"From {segment.get('started')} to {segment.get('ended') or 'an unknown time (it was killed)'}."
-        blocks.append(block(title, times, None, [table({"what": False, "value": False}, rows)]))
+        blocks.append(figure(title, times, None, [table({"what": False, "value": False}, rows)]))
     changes = [
         [str(each.get("at")), str(each.get("what")), _value(each.get("before")), _value(each.get("now"))]
         for each in manifest["changes"]
     ]
     if changes:
         columns = dict.fromkeys(("at", "what", "before", "now"), False)
-        blocks.append(block("What changed while it went on", "", None, [table(columns, changes)]))
+        blocks.append(figure("What changed while it went on", "", None, [table(columns, changes)]))
     return blocks
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from agent.evaluation.statistics import Interval
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.views.charts import Block, Chart, Dot, block, intervals, label, table
+from agent.views.charts import Chart, Dot, Figure, figure, intervals, label, table
 from agent.wording import counted
 
 _AT_ONCE = 8
@@ -35,7 +35,7 @@ def searcher_cards(folder: RetrievalFolder) -> list[dict[str, str]]:
     ]
 
 
-def searcher_blocks(folder: RetrievalFolder) -> list[Block]:
+def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
     """Return the figures of a retrieval folder: scores, comparisons, and what searching took.
 
     Raises:
@@ -46,12 +46,12 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Block]:
     if scores is not None:
         blocks = [_means(scores), *(_metric(scores, name) for name in scores.metrics), *_stability(scores)]
     if compared is not None:
-        blocks.append(block("Comparisons", how_compared(compared)))
+        blocks.append(figure("Comparisons", how_compared(compared)))
         blocks += [_differences(compared, *each) for each in groupby(compared.comparisons, lambda each: each.metric)]
     return [*blocks, _searching(folder, () if scores is None else [each.searcher for each in scores.searchers])]
 
 
-def _means(found: RetrievalScores) -> Block:
+def _means(found: RetrievalScores) -> Figure:
     columns = {name: [number(each.values[name].mean) for each in found.searchers] for name in found.metrics}
     columns[FOUND[0]] = [f"{each.found:,}" for each in found.searchers]
     columns[FOUND[1]] = [rank(each) for each in found.searchers]
@@ -63,29 +63,29 @@ def _means(found: RetrievalScores) -> Block:
         )
         for part in parts
     ]
-    return block("Means", " ".join(remarks(found)), None, tables)
+    return figure("Means", " ".join(remarks(found)), None, tables)
 
 
-def _metric(found: RetrievalScores, name: str) -> Block:
+def _metric(found: RetrievalScores, name: str) -> Figure:
     values = [(each.searcher, each.values[name]) for each in found.searchers]
     dots = [Dot(searcher, value.mean, *_bounds(value.interval, value.mean)) for searcher, value in values]
     extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
     rows = [[searcher, number(value.mean), interval(value.interval)] for searcher, value in values]
     columns = {"searcher": False, name: True, f"{found.level:.0%} interval": True}
-    return block(name, "", _drawn(dots, name, found.level, extent), [table(columns, rows)])
+    return figure(name, "", _drawn(dots, name, found.level, extent), [table(columns, rows)])
 
 
-def _stability(found: RetrievalScores) -> Iterator[Block]:
+def _stability(found: RetrievalScores) -> Iterator[Figure]:
     rows = [
         [each.metric, number(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
         for each in found.stability
     ]
     columns = {"metric": False, "Cronbach's alpha": True, "variance (n − 1)": True, "variance (n)": True}
     if rows:
-        yield block("Stability", STABILITY, None, [table(columns, rows)])
+        yield figure("Stability", STABILITY, None, [table(columns, rows)])
 
 
-def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -> Block:
+def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -> Figure:
     dots, rows = [], []
     for each in group:
         name = f"{each.first} − {each.second}"
@@ -96,10 +96,10 @@ def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -
     columns = {"searchers": False} | dict.fromkeys(COMPARED, True)
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
-    return block(title, "", _drawn(dots, title, found.level, extent), [table(columns, rows)])
+    return figure(title, "", _drawn(dots, title, found.level, extent), [table(columns, rows)])
 
 
-def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Block:
+def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
     rows = []
     for name, each in folder.rankings.items():
         seconds = [f"{each.seconds[step]:,.1f} s" if step in each.seconds else "–" for step in ("index", "search")]
@@ -117,7 +117,7 @@ def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Block:
         f"The benchmark is {folder.about['name']}. Of each code is searched: {known['code_view']}; kept are the best "
         f"{known['depth']:,} codes of each query, with all that tie with the last."
     )
-    return block("Searching", " ".join([text, *notes]), None, [table(columns, rows)])
+    return figure("Searching", " ".join([text, *notes]), None, [table(columns, rows)])
 
 
 def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, float]) -> Chart:

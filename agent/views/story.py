@@ -16,7 +16,7 @@ from agent.wording import counted
 
 TEXT_LIMIT = 60_000
 PartKind = Literal["prose", "code", "reply", "prompt", "console", "outcomes"]
-StepKind = Literal[
+StoryStepKind = Literal[
     "query", "context", "code", "fields", "reply", "readings", "program", "execution", "rerun", "mutants", "command",
     "visit", "test", "simulated", "label",
 ]  # fmt: skip
@@ -37,7 +37,7 @@ class Part:
 class StoryStep:
     """One thing that happened, or one thing that is known. `facts` are short, `parts` may be long."""
 
-    kind: StepKind
+    kind: StoryStepKind
     title: str
     parts: tuple[Part, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from agent.store import files, load_run
 from agent.store.evidence import EvidenceStore
 from agent.store.reviews import ReviewLog, read_reviews
 from agent.views.desk import GUIDELINES, Desk, guidelines_of
-from agent.views.queues import Entry, Queue
+from agent.views.queues import Queue, QueueEntry
 from tests.views.review_runs import SECRET, make_report, make_run
 
 AT = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
@@ -30,7 +30,9 @@ def desk(run: Path, *, reviewer: str = "ann", blind: bool = True, sample: str | 
             view,
             Queue(
                 "all",
-                tuple(Entry(pair_id, number, (SECRET,)) for pair_id, number in view.index.annotated() if not number),
+                tuple(
+                    QueueEntry(pair_id, number, (SECRET,)) for pair_id, number in view.index.annotated() if not number
+                ),
                 sample,
             ),
             reviewer=reviewer,

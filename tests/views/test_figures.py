@@ -10,7 +10,7 @@ import pytest
 from agent.evaluation.tally import Seen, Tally, annotated_pairs, as_one
 from agent.store import load_run
 from agent.types import PROVES_NOTHING, Annotation, Cause, ErrorInfo, Status, TestReport, Usage
-from agent.views.charts import Block
+from agent.views.charts import Figure
 from agent.views.figures import Figures, duration, money
 from tests.views.runs import make_pairs, make_run
 
@@ -33,7 +33,7 @@ def tally(seen: list[Seen]) -> Tally:
     return tally
 
 
-def drawn(*pairs: Sequence[Seen], more: int = 0) -> dict[str, Block]:
+def drawn(*pairs: Sequence[Seen], more: int = 0) -> dict[str, Figure]:
     """All figures of pairs by their titles; `more` pairs are yet to be annotated."""
     figures = Figures(len(pairs) + more)
     for rounds in pairs:
@@ -43,11 +43,11 @@ def drawn(*pairs: Sequence[Seen], more: int = 0) -> dict[str, Block]:
 
 
 @pytest.fixture(scope="module")
-def blocks(seen: list[Seen]) -> dict[str, Block]:
+def blocks(seen: list[Seen]) -> dict[str, Figure]:
     return drawn(*([each] for each in seen), more=5)
 
 
-def cells(block: Block, table: int = 0) -> dict[str, dict[str, str]]:
+def cells(block: Figure, table: int = 0) -> dict[str, dict[str, str]]:
     """The rows of a table by their first cell, each by its columns."""
     found = block["tables"][table]
     return {row[0]: dict(zip(found["columns"][1:], row[1:], strict=True)) for row in found["rows"]}
@@ -57,7 +57,7 @@ def one(**fields: object) -> Seen:
     return Seen(Annotation.model_validate({"id": "1", "input_sha256": "", **fields}))
 
 
-def test_the_funnel_leads_from_pairs_to_labels(blocks: dict[str, Block], tally: Tally) -> None:
+def test_the_funnel_leads_from_pairs_to_labels(blocks: dict[str, Figure], tally: Tally) -> None:
     funnel = blocks["From pairs to labels"]
     rows = {(stage, outcome): int(count) for stage, outcome, count, _ in funnel["tables"][0]["rows"]}
     assert (rows["pairs", "annotated"], rows["pairs", "not yet"]) == (COUNT, 5)
@@ -81,7 +81,7 @@ def test_a_snippet_that_does_not_parse_has_no_program() -> None:
     assert not any(row[0] in ("executed", "tests") for row in rows)
 
 
-def test_deciders_errors_and_ways_are_those_of_the_tally(blocks: dict[str, Block], tally: Tally) -> None:
+def test_deciders_errors_and_ways_are_those_of_the_tally(blocks: dict[str, Figure], tally: Tally) -> None:
     deciders = cells(blocks["Who decided"])
     assert {name: sum(map(int, row.values())) for name, row in deciders.items()} == {
         name: counts.total() for name, counts in tally.deciders.items()
@@ -91,7 +91,7 @@ def test_deciders_errors_and_ways_are_those_of_the_tally(blocks: dict[str, Block
     assert set(tally.ways) == {"ran at once", "ran after repairs"}
 
 
-def test_outcomes_have_their_causes_and_labels(blocks: dict[str, Block], tally: Tally) -> None:
+def test_outcomes_have_their_causes_and_labels(blocks: dict[str, Figure], tally: Tally) -> None:
     causes, labels = cells(blocks["Outcomes and causes"]), cells(blocks["Labels by test outcome"])
     assert list(causes) == list(labels) == ["passed", PROVES_NOTHING, "failed"]
     assert causes["passed"]["snippet"] == causes["failed"]["no failure"] == "0"
@@ -106,7 +106,7 @@ def test_labels_that_go_against_what_their_test_says_are_counted() -> None:
     assert text["Labels by test outcome"]["text"].startswith("1 label goes against the outcome")
 
 
-def test_mutants_repairs_and_stand_ins_are_those_of_the_tally(blocks: dict[str, Block], tally: Tally) -> None:
+def test_mutants_repairs_and_stand_ins_are_those_of_the_tally(blocks: dict[str, Figure], tally: Tally) -> None:
     strength = blocks["Strength of the programs"]
     assert cells(strength) == {
         "returns_nothing": {"noticed": str(tally.programs - 2), "missed": "2"},
@@ -120,7 +120,7 @@ def test_mutants_repairs_and_stand_ins_are_those_of_the_tally(blocks: dict[str, 
     assert cells(stand_ins) == {"FakeClient": {"programs": str(tally.with_stand_ins)}}
 
 
-def test_cost_by_node_adds_up_to_the_whole(blocks: dict[str, Block], tally: Tally) -> None:
+def test_cost_by_node_adds_up_to_the_whole(blocks: dict[str, Figure], tally: Tally) -> None:
     cost = blocks["Cost by node"]
     assert sum(int(row["calls paid"]) for row in cells(cost).values()) == tally.usage.calls
     assert list(cells(cost)) == ["screen", "generate_test", "arbitrate"]
@@ -145,7 +145,7 @@ def test_an_unknown_price_is_no_cost_of_zero(seen: list[Seen]) -> None:
     assert cost["chart"]["layout"]["xaxis"]["title"]["text"].startswith("tokens")
 
 
-def test_time_by_node_is_parted_into_model_programs_and_rest(blocks: dict[str, Block], tally: Tally) -> None:
+def test_time_by_node_is_parted_into_model_programs_and_rest(blocks: dict[str, Figure], tally: Tally) -> None:
     time = cells(blocks["Time by node"])
     assert time["screen"]["visits"] == str(COUNT)
     assert time["execute"] == {

@@ -16,8 +16,8 @@ from agent.types import Annotation, Cause, ErrorInfo, Status
 from agent.types import TestReport as Report
 from agent.views.queues import (
     KINDS,
-    Entry,
-    Wanted,
+    QueueEntry,
+    SampleRequest,
     kinds_of,
     queue_from,
     queue_of,
@@ -105,8 +105,8 @@ def test_several_queues_are_one_after_the_other_with_each_pair_once() -> None:
     some = [annotation("x", label=1, confidence=0.9), annotation("y", confidence=0.1), annotation("z", label=1)]
     queue = queue_of(("undecided", "low-confidence"), some, ())
     assert queue.entries == (
-        Entry("y", why=("the run did not decide", "confidence 0.10")),
-        Entry("x", why=("confidence 0.90",)),
+        QueueEntry("y", why=("the run did not decide", "confidence 0.10")),
+        QueueEntry("x", why=("confidence 0.90",)),
     )
     assert queue.title == "undecided and low-confidence, 2 pairs"
 
@@ -127,7 +127,7 @@ LABELS = {f"p{number}": {"label": number % 2} for number in range(30)}
 
 def sample(run: Path, new: bool = False, **wanted: object) -> ReviewSample:
     with load_run(run) as view:
-        return sample_of(view, Wanted(**wanted), view.annotations, new=new)  # type: ignore[arg-type]
+        return sample_of(view, SampleRequest(**wanted), view.annotations, new=new)  # type: ignore[arg-type]
 
 
 @pytest.fixture
