@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from agent.arguments import check_all
 from agent.batches import Batches, ResultsOnDisk, check_possible
+from agent.checks import check_type
 from agent.config import Config, SandboxConfig, configured
 from agent.datasets import Pairs, Spool, pairs_of
 from agent.engines.ray import RayEngine, RayRunner
@@ -41,7 +42,6 @@ from agent.store.run_folder import RunFolder
 from agent.streams import Production, Stream
 from agent.tracing import tracer_for
 from agent.types import Annotation, Pair, language_name
-from agent.wording import check
 
 _RECORDED = ("test-driven-annotator", "langgraph", "langchain-openai", "openai", "docker")
 _SUPPLIED = ("image", "mount_ro", "requirements", "exclude_newer", "python")
@@ -242,8 +242,8 @@ class Annotator:
         """
         if self._loop is None or self._loop is not asyncio.get_running_loop():
             raise UsageError("open the Annotator in this event loop first: async with Annotator(...) as annotator")
-        check("ordered", ordered, (bool,), "True or False")
-        check("limit", limit, (int,), "a number of pairs")
+        check_type("ordered", ordered, (bool,), "True or False")
+        check_type("limit", limit, (int,), "a number of pairs")
         if ordered and self._config.runner.batch:
             raise UsageError("with runner.batch annotations come as they are ready: ordered=False")
         if limit is not None and limit < 0:

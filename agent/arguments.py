@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from agent.checks import check_type
 from agent.config import Config, ModelConfig
 from agent.errors import UsageError
 from agent.graph import Variant
@@ -16,7 +17,6 @@ from agent.llm.gateway import ReplyCache
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.session import SharedExecutions
 from agent.state import Node
-from agent.wording import check
 
 _PATH = (str, Path)
 _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -52,13 +52,13 @@ def check_all(given: Mapping[str, Any]) -> None:
         UsageError: names the argument, and what is taken.
     """
     for name, (kinds, taken) in _TAKEN.items():
-        check(name, given[name], kinds, taken)
+        check_type(name, given[name], kinds, taken)
     if given["unsupported"] not in _UNSUPPORTED:
         raise UsageError(f"unsupported={given['unsupported']!r:.60}: unsupported takes {_TAKEN['unsupported'][1]}")
     for language in given["languages"] or ():
-        check("languages", language, (Language,), _TAKEN["languages"][1])
+        check_type("languages", language, (Language,), _TAKEN["languages"][1])
     for node in (given["nodes"] or {}).values():
-        check("nodes", node, (Node,), _TAKEN["nodes"][1])
+        check_type("nodes", node, (Node,), _TAKEN["nodes"][1])
     for name in given["model_options"].keys() - _OF_MODELS:
         near = ", ".join(get_close_matches(name, [*_TAKEN, *_OF_MODELS]))
         raise UsageError(f"there is no argument {name!r}" + (f" (near it: {near})" if near else ""))

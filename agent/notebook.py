@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExtraMissing
-from agent.wording import counted, plain
+from agent.types import Annotation
+from agent.wording import counted, html_cell
 
 if TYPE_CHECKING:
     import pandas
 
-    from agent.types import Annotation
-
 _SHOWN = 20
-_LONGEST = 2000
 _SHORT = ("id", "label", "decided_by", "test_status", "reason")
 
 
-class Annotations(list["Annotation"]):
+class Annotations(list[Annotation]):
     """A list of annotations. `Annotations(run.annotations())` makes one of a run's."""
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -34,8 +31,6 @@ class Annotations(list["Annotation"]):
         except ImportError as error:
             raise ExtraMissing("io", error) from error
         # Int64: a label that is missing would make numbers with a point of the others
-        from agent.types import Annotation
-
         columns = list(row(Annotation(id="", input_sha256="")))
         return DataFrame([row(each) for each in self], columns=columns).astype({"label": "Int64"})
 
@@ -77,36 +72,5 @@ def table(annotations: Iterable[Annotation]) -> str:
     """Return the first annotations as an HTML table."""
     head = "".join(f"<th>{name}</th>" for name in _SHORT)
     rows = (row(each) for each in islice(annotations, _SHOWN))
-    body = "".join(f"<tr>{''.join(f'<td>{cell(each[name])}</td>' for name in _SHORT)}</tr>" for each in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{html_cell(each[name])}</td>' for name in _SHORT)}</tr>" for each in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def details(values: Iterable[tuple[str, Any]]) -> str:
-    """Return names and values, as far as there are any, as an HTML table of two columns."""
-    given = [(name, value) for name, value in values if value not in (None, "", ())]
-    rows = "".join(f"<tr><th>{cell(name)}</th><td>{cell(value)}</td></tr>" for name, value in given)
-    return f"<table>{rows}</table>"
-
-
-def annotation_html(annotation: Annotation) -> str:
-    """Return an annotation as HTML: label, reason, the test's cases, the error."""
-    test, error = annotation.test, annotation.error
-    cases = () if test is None else test.cases
-    return details(
-        [
-            ("pair", annotation.id),
-            ("label", "none" if annotation.label is None else annotation.label),
-            ("decided by", annotation.decided_by),
-            ("reason", annotation.reason),
-            ("test", test and test.outcome),
-            *((each.name, f"{each.outcome.value} {each.message}".strip()) for each in cases),
-            ("confidence", annotation.confidence),
-            ("installed", ", ".join(annotation.installed)),
-            ("error", error and f"{error.type}: {error.message}"),
-        ]
-    )
-
-
-def cell(value: Any) -> str:
-    """Return a value as text of HTML: nothing in it is markup, and control characters show as escapes."""
-    return "" if value is None else escape(plain(str(value), limit=_LONGEST))

@@ -20,6 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from agent.wording import html_table
+
 SCHEMA_VERSION = 1
 PROVES_NOTHING = "passed, but proves nothing"
 """How a vacuous test is described to readers."""
@@ -339,9 +341,20 @@ class Annotation(Frozen):
         return None not in (self.label, says) and self.label != says
 
     def _repr_html_(self) -> str:
-        from agent.notebook import annotation_html
-
-        return annotation_html(self)
+        cases = () if self.test is None else self.test.cases
+        return html_table(
+            [
+                ("pair", self.id),
+                ("label", "none" if self.label is None else self.label),
+                ("decided by", self.decided_by),
+                ("reason", self.reason),
+                ("test", self.test and self.test.outcome),
+                *((case.name, f"{case.outcome.value} {case.message}".strip()) for case in cases),
+                ("confidence", self.confidence),
+                ("installed", ", ".join(self.installed)),
+                ("error", self.error and f"{self.error.type}: {self.error.message}"),
+            ]
+        )
 
 
 @dataclass(frozen=True)

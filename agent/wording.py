@@ -1,13 +1,14 @@
-"""Words of messages that every part needs, and the refusal of a wrong argument in them."""
+"""Text for people that every part needs: numbers, escapes, mistakes of a validation, cells of HTML."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+from html import escape
 
 from pydantic import ValidationError
 
-from agent.errors import UsageError
-
+_LONGEST_CELL = 2000
 _KEPT = frozenset("\n\t")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
@@ -42,12 +43,13 @@ def what_is_wrong(error: Exception) -> str:
     return f"{place}{': ' if place else ''}{first['msg']}{more}"
 
 
-def check(name: str, value: object, kinds: tuple[type, ...], taken: str) -> None:
-    """Refuse a value of another type than these; None passes, and a bool is no number.
+def html_cell(value: object) -> str:
+    """Return a value as HTML text: nothing in it is markup, and control characters show as escapes."""
+    return "" if value is None else escape(plain(str(value), limit=_LONGEST_CELL))
 
-    Raises:
-        UsageError: names the argument, what was found and what is taken.
-    """
-    if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
-        return
-    raise UsageError(f"{name}={value!r:.60} is of type {type(value).__name__}; {name} takes {taken}")
+
+def html_table(values: Iterable[tuple[str, object]]) -> str:
+    """Return names and values as an HTML table of two columns. Empty values are left out."""
+    filled = [(name, value) for name, value in values if value not in (None, "", ())]
+    rows = "".join(f"<tr><th>{html_cell(name)}</th><td>{html_cell(value)}</td></tr>" for name, value in filled)
+    return f"<table>{rows}</table>"

@@ -6,11 +6,11 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping
 from typing import Any
 
+from agent.checks import check_type
 from agent.datasets.fields import MAPPING_EXAMPLE, Fields
 from agent.datasets.reading import Dataset
 from agent.errors import InputError, UsageError
 from agent.types import Pair
-from agent.wording import check
 
 _TAKEN = (
     "an iterable of Pair or of mappings with query and code, a DataFrame with such columns, or what "
@@ -31,7 +31,7 @@ def pairs_of(given: Pairs, mapping: Mapping[str, str] | str | None = None) -> It
         ConfigError: the mapping is malformed, or names something that a pair does not have.
         InputError: an item holds no pair, or none has a mapped field. A lazy iterable raises while it is read.
     """
-    check("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
+    check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     fields = Fields(mapping)
     if isinstance(given, Dataset):
         if mapping:

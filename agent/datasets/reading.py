@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from agent.checks import check_type
 from agent.datasets.fields import MAPPING_EXAMPLE, Fields
 from agent.datasets.formats import files_of, records
 from agent.datasets.sources import STDIN, BadLine, Record, shown
 from agent.datasets.spool import Spool
 from agent.errors import InputError
-from agent.wording import check, counted
+from agent.wording import counted
 
 _LISTED_CAUSES = 5
 # Of 6,500 real snippets none longer than this is a single line.
@@ -53,8 +54,8 @@ def read_pairs(
         ConfigError: the mapping names something a pair does not have.
         ExtraMissing: Parquet or a dataset's folder without the extra `io`.
     """
-    check("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
-    check("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
+    check_type("paths", paths, (str, Path, Iterable), "a file, a pattern, or a list of them")
+    check_type("mapping", mapping, (str, Mapping), MAPPING_EXAMPLE)
     files = files_of([paths] if isinstance(paths, str | Path) else paths)
     reader = _Reader(files, Fields(mapping))
     for number in range(len(files)):

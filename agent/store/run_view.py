@@ -7,16 +7,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from agent.checks import check_type
 from agent.datasets import iter_normalised
 from agent.errors import RunFolderError
 from agent.history import History
-from agent.notebook import Annotations, details, table
+from agent.notebook import Annotations, table
 from agent.store import files
 from agent.store.annotations import AnnotationIndex
 from agent.store.evidence import EvidenceStore, Price
 from agent.store.manifest import read_manifest, replies_elsewhere
 from agent.types import Annotation, Pair
-from agent.wording import check
+from agent.wording import html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +50,7 @@ def load_run(path: Path | str) -> RunView:
         UsageError: the path is none.
         RunFolderError: the folder is missing, is no run, or is damaged.
     """
-    check("path", path, (str, Path), "a run's folder")
+    check_type("path", path, (str, Path), "a run's folder")
     path = Path(path)
     if not path.is_dir():
         raise RunFolderError(f"{path}: no such folder")
@@ -150,7 +151,7 @@ class RunView:
     def _repr_html_(self) -> str:
         variant, model = made_by(self.manifest)
         values = [("run", self.path), ("variant", variant), ("model", model), ("annotations", len(self.index))]
-        return details(values) + table(self.annotations())
+        return html_table(values) + table(self.annotations())
 
     def close(self) -> None:
         """Close the files; closing twice does nothing."""
