@@ -1,4 +1,4 @@
-"""Reports when a program changes what its own judgement depends on; the third part of the Python harness.
+"""Reports when a program changes what its own judgement depends on; the second part of the Python harness.
 
 What stands in a watched module or class is compared by identity, and each of its functions by what it is made of. All
 of it is noted before the program loads: nothing here is looked up in a module afterwards.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_harness import MODULE, NAME
+    from agent.sandbox.inside.python_reports import MODULE, NAME
 
 HARMLESS = frozenset({"_", "input", "print", "maxDiff", "longMessage", "__warningregistry__", "_getini_unknown_type"})
 """Names that programs, or pytest as it starts, may replace: none of them can turn a failure into a success."""

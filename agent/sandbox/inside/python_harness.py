@@ -1,6 +1,6 @@
 """Runs the cases of a Python program and reports each; sent to the sandbox as source.
 
-`main(job, emit)` is what the supervisor's child calls; `source` joins the other parts to this one. What decides how a
+`main(job, emit)` is what the supervisor's child calls; `source` joins this part to the others. What decides how a
 case ends is taken before the program loads, and is not looked up in modules afterwards. Whatever else a program could
 change to pass without merit is looked at before it loads, and again after loading and after each case: built-in names,
 unittest's and pytest's own, the code of the program's functions outside of the snippet's lines (options `first_line`,
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 
     from agent.sandbox.inside.python_guard import FUNCTION, Guard, bindings, functions
     from agent.sandbox.inside.python_pytest import pytest_runner
+    from agent.sandbox.inside.python_reports import MODULE, NAME, finish, report_error
 
     Line = tuple[str, int, str]
 
-NAME = "program.py"
-MODULE = "test_program"
-MAX_MESSAGE = 2000
-MAX_FRAMES = 40
 ONLY_AST = 0x400
 FUTURE_FLAGS = 0x1FE0000
 """The flags that `from __future__ import` leaves in code, of Python 3.8 and later."""
@@ -132,7 +129,7 @@ def plant(tree: Any, snippet: range) -> None:
 
 def parsed(text: str, line: int) -> Any:
     """Return the statement of this text as one of this line."""
-    statement: Any = compile(text, NAME, "exec", ONLY_AST, dont_inherit=True).body[0]
+    statement: Any = compile(text, "<sentinel>", "exec", ONLY_AST, dont_inherit=True).body[0]
     pending = [statement]
     while pending:
         node = pending.pop()
@@ -289,46 +286,6 @@ def result_class(unittest: Any) -> Any:
     return Result
 
 
-def finish(emit: Callable[..., None], name: str, problem: Any) -> None:
-    """Report how a case ended: `problem` is None, or an outcome with an exception or a reason."""
-    if problem is None:
-        emit("case", name, "passed")
-    elif isinstance(problem[1], BaseException):
-        report_error(emit, "case", name, problem[1], problem[0])
-    else:
-        emit("case", name, problem[0], "", str(problem[1])[:MAX_MESSAGE])
-
-
-def report_error(emit: Callable[..., None], kind: str, name: str, error: BaseException, outcome: str = "") -> None:
-    """Report an exception with the innermost part of its traceback."""
-    frames: list[tuple[str, int, str]] = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if code.co_filename != OWN_NAME:
-            frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
-    if not frames and isinstance(error, SyntaxError) and error.filename == NAME:
-        frames.append((NAME, error.lineno or 0, "<module>"))
-    error_type: str = type.__dict__["__name__"].__get__(type(error))
-    if kind == "load":
-        outcome = "error"
-    elif not outcome:
-        skipped = error_type in ("SkipTest", "Skipped") and type(error).__module__ in (
-            "unittest.case",
-            "_pytest.outcomes",
-        )
-        outcome = "skipped" if skipped else "failed" if isinstance(error, AssertionError) else "error"
-    emit(kind, name, outcome, error_type, message_of(error), frames[-MAX_FRAMES:])
-
-
-def message_of(error: BaseException) -> str:
-    try:
-        return str(error)[:MAX_MESSAGE]
-    except BaseException as other:
-        return "<no message: str() raised %s>" % type(other).__name__
-
-
 def stack_writer(descriptor: int) -> Callable[..., None]:
     """Return a signal's handler that writes the stacks of the other threads and of pending tasks, as faulthandler does.
 
@@ -380,6 +337,3 @@ def of_awaiting(each: Any) -> list[Line]:
 
 def first_of(owner: Any, names: tuple[str, ...]) -> Any:
     return next((found for name in names if (found := getattr(owner, name, None)) is not None), None)
-
-
-OWN_NAME = main.__code__.co_filename

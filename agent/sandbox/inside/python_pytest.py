@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from agent.sandbox.inside.python_harness import finish
+    from agent.sandbox.inside.python_reports import finish
 
 PHASES = 3
 """What pytest reports of a case: set-up, call, tear-down."""
