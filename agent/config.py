@@ -121,7 +121,9 @@ class SandboxConfig(BaseModel):
 
     model_config = _STRICT
 
-    backend: str = Field(default="auto", description="a name of agent/sandbox/registry.py, or auto")
+    backend: str = Field(
+        default="auto", description="docker, bwrap or auto: bwrap where all its limits hold, else docker"
+    )
     memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="memory of one sandbox, in MB")
     processes: int = Field(default=128, ge=4, le=1 << 20, description="processes and threads at once in one sandbox")
     cpus: float = Field(default=1.0, ge=0.01, le=4096, description="processors that one sandbox may keep busy")

@@ -30,7 +30,7 @@ from agent.sandbox.base import SandboxBackend, SandboxLimits
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import remedy
-from agent.sandbox.select import BACKENDS, limits
+from agent.sandbox.select import BACKENDS, limits, unenforced_limits
 from agent.sandbox.selfcheck import CheckVerdict
 
 _QUESTION = Call(
@@ -87,13 +87,14 @@ async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | Non
 
 async def _sandboxes(asked: str | None, quick: bool) -> list[Diagnosis]:
     findings: list[Diagnosis] = []
-    works: dict[str, bool] = {}
+    lost: dict[str, list[str] | None] = {}
     for name in BACKENDS:
-        if asked in (None, "auto", name) and not (asked == "auto" and any(works.values())):
+        if asked in (None, "auto", name) and not (asked == "auto" and [] in lost.values()):
             first, *others = await _sandbox(name, needed=asked == name, quick=quick)
-            works[name] = first.works
+            limits_lost = [finding.detail.partition(":")[0] for finding in others if finding.part == "limit"]
+            lost[name] = unenforced_limits(limits_lost) if first.works else None
             findings += [first, *others]
-    return [*findings, _auto(works)]
+    return [*findings, _auto(lost)]
 
 
 async def _sandbox(name: str, *, needed: bool, quick: bool) -> list[Diagnosis]:
@@ -124,15 +125,22 @@ async def _attacked(backend: SandboxBackend, limited: SandboxLimits) -> AsyncGen
                 shown.advance(task)
 
 
-def _auto(works: Mapping[str, bool]) -> Diagnosis:
-    """Return what `--sandbox auto` takes, as far as it is known from the backends that were looked at."""
-    unseen = []
+def _auto(lost: Mapping[str, list[str] | None]) -> Diagnosis:
+    """Say what `--sandbox auto` takes, given the limits that each backend cannot enforce, None where it does not work.
+
+    Backends that were not looked at are missing in `lost`.
+    """
+    unseen, taken = [], ""
     for name in BACKENDS:
-        if name not in works:
+        if name not in lost:
             unseen.append(name)
-        elif works[name]:
-            first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
-            return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{name}", needed=True)
+        elif lost[name] is not None:
+            taken = name
+            if not lost[name]:
+                break
+    if taken:
+        first = f"{' or '.join(unseen)} where it works, which was not looked at, else " if unseen else ""
+        return Diagnosis("sandbox", "auto", True, f"--sandbox auto takes {first}{taken}", needed=True)
     if unseen:
         detail = f"--sandbox auto would take {' or '.join(unseen)}, which was not looked at"
         return Diagnosis("sandbox", "auto", False, detail)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 else:
     Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
 SandboxName = Annotated[
-    Sandboxes | None, typer.Option("--sandbox", help="Where programs run [default: auto, the first that works].")
+    Sandboxes | None,
+    typer.Option("--sandbox", help="Where programs run [default: auto, bwrap if all its limits hold, else docker]."),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[

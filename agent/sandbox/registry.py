@@ -28,6 +28,14 @@ INSTALL = "sudo apt install bubblewrap, or dnf, pacman -S, apk add, zypper insta
 _WSL = "install WSL2 (wsl --install), and in it this package and bubblewrap (sudo apt install bubblewrap) or Docker"
 
 REGISTRY: Mapping[str, BackendEntry] = {
+    "bwrap": BackendEntry(
+        "agent.sandbox.bwrap.backend:BwrapBackend",
+        {
+            "Darwin": "bubblewrap is for Linux: use Docker",
+            "Windows": _WSL,
+            "": f"install bubblewrap: {INSTALL}",
+        },
+    ),
     "docker": BackendEntry(
         "agent.sandbox.docker.backend:DockerBackend",
         {
@@ -36,14 +44,6 @@ REGISTRY: Mapping[str, BackendEntry] = {
             "": "install Docker (docs.docker.com/engine/install) or Podman and start it, or set DOCKER_HOST",
         },
         runs_images=True,
-    ),
-    "bwrap": BackendEntry(
-        "agent.sandbox.bwrap.backend:BwrapBackend",
-        {
-            "Darwin": "bubblewrap is for Linux: use Docker",
-            "Windows": _WSL,
-            "": f"install bubblewrap: {INSTALL}",
-        },
     ),
 }
 """In the order in which `auto` tries them."""

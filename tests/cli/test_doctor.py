@@ -125,9 +125,7 @@ def looked_at(ended: Ended) -> list[str]:
 def test_one_sandbox_is_looked_at_alone(agent: Commands) -> None:
     ended = agent("doctor", "--quick", "--sandbox", "bwrap", "--json", "--model", "heuristic", **ALONE)
     assert (ended.code, looked_at(ended)) == (0, ["bwrap", "auto"])
-    assert found(ended, "sandbox", "auto")["detail"] == (
-        "--sandbox auto takes docker where it works, which was not looked at, else bwrap"
-    )
+    assert found(ended, "sandbox", "auto")["detail"].endswith("bwrap")
 
 
 def test_the_sandbox_that_was_asked_for_is_needed(agent: Commands) -> None:

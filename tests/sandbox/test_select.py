@@ -1,4 +1,4 @@
-"""`auto` takes the first backend that works and says so; a backend asked for by name is never replaced."""
+"""`auto` takes the first backend that enforces every limit; a backend asked for by name is never replaced."""
 
 from __future__ import annotations
 
@@ -26,46 +26,80 @@ class Broken(ScriptedSandbox):
 class Working(ScriptedSandbox):
     started = closed = False
 
+    def __init__(self, *unenforced: str) -> None:
+        super().__init__()
+        self._unenforced = dict.fromkeys(unenforced, "not here")
+
     async def start(self, progress: Progress) -> None:  # noqa: ARG002
         self.started = True
+
+    def unenforced(self) -> Mapping[str, str]:
+        return self._unenforced
 
     async def close(self) -> None:
         self.closed = True
 
 
-def makers(docker: ScriptedSandbox, bwrap: ScriptedSandbox) -> Mapping[str, Make]:
-    return {"docker": lambda _config: docker, "bwrap": lambda _config: bwrap}
+def makers(bwrap: ScriptedSandbox, docker: ScriptedSandbox) -> Mapping[str, Make]:
+    bwrap.name, docker.name = "bwrap", "docker"
+    return {"bwrap": lambda _config: bwrap, "docker": lambda _config: docker}
 
 
-async def test_auto_takes_docker_where_it_works() -> None:
-    docker, bwrap, said = Working(), Working(), list[str]()
-    assert await choose(SandboxConfig(), said.append, backends=makers(docker, bwrap)) is docker
-    assert (docker.started, bwrap.started) == (True, False)
-    assert said == ["The sandbox is docker, chosen by auto"]
+async def test_auto_takes_bubblewrap_where_its_limits_hold() -> None:
+    bwrap, docker, said = Working("inodes"), Working(), list[str]()
+    assert await choose(SandboxConfig(), said.append, backends=makers(bwrap, docker)) is bwrap
+    assert (bwrap.closed, docker.started) == (False, False)
+    assert said == ["The sandbox is bwrap, chosen by auto"]
 
 
-async def test_auto_falls_back_and_says_why() -> None:
-    bwrap, said = Working(), list[str]()
-    backends = makers(Broken("no engine answers\nmore"), bwrap)
+@pytest.mark.parametrize("limit", ["memory", "cpu", "seccomp"])
+async def test_auto_takes_docker_where_bubblewrap_lacks_a_limit(limit: str) -> None:
+    bwrap, docker, said = Working(limit), Working(), list[str]()
+    assert await choose(SandboxConfig(), said.append, backends=makers(bwrap, docker)) is docker
+    assert (bwrap.closed, docker.closed) == (True, False)
+    assert limit in said[-1]
+
+
+async def test_auto_takes_a_weaker_bubblewrap_where_docker_does_not_work() -> None:
+    bwrap, said = Working("memory", "cpu"), list[str]()
+    backends = makers(bwrap, Broken("no engine answers\nmore"))
     assert await choose(SandboxConfig(), said.append, backends=backends) is bwrap
-    assert said == ["The sandbox is bwrap, chosen by auto; docker does not work: no engine answers"]
+    assert not bwrap.closed
+    assert said[-1].endswith("; docker does not work: no engine answers")
+
+
+async def test_auto_takes_docker_where_bubblewrap_does_not_work() -> None:
+    docker, said = Working("inodes", "seccomp"), list[str]()
+    backends = makers(Broken("bubblewrap is not installed"), docker)
+    assert await choose(SandboxConfig(), said.append, backends=backends) is docker
+    assert said == [
+        "The sandbox is docker, chosen by auto; bwrap does not work: bubblewrap is not installed; "
+        "docker cannot enforce these limits here: seccomp"
+    ]
+
+
+async def test_auto_asks_docker_alone_for_an_image() -> None:
+    bwrap, docker = Working(), Working()
+    backends = makers(bwrap, docker)
+    assert await choose(SandboxConfig(image="ours:1"), lambda _line: None, backends=backends) is docker
+    assert not bwrap.started
 
 
 async def test_an_explicit_choice_never_falls_back() -> None:
     bwrap = Working()
-    backends = makers(Broken("no engine answers"), bwrap)
+    backends = makers(bwrap, Broken("no engine answers"))
     with pytest.raises(SandboxUnavailable, match=r"^no engine answers$"):
         await choose(SandboxConfig(backend="docker"), print, backends=backends)
     assert not bwrap.started
 
 
 async def test_a_name_that_no_backend_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no sandbox 'podman'; there are: auto, docker, bwrap"):
+    with pytest.raises(UsageError, match="no sandbox 'podman'; there are: auto, bwrap, docker"):
         await choose(SandboxConfig(backend="podman"), print)
 
 
 async def test_without_any_backend_both_reasons_and_remedies_are_named() -> None:
-    backends = makers(Broken("no engine answers"), Broken("bubblewrap is not installed"))
+    backends = makers(Broken("bubblewrap is not installed"), Broken("no engine answers"))
     with pytest.raises(SandboxUnavailable) as raised:
         await choose(SandboxConfig(), print, backends=backends)
     for words in ("no engine answers", "bubblewrap is not installed", remedy("docker"), remedy("bwrap")):
@@ -79,7 +113,7 @@ def test_a_configuration_becomes_limits() -> None:
 
 
 def test_every_backend_of_the_configuration_can_be_made() -> None:
-    assert [make(SandboxConfig()).name for make in BACKENDS.values()] == list(BACKENDS) == ["docker", "bwrap"]
+    assert [make(SandboxConfig()).name for make in BACKENDS.values()] == list(BACKENDS) == ["bwrap", "docker"]
 
 
 @pytest.mark.parametrize(
