@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
@@ -231,6 +231,14 @@ class RunOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
+class PoolOptions(RunOptions):
+    """How a pool of a retrieval folder is annotated. The folder decides files and fields, so they are no options."""
+
+    out: Path | None = None
+    field_map: str | None = None
+
+
+@dataclass(frozen=True)
 class ReplayOptions:
     """Which recorded executions run again, and what is otherwise than it was."""
 
@@ -339,7 +347,7 @@ _SETTINGS = {
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, in place of its parameter `options`, an option for each field of that parameter's class."""
+    """Give a command, in place of its parameter `options`, an option for each annotated field of that class."""
     own = inspect.signature(command)
     resolved = get_type_hints(command, include_extras=True)
     taken = resolved[_OBJECT]
@@ -347,12 +355,13 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     added = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in fields(taken)
+        if get_origin(hints[each.name]) is Annotated
     ]
     assert all(parameter.default is not MISSING for parameter in added)
 
     @functools.wraps(command)
     def taking(**given: Any) -> None:
-        options = taken(**{field.name: given.pop(field.name) for field in fields(taken)})
+        options = taken(**{parameter.name: given.pop(parameter.name) for parameter in added})
         command(**given, **{_OBJECT: options})
 
     kept = [

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, RunOptions, Without, takes_options
+from agent.cli.options import AsJson, PoolOptions, Without, takes_options
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
 
@@ -138,7 +138,7 @@ def judge(
     ] = None,
     without: Without = None,
     *,
-    options: RunOptions,
+    options: PoolOptions,
 ) -> None:
     """Have the annotator judge what searchers found and nobody judged, and show what that changes in every metric.
 

@@ -11,7 +11,7 @@ import typer
 
 from agent.cli import DONE
 from agent.cli.annotating import annotate_pairs, print_outcome, print_remedy, read_setup
-from agent.cli.options import RunOptions
+from agent.cli.options import PoolOptions
 from agent.cli.progress import Steps
 from agent.cli.retrieval_score import scored
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
@@ -28,7 +28,7 @@ from agent.wording import counted
 Changes = dict[str, dict[str, dict[str, float | None]]]
 
 
-def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
+def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...], options: PoolOptions) -> None:
     """Pool, annotate, write whose judgements there are, and print what they change.
 
     Raises:
@@ -37,8 +37,6 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
         typer.Exit: with the exit code of `agent annotate`; 3 when it stopped early, and the same command goes on.
     """
     console = Console(stderr=True)
-    if options.out is not None or options.field_map is not None:
-        raise UsageError(f"--out and --map have no place here: pairs and run are those of {folder} ({JUDGED}/)")
     with held(folder) as opened:
         if not opened.rankings:
             raise UsageError(f"{folder}: has no rankings; make some by: agent retrieval run BENCHMARK -o {folder}")
