@@ -1,16 +1,13 @@
-"""What the body of a completion says, whichever way it came: as an answer, or in a line of a batch's output."""
+"""Reads bodies of completions: answers of a server, or lines of a batch's output."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage
-
-from agent.llm.base import Message
-from agent.llm.headers import limits_of
+from agent.llm.base import Message, Reply
 from agent.llm.langchain import count, storable
 from agent.types import Usage
 
@@ -28,27 +25,8 @@ class UnusableBody(ValueError):
         super().__init__(message)
 
 
-def checked(read: Callable[[], Any]) -> dict[str, Any]:
-    """Return the body that `read` gives, as every JSON writer takes it.
-
-    Raises:
-        UnusableBody: it is no object, cannot be kept, or is an error in place of a reply.
-    """
-    try:
-        body = storable(read())
-    except _ERRORS as error:
-        raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
-    if not isinstance(body, dict):
-        raise UnusableBody("JSON that is no object")
-    if body.get("error"):
-        details = body["error"] if isinstance(body["error"], Mapping) else {"message": str(body["error"])}
-        usage = usage_of(body.get("usage"))
-        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
-    return body
-
-
-def message_in(content: bytes, headers: Mapping[str, str]) -> AIMessage:
-    """Return the message of a response, with its body and what its headers say of limits.
+def parse_reply(content: bytes) -> Reply:
+    """Return the reply in a response's content; its usage has no price yet.
 
     Raises:
         UnusableBody: there is none.
@@ -56,48 +34,47 @@ def message_in(content: bytes, headers: Mapping[str, str]) -> AIMessage:
     if not content:
         raise UnusableBody("an empty body")
     try:
-        found = json.loads(content)
+        body = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UnusableBody(f"no JSON ({content[:60].decode(errors='replace')!r}...)") from error
-    message = message_of(checked(lambda: found))
-    message.response_metadata["limits"] = limits_of(headers)
-    return message
+    return reply_in(body)
 
 
-def message_of(body: Mapping[str, Any]) -> AIMessage:
-    """Return the message in a body.
+def reply_in(value: Any) -> Reply:
+    """Return the reply in a parsed body; its usage has no price yet, and `raw` is the body as any writer takes it.
 
     Raises:
         UnusableBody: there is none.
     """
-    choices, usage = body.get("choices"), usage_of(body.get("usage"))
+    try:
+        body = storable(value)
+    except _ERRORS as error:
+        raise UnusableBody(f"JSON that cannot be kept ({type(error).__name__})") from error
+    if not isinstance(body, dict):
+        raise UnusableBody("JSON that is no object")
+    usage = usage_of(body.get("usage"))
+    if failure := body.get("error"):
+        details = failure if isinstance(failure, Mapping) else {"message": str(failure)}
+        raise UnusableBody(f"an error in place of a reply: {details.get('message')}", usage=usage, error=details)
+    choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise UnusableBody("a body without a reply in it", usage=usage)
-    reasoning = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
-    return AIMessage(
-        content=_text(message.get("content")) or _text(message.get("refusal")),
-        additional_kwargs={"reasoning_content": reasoning} if reasoning else {},
-        response_metadata={
-            "model_name": _name(body.get("model")),
-            "system_fingerprint": _name(body.get("system_fingerprint")),
-            "finish_reason": _name(choice.get("finish_reason")),
-            "body": body,
-        },
-        usage_metadata={
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-            "input_token_details": {"cache_read": usage.cached_input_tokens},
-            "output_token_details": {"reasoning": usage.reasoning_tokens},
-        },
+    return Reply(
+        text=_text(message.get("content")) or _text(message.get("refusal")),
+        usage=usage,
+        model=_name(body.get("model")) or "",
+        fingerprint=_name(body.get("system_fingerprint")),
+        finish_reason=_name(choice.get("finish_reason")),
+        reasoning=_text(message.get("reasoning_content")) or _text(message.get("reasoning")) or None,
+        raw=body,
     )
 
 
-def usage_of(found: Any) -> Usage:
+def usage_of(value: Any) -> Usage:
     """Return one call's tokens from a `usage` object; what cannot be read counts as 0, no more is cached than read."""
-    usage = found if isinstance(found, Mapping) else {}
+    usage = value if isinstance(value, Mapping) else {}
     read, cached = _input(usage)
     return Usage(
         calls=1,
@@ -114,36 +91,33 @@ def _input(usage: Mapping[str, Any]) -> tuple[int, int]:
     return count(usage.get("prompt_tokens")), cached or count(usage.get("prompt_cache_hit_tokens"))
 
 
-def prompt_tokens_of(found: Any) -> int:
-    """Return all tokens that were read, those of the cache, too, where the server counts them apart."""
-    read, cached = _input(found if isinstance(found, Mapping) else {})
-    return read + cached if cached > read else read
-
-
 def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = usage.get(name)
-    return found if isinstance(found, Mapping) else {}
+    part = usage.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
-def _text(found: Any) -> str:
-    if isinstance(found, list):
-        return "".join(_text(part.get("text")) for part in found if isinstance(part, dict))
-    return found if isinstance(found, str) else ""
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
+    return value if isinstance(value, str) else ""
 
 
-def _name(found: Any) -> str | None:
-    return found if isinstance(found, str) else None
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def truncated(messages: Sequence[Message], prompt_tokens: int) -> bool:
+def truncated(messages: Sequence[Message], reply: Reply) -> bool:
     """Say whether the server read so few tokens that it cannot have read all messages.
 
     Ordinary text has 3 to 5 characters per token. Runs of blanks and words of any length may be a single token, so
     blanks do not count, and there are never more tokens needed than words. Servers that count no tokens are given the
-    benefit of the doubt.
+    benefit of the doubt. Some servers do not count cached tokens among those that they read.
     """
-    if not 0 < prompt_tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
+    usage = reply.raw.get("usage")
+    read, cached = _input(usage if isinstance(usage, Mapping) else {})
+    tokens = read + cached if cached > read else read
+    if not 0 < tokens < sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN:
         return False
     words = sum(1 for message in messages for _ in _WORD.finditer(message.content))
     characters = sum(len(part) for message in messages for part in message.content.split())
-    return prompt_tokens < min(words, characters // _CHARACTERS_PER_TOKEN)
+    return tokens < min(words, characters // _CHARACTERS_PER_TOKEN)

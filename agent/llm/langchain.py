@@ -94,7 +94,7 @@ class LangChainModel:
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ModelTimeout(f"{self!r} gave no reply within {self._call_timeout:g} s", usage=Usage()) from error
             raise self._error(error) from error
-        return replace(reply_from(message, self._name, self._prices, self._secrets), address=self.address)
+        return replace(_reply_from(message, self._name, self._prices, self._secrets), address=self.address)
 
     @property
     def _name(self) -> str:
@@ -116,7 +116,7 @@ class LangChainModel:
         return ModelError(message, usage=Usage())
 
 
-def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] = frozenset()) -> Reply:
+def _reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str]) -> Reply:
     """Return what a message of the model `name` says, without the texts that are `hidden`."""
     metadata = message.response_metadata or {}
     served = str(metadata.get("model_name") or metadata.get("model") or name)
@@ -124,7 +124,6 @@ def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] =
     cached = metadata_of_usage.get("total_cost") == 0  # which LangChain's own cache adds to the usage it repeats
     fingerprint = metadata.get("system_fingerprint")
     finish = next((metadata[name] for name in _FINISHES if metadata.get(name)), None)
-    body = metadata.get("body")
     return Reply(
         text=replace_surrogates(str(message.text)),
         usage=Usage() if cached else prices.priced(_usage(message), name, served),
@@ -132,7 +131,7 @@ def reply_from(message: AIMessage, name: str, prices: Prices, hidden: Set[str] =
         fingerprint=str(fingerprint) if fingerprint else None,
         finish_reason=str(finish) if finish else None,
         reasoning=_reasoning(message),
-        raw=storable(message.model_dump(exclude={"example", "name"}), hidden) if body is None else body,
+        raw=storable(message.model_dump(exclude={"example", "name"}), hidden),
         cached=cached,
     )
 
@@ -162,22 +161,22 @@ def storable(value: Any, hidden: Set[str] = frozenset(), depth: int = 0) -> Any:
     return type(value).__name__
 
 
-def count(found: Any) -> int:
+def count(value: Any) -> int:
     """Return a number of tokens as a server gave it; what cannot be one is 0."""
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MOST_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
         return 0
-    return int(found)
+    return int(value)
 
 
 def _usage(message: AIMessage) -> Usage:
-    found: Mapping[str, Any] = message.usage_metadata or {}
-    read: Mapping[str, Any] = found.get("input_token_details") or {}
-    written: Mapping[str, Any] = found.get("output_token_details") or {}
+    usage: Mapping[str, Any] = message.usage_metadata or {}
+    read: Mapping[str, Any] = usage.get("input_token_details") or {}
+    written: Mapping[str, Any] = usage.get("output_token_details") or {}
     return Usage(
         calls=1,
-        input_tokens=count(found.get("input_tokens")),
+        input_tokens=count(usage.get("input_tokens")),
         cached_input_tokens=count(read.get("cache_read")),
-        output_tokens=count(found.get("output_tokens")),
+        output_tokens=count(usage.get("output_tokens")),
         reasoning_tokens=count(written.get("reasoning")),
     )
 

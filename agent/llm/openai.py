@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import cycle
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -38,11 +39,10 @@ from agent.errors import (
     RunStopped,
 )
 from agent.llm.base import Call, Reply, Wait
-from agent.llm.bodies import UnusableBody, checked, message_in, message_of, prompt_tokens_of, truncated
+from agent.llm.bodies import UnusableBody, parse_reply, reply_in, truncated
 from agent.llm.endpoints import endpoint, extra_body, response_format
 from agent.llm.failures import Failure, disconnected, error_object, for_message, judged, retry_after
 from agent.llm.headers import limits_of
-from agent.llm.langchain import reply_from
 from agent.llm.prices import Prices
 from agent.prompt_text import replace_surrogates
 from agent.types import Usage
@@ -62,7 +62,7 @@ class Chat(ChatOpenAI):
     """`ChatOpenAI` that takes bodies as servers send them.
 
     langchain-openai drops `reasoning_content` and `refusal`, and fails on a usage that it did not expect. Here the
-    message's `response_metadata` keeps the whole body (`body`) and what the headers say of limits (`limits`).
+    message's `response_metadata` holds the `Reply` under `reply`.
     """
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:  # noqa: ARG002
@@ -71,7 +71,8 @@ class Chat(ChatOpenAI):
         more = payload.pop("extra_body", None) or {}
         body = {**payload, **more}
         response = await self.root_async_client.post("/chat/completions", body=body, cast_to=httpx2.Response)
-        return ChatResult(generations=[ChatGeneration(message=message_in(response.content, response.headers))])
+        reply = replace(parse_reply(response.content), limits=limits_of(response.headers))
+        return ChatResult(generations=[ChatGeneration(message=_message_of(reply))])
 
 
 class _Pools(openai.DefaultAsyncHttpxClient):
@@ -171,23 +172,12 @@ class OpenAIModel:
                 wait for more than ten minutes.
             OptionRefused: the server does not take the format that replies are asked for in.
         """
-        wasted = Usage()
-        try:
-            async for attempt in self._attempts(call):
-                with attempt:
-                    try:
-                        message = await self._ask(call)
-                    except Failure as failure:
-                        wasted += self._prices.priced(failure.usage, self._config.name)
-                        raise
-        except Failure as failure:
-            raise self._error(failure, wasted, "response_format" in self._body(call)) from failure.__cause__
-        self._reached = True
-        self._formats = self._formats or "response_format" in self._body(call)
-        reply = reply_from(message, self._config.name, self._prices)
-        limits = message.response_metadata["limits"]
-        reply = replace(reply, usage=wasted + reply.usage, address=self.address, limits=limits)
-        if truncated(call.messages, prompt_tokens_of(reply.raw.get("usage"))):
+        formatted = "response_format" in self._body(call)
+        reply, wasted = await self._persist(call, partial(self._ask, call), formatted=formatted)
+        self._formats = self._formats or formatted
+        reply = self._priced(reply)
+        reply = replace(reply, usage=wasted + reply.usage)
+        if truncated(call.messages, reply):
             raise PromptTruncated(
                 f"the model server at {self._server.url} read only {reply.usage.input_tokens:,} tokens of a "
                 f"longer prompt: the context of {self._config.name!r} there is too small. Enlarge it (Ollama: num_ctx)",
@@ -215,11 +205,11 @@ class OpenAIModel:
         if status >= 400:
             raise judged(status, error_object(body), self._secrets)
         try:
-            message = message_of(checked(lambda: body))
+            reply = reply_in(body)
         except UnusableBody as error:
             raise self._unusable(error) from None
         self._reached = self._formats = True
-        return replace(reply_from(message, self._config.name, self._prices), address=self.address)
+        return self._priced(reply)
 
     def error(self, failure: Failure) -> RunStopped | ModelError:
         """Return what a failure means for what was asked for otherwise than by `reply`."""
@@ -232,14 +222,8 @@ class OpenAIModel:
             AccountError: as `reply` raises.
             ModelError: as `reply` raises.
         """
-        attempts = self._attempts(Call("batch", ()))
-        try:
-            async for attempt in attempts.copy(stop=stop_after_attempt(1)) if once else attempts:
-                with attempt, self._failures():
-                    sent = await send(self._chat().root_async_client)
-        except Failure as failure:
-            raise self.error(failure) from failure.__cause__
-        self._reached = True
+        client = self._chat().root_async_client
+        sent, _ = await self._persist(Call("batch", ()), lambda: send(client), attempts=1 if once else self.attempts)
         return sent
 
     async def aclose(self) -> None:
@@ -264,7 +248,31 @@ class OpenAIModel:
         self._secrets.add(key)
         return str(key)
 
-    def _attempts(self, call: Call) -> AsyncRetrying:
+    async def _persist(
+        self, call: Call, send: Callable[[], Awaitable[Sent]], *, formatted: bool = True, attempts: int | None = None
+    ) -> tuple[Sent, Usage]:
+        """Send until an attempt succeeds; return its result and what the failed attempts cost."""
+        wasted = Usage()
+        try:
+            async for attempt in self._attempts(call, attempts or self.attempts):
+                with attempt:
+                    try:
+                        with self._failures():
+                            sent = await send()
+                    except Failure as failure:
+                        wasted += self._prices.priced(failure.usage, self._config.name)
+                        raise
+        except Failure as failure:
+            raise self._error(failure, wasted, formatted) from failure.__cause__
+        self._reached = True
+        return sent, wasted
+
+    def _priced(self, reply: Reply) -> Reply:
+        served = reply.model or self._config.name
+        usage = self._prices.priced(reply.usage, self._config.name, served)
+        return replace(reply, model=served, usage=usage, address=self.address)
+
+    def _attempts(self, call: Call, attempts: int) -> AsyncRetrying:
         """Try again after failures that may pass; wait as long as the server asks, else longer each time.
 
         Up to a second is added, so that calls refused together do not come back together.
@@ -290,7 +298,7 @@ class OpenAIModel:
             await call.on_wait(Wait(reason, seconds, failure(state).refused, failure(state).limits))
 
         return AsyncRetrying(
-            stop=stop_after_attempt(self._config.attempts),
+            stop=stop_after_attempt(attempts),
             wait=wait,
             before_sleep=pause,
             sleep=_no_longer,
@@ -298,17 +306,18 @@ class OpenAIModel:
             reraise=True,
         )
 
-    async def _ask(self, call: Call) -> AIMessage:
-        """Ask once, or raise a `Failure`."""
+    async def _ask(self, call: Call) -> Reply:
+        """Ask once; a total deadline bounds the call, as blank keep-alive lines defeat read timeouts."""
         try:
-            with self._failures():
-                async with asyncio.timeout(self._config.call_timeout) as deadline:
-                    return await self._chat().ainvoke(_messages(call), **self._parameters(call))
+            async with asyncio.timeout(self._config.call_timeout) as deadline:
+                message = await self._chat().ainvoke(_messages(call), **self._parameters(call))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             why = f"gave no complete reply within {self._config.call_timeout:g} s"
             raise Failure(why, usage=Usage(calls=1), timeout=True) from error
+        reply: Reply = message.response_metadata["reply"]
+        return reply
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -381,6 +390,22 @@ class OpenAIModel:
             http_socket_options=(),
         )
         return chat
+
+
+def _message_of(reply: Reply) -> AIMessage:
+    """Return the message that LangChain's tracers are shown."""
+    usage = reply.usage
+    return AIMessage(
+        content=reply.text,
+        response_metadata={"model_name": reply.model, "finish_reason": reply.finish_reason, "reply": reply},
+        usage_metadata={
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "input_token_details": {"cache_read": usage.cached_input_tokens},
+            "output_token_details": {"reasoning": usage.reasoning_tokens},
+        },
+    )
 
 
 async def _no_longer(_seconds: float) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from agent.llm.bodies import UnusableBody, message_in, truncated, usage_of
+from agent.llm.base import Reply
+from agent.llm.bodies import UnusableBody, parse_reply, reply_in, truncated, usage_of
 from agent.llm.langchain import count
 from agent.llm.openai import Chat
 from agent.types import Message
@@ -38,8 +39,9 @@ class TestContract:
         answer = says("yes", reasoning="because", x_unknown={"a": [1, None]})
         with ChatServer(answer) as server:
             message = await chat(server.url).ainvoke("?")
-        assert (message.text, message.additional_kwargs["reasoning_content"]) == ("yes", "because")
-        assert message.response_metadata["body"] == json.loads(answer.body)
+        reply = message.response_metadata["reply"]
+        assert (message.text, reply.text, reply.reasoning) == ("yes", "yes", "because")
+        assert reply.raw == json.loads(answer.body)
 
     async def test_a_refusal_is_the_text(self) -> None:
         choice = {"message": {"role": "assistant", "content": None, "refusal": "I will not."}}
@@ -66,22 +68,18 @@ class TestContract:
         headers = {"X-RateLimit-Remaining-Requests": "7", "Set-Cookie": "secret"}
         with ChatServer(Answer(says("yes").body, headers=headers)) as server:
             message = await chat(server.url).ainvoke("?")
-        assert message.response_metadata["limits"] == {"x-ratelimit-remaining-requests": "7"}
-
-
-def read(body: dict[str, Any]) -> Any:
-    return message_in(json.dumps(body).encode(), {})
+        assert message.response_metadata["reply"].limits == {"x-ratelimit-remaining-requests": "7"}
 
 
 @given(BODIES)
 def test_any_body_is_read_or_refused_and_what_is_kept_can_be_stored(body: dict[str, Any]) -> None:
     try:
-        message = read(body)
+        reply = parse_reply(json.dumps(body).encode())
     except UnusableBody as error:
         str(error).encode()
     else:
-        orjson.dumps(message.response_metadata["body"])
-        (message.text + message.additional_kwargs.get("reasoning_content", "")).encode()
+        orjson.dumps(reply.raw)
+        (reply.text + (reply.reasoning or "")).encode()
 
 
 @given(JSON)
@@ -98,9 +96,10 @@ def test_no_more_tokens_are_cached_than_were_read(read_tokens: int, cached: int)
 
 @pytest.mark.parametrize("odd", [10**400, -(10**30), float("inf"), float("nan"), "\ud800", [[[[1]]]]])
 def test_values_out_of_range_are_stored(odd: Any) -> None:
-    orjson.dumps(read({**json.loads(says("yes").body), "odd": odd}).response_metadata["body"])
+    orjson.dumps(reply_in({**json.loads(says("yes").body), "odd": odd}).raw)
 
 
 @given(st.text(), st.integers(0))
 def test_no_prompt_is_held_for_truncated_that_has_an_eighth_of_its_characters_in_tokens(text: str, more: int) -> None:
-    assert not truncated([Message("user", text)], len(text) // 8 + more)
+    reply = Reply("", raw={"usage": {"prompt_tokens": len(text) // 8 + more}})
+    assert not truncated([Message("user", text)], reply)
