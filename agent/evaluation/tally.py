@@ -14,10 +14,10 @@ from agent.store.annotations import Ended, PairLabel, Vote, ended, pair_label, s
 from agent.store.run_view import RunView
 from agent.types import PROVES_NOTHING, Annotation, Cause, Pair, Status, TestReport, Usage
 
+# a label, and gold
 Judged = tuple[int | None, int]
-"""A label, and gold."""
+# the ways in which pairs with gold are grouped
 WAYS = ("decided_by", "tests", "stand_ins", "overrides")
-"""The ways in which pairs with gold are grouped."""
 _MOST_NAMES = 20_000
 _OURS = (Cause.PROGRAM, Cause.DEPENDENCY)
 Table = defaultdict[str, Counter[str]]
@@ -53,12 +53,11 @@ def as_one(rounds: Sequence[Seen]) -> Seen:
         return rounds[0]
     label = pair_label(rounds[0].annotation.id, [Vote.of(seen.annotation) for seen in rounds])
     place = standing_for([seen.label for seen in rounds])
-    if place is not None:
-        found, changes = rounds[place], {"confidence": label.confidence}
-    else:
-        found = next(seen for seen in rounds if seen.annotation.error is None)
-        changes = {"confidence": None, "label": None, "decided_by": None}
-    return replace(found, annotation=found.annotation.model_copy(update=changes))
+    changes: dict[str, object] = {"confidence": label.confidence}
+    if place is None:
+        place = next(number for number, seen in enumerate(rounds) if seen.annotation.error is None)
+        changes |= {"label": None, "decided_by": None}
+    return replace(rounds[place], annotation=rounds[place].annotation.model_copy(update=changes))
 
 
 def annotated_pairs(
@@ -75,14 +74,16 @@ def annotated_pairs(
         InputError: its input is damaged.
     """
     for pair in run.pairs():
-        found = []
-        for number in run.index.rounds_of(pair.id) if ids is None or pair.id in ids else ():
+        if ids is not None and pair.id not in ids:
+            continue
+        rounds = []
+        for number in run.index.rounds_of(pair.id):
             annotation = run.annotation(pair.id, number)
             if annotation is not None:
                 history = run.evidence(pair.id, number) if with_history else None
-                found.append(Seen(annotation, history, None if gold is None else gold.get(pair.id)))
-        if found:
-            yield pair, found
+                rounds.append(Seen(annotation, history, (gold or {}).get(pair.id)))
+        if rounds:
+            yield pair, rounds
 
 
 @dataclass
@@ -116,64 +117,58 @@ def _table() -> Table:
 class Tally:
     """Counts annotations pair by pair, and holds nothing of any one pair.
 
-    A table counts by name, then by how the annotation ended (`Seen.label`) unless said otherwise. What a history shows
-    is counted of those annotations that come with one: `without_history` is the number of the others.
+    A table counts by name, then by how the annotation ended (`Seen.label`) if nothing else is said here. What a history
+    shows is counted of those annotations that come with one: `without_history` is the number of the others.
+
+    - Pairs: `votes` counts them by how their rounds ended, in any order and without confidences. `repaired` and
+      `with_stand_ins` count pairs in any of whose rounds that happened. `round_count` is at least 1.
+    - The way to a label: `stages` counts annotations at `screened`, `programs`, `executed`, `tests` and `labels`, by
+      which way they went. `audits` has those that the screener settled and that were tested all the same, by its
+      verdict. `judged` counts those with gold, by each way of grouping, by group, then by label and gold.
+    - Tests: `outcomes` is by `TestReport.outcome`; `causes` by outcome, then by cause (empty: none). `programs` are
+      those with cases (`stages` has all that were written), `ways` how they came to run, or why they did not. `checked`
+      tests passed and were tried on mutants; `mutants` counts by kind how many were killed (True) and survived.
+    - Stand-ins: `stand_in_names` counts programs by name, but no names beyond the first 20,000. `by_stand_ins` has
+      programs `with stand-ins` and `without`.
+    - Confidence: `confidences` is by bin (`bin_of`); `confidences_judged` of these have gold.
+    - Work: `commands` has repairs by kind, then by what came of them.
     """
 
     annotations: int = 0
     votes: Counter[tuple[Vote, ...]] = field(default_factory=Counter)
-    """How many pairs' rounds ended so, in whatever order; confidences left out."""
     round_count: int = 1
-    """How many rounds there are, at least 1."""
     stages: Table = field(default_factory=_table)
-    """How many annotations went which way at `screened`, `programs`, `executed`, `tests` and `labels`."""
     rounds: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     errors: Counter[str] = field(default_factory=Counter)
     deciders: Table = field(default_factory=_table)
     outcomes: Table = field(default_factory=_table)
-    """By the outcome of the test (`TestReport.outcome`)."""
     causes: Table = field(default_factory=_table)
-    """Tests by outcome, then by cause; the cause of a test without one is empty."""
     audits: Table = field(default_factory=_table)
-    """Annotations that the screener settled and that were tested all the same, by its verdict."""
     against_test: int = 0
     programs: int = 0
-    """Programs with cases; `stages` has all that were written."""
     executed: int = 0
     cases: int = 0
     checked: int = 0
-    """Tests that passed and were tried on mutants."""
     strength: float = 0.0
     vacuous: int = 0
     repairs: int = 0
     repaired: int = 0
-    """Pairs with a repair in any round."""
     stand_ins: int = 0
     with_stand_ins: int = 0
-    """Pairs with stand-ins in any round."""
     stand_in_names: Counter[str] = field(default_factory=Counter)
-    """In how many programs each name stands; of names beyond the first 20,000 nothing is kept."""
     by_stand_ins: Table = field(default_factory=_table)
-    """Annotations with a program: `with stand-ins` and `without`."""
     confidences: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By bin of confidence (`bin_of`)."""
     confidences_judged: int = 0
-    """How many of these have gold."""
     without_confidence: int = 0
-    """Labels without a confidence."""
     judged: dict[str, defaultdict[str, Counter[Judged]]] = field(
         default_factory=lambda: {way: defaultdict(Counter) for way in WAYS}
     )
-    """Annotations with gold: by each way of grouping, by group, how many have which label and gold."""
     usage: Usage = Usage()
     seconds: float = 0.0
     without_history: int = 0
     ways: Counter[str] = field(default_factory=Counter)
-    """How programs came to run as tests, or why they did not."""
     mutants: defaultdict[str, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
-    """By kind: how many were killed (True) and survived (False)."""
     commands: Table = field(default_factory=_table)
-    """Repairs by kind, then by what came of them."""
     roles: defaultdict[str, RoleCost] = field(default_factory=lambda: defaultdict(RoleCost))
     nodes: defaultdict[str, NodeTime] = field(default_factory=lambda: defaultdict(NodeTime))
 
@@ -227,8 +222,8 @@ class Tally:
     @property
     def agreement(self) -> float | None:
         """The mean share of two rounds of a pair that ended alike; None where no pair has two."""
-        found = [(pair.agreement, count) for pair, count in self._pairs() if pair.agreement is not None]
-        return sum(share * count for share, count in found) / sum(count for _, count in found) if found else None
+        shares = [(pair.agreement, count) for pair, count in self._pairs() if pair.agreement is not None]
+        return sum(share * count for share, count in shares) / sum(count for _, count in shares) if shares else None
 
     @property
     def rounds_alpha(self) -> float | None:
