@@ -11,7 +11,7 @@ from agent.cli.text import Console, print_json, say
 from agent.errors import UsageError
 from agent.exports.places import check, placed
 from agent.exports.registry import FORMATS
-from agent.exports.rows import Export, Wanted, counts
+from agent.exports.rows import Export, ExportFilter, counts
 from agent.store.run_view import load_run
 from agent.wording import counted
 
@@ -36,7 +36,7 @@ def run(
     """
     if unknown := [label for label in labels if label not in _LABELS]:
         raise UsageError(f"--label {unknown[0]}: a label is 0, 1 or null")
-    wanted = Wanted(labels=[_LABELS[label] for label in labels], **filters)
+    wanted = ExportFilter(labels=[_LABELS[label] for label in labels], **filters)
     form, notes = FORMATS[to], Console(stderr=True)
     target = out or folder / form.default
     with load_run(folder) as view, bar(notes) as shown:
@@ -44,12 +44,12 @@ def run(
         task = shown.add_task("export")
         export = Export(view, wanted, lambda done: shown.update(task, completed=done, total=export.annotated))
         with placed(target, form.entries, force=force) as draft:
-            form.writer()(export, draft)
+            form.write(export, draft)
     ended = export.tally.ended
     if as_json:
         of = {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]}
-        found = {"pairs": export.tally.annotations, "labels": of, "left_out": dict(export.left_out)}
-        print_json({"path": str(target), "to": to, **found, "notes": export.notes})
+        sizes = {"pairs": export.tally.annotations, "labels": of, "left_out": dict(export.left_out)}
+        print_json({"path": str(target), "to": to, **sizes, "notes": export.notes})
         return
     console = Console()
     say(console, f"{target}: {counted(export.tally.annotations, 'pair')}")

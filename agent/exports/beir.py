@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.datasets.encoding import dumps
-from agent.exports.numbers import Numbers
-from agent.exports.rows import Export
+from agent.exports.rows import Export, TextNumbers
 from agent.wording import counted
 
 
@@ -19,7 +18,7 @@ def write(export: Export, folder: Path) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    queries, documents = Numbers(), Numbers()
+    queries, documents = TextNumbers(), TextNumbers()
     judged: dict[tuple[int, int], int | None] = {}
     repeated = 0
     with (folder / "queries.jsonl").open("wb") as query_file, (folder / "corpus.jsonl").open("wb") as corpus:
@@ -27,17 +26,17 @@ def write(export: Export, folder: Path) -> None:
             label = row["label"]
             query, is_new = queries.of(row["query"])
             if is_new:
-                query_file.write(dumps({"_id": _query(query), "text": row["query"]}) + b"\n")
+                query_file.write(dumps({"_id": f"q{query}", "text": row["query"]}) + b"\n")
             document, is_new = documents.of(row["code"])
             if is_new:
-                corpus.write(dumps({"_id": _document(document), "title": "", "text": row["code"]}) + b"\n")
+                corpus.write(dumps({"_id": f"d{document}", "title": "", "text": row["code"]}) + b"\n")
             repeated += (query, document) in judged
             if judged.setdefault((query, document), label) != label:
                 judged[query, document] = None
     matched = {query for (query, _), label in judged.items() if label == 1}
     _write_qrels(folder / "qrels", {key: label for key, label in judged.items() if key[0] in matched})
-    found = counted(len(queries), "query", "queries"), counted(len(documents), "document")
-    export.notes.append(f"{' · '.join(found)} · qrels of the {len(matched):,} with a match")
+    sizes = f"{counted(len(queries), 'query', 'queries')} · {counted(len(documents), 'document')}"
+    export.notes.append(f"{sizes} · qrels of the {len(matched):,} with a match")
     if repeated:
         differing = list(judged.values()).count(None)
         export.notes.append(
@@ -52,13 +51,5 @@ def _write_qrels(folder: Path, judged: dict[tuple[int, int], int | None]) -> Non
         beir.write("query-id\tcorpus-id\tscore\n")
         for (query, document), label in judged.items():
             if label is not None:
-                beir.write(f"{_query(query)}\t{_document(document)}\t{label}\n")
-                trec.write(f"{_query(query)} 0 {_document(document)} {label}\n")
-
-
-def _query(number: int) -> str:
-    return f"q{number}"
-
-
-def _document(number: int) -> str:
-    return f"d{number}"
+                beir.write(f"q{query}\td{document}\t{label}\n")
+                trec.write(f"q{query} 0 d{document} {label}\n")

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.datasets.encoding import dumps
-from agent.exports.numbers import Numbers
-from agent.exports.rows import Export, escaped
+from agent.exports.rows import Export, TextNumbers, escaped
 from agent.types import Pair
 from agent.wording import counted
 
@@ -35,7 +34,7 @@ def write(export: Export, folder: Path) -> None:
             stack.enter_context(_Array(folder / f"test_agent_{name}.json"))
             for name in ("query", "codebase", "pairs", "pairs_true")
         )
-        numbers, seen = {"query": Numbers(), "code": Numbers()}, set[tuple[str, int]]()
+        numbers, seen = {"query": TextNumbers(), "code": TextNumbers()}, set[tuple[str, int]]()
         for row in export.rows(labelled=True):
             record: dict[str, Any] = {"pair-idx": int(row["id"]) if "pair-idx" in own else pairs.count}
             for name, file in (("query", queries), ("code", codes)):
@@ -57,7 +56,7 @@ def write(export: Export, folder: Path) -> None:
 def _own(pairs: Iterable[Pair]) -> set[str]:
     """Return which of the numbers of CoSQA+ the input has for all of its pairs, each for one text."""
     own = {"pair-idx", "query-idx", "code-idx"}
-    texts, named = Numbers(), dict[tuple[str, int], int]()
+    texts, named = TextNumbers(), dict[tuple[str, int], int]()
     for pair in pairs:
         if not _WHOLE.fullmatch(pair.id):
             own.discard("pair-idx")

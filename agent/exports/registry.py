@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,30 +15,35 @@ if TYPE_CHECKING:
 class Format:
     """A format: a file, or a folder of the files `entries`.
 
-    `module` is that in `agent.exports` whose function `write` fills a draft of the file or folder.
+    `writer` is a module in `agent.exports` and its function that fills a draft of the file or folder. `default` is the
+    name in the run's folder if no other path is given.
     """
 
-    module: str
+    writer: str
     default: str
-    """The name that it has in the run's folder unless another path is given."""
     entries: frozenset[str] = frozenset()
 
-    def writer(self) -> Callable[[Export, Path], None]:
-        """Return what writes the rows of an export to a path: an empty file, or an empty folder."""
-        write: Callable[[Export, Path], None] = import_module(f"agent.exports.{self.module}").write
-        return write
+    def write(self, export: Export, draft: Path) -> None:
+        """Write the rows of an export to an empty file or folder.
+
+        Raises:
+            ExtraMissing: a library that the format takes is not installed.
+            OSError: a file cannot be written.
+        """
+        module, function = self.writer.split(":")
+        getattr(import_module(f"agent.exports.{module}"), function)(export, draft)
 
 
 FORMATS = {
-    "jsonl": Format("jsonl", "export.jsonl"),
-    "csv": Format("csv", "export.csv"),
-    "parquet": Format("parquet", "export.parquet"),
-    "hf": Format("hugging_face", "export-hf", frozenset({"README.md", "data/train.parquet"})),
+    "jsonl": Format("tables:write_jsonl", "export.jsonl"),
+    "csv": Format("tables:write_csv", "export.csv"),
+    "parquet": Format("tables:write_parquet", "export.parquet"),
+    "hf": Format("hugging_face:write", "export-hf", frozenset({"README.md", "data/train.parquet"})),
     "beir": Format(
-        "beir", "export-beir", frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"})
+        "beir:write", "export-beir", frozenset({"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "qrels/test.trec"})
     ),
     "cosqa-plus": Format(
-        "cosqa_plus",
+        "cosqa_plus:write",
         "export-cosqa-plus",
         frozenset(
             {"test_agent_query.json", "test_agent_codebase.json", "test_agent_pairs.json", "test_agent_pairs_true.json"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Literal
 
 from agent.datasets.encoding import dumps
@@ -20,7 +22,7 @@ Kind = Literal["text", "integer", "number", "flag", "json"]
 """What the cells of a column are: text, 64-bit integers, 64-bit floats, true or false, or JSON as text."""
 
 PAIR: Mapping[str, Kind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
-FOUND: Mapping[str, Kind] = {
+OUTCOME: Mapping[str, Kind] = {
     "label": "integer",
     "reason": "text",
     "decided_by": "text",
@@ -29,11 +31,12 @@ FOUND: Mapping[str, Kind] = {
     "error": "text",
 }
 INPUT_PREFIX = "input_"
-_TAKEN = PAIR.keys() | FOUND.keys()
+_KINDS: Mapping[type, Kind] = {bool: "flag", float: "number", str: "text"}
+_TAKEN = PAIR.keys() | OUTCOME.keys()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportFilter:
     """Which pairs are exported: those that pass every filter given.
 
     Pairs with one of the `labels`, decided by one of `decided_by` (of both, none given takes all); with `errors` those
@@ -47,17 +50,16 @@ class Wanted:
 
     def takes(self, annotation: Annotation) -> bool:
         """Return whether a pair, its rounds taken together, is exported."""
-        if self.labels and annotation.label not in self.labels:
-            return False
-        if self.decided_by and annotation.decided_by not in self.decided_by:
-            return False
-        if self.errors is not None and self.errors != (annotation.error is not None):
-            return False
         confidence = annotation.confidence
-        return self.min_confidence is None or (confidence is not None and confidence >= self.min_confidence)
+        return (
+            (not self.labels or annotation.label in self.labels)
+            and (not self.decided_by or annotation.decided_by in self.decided_by)
+            and self.errors in (None, annotation.error is not None)
+            and (self.min_confidence is None or (confidence is not None and confidence >= self.min_confidence))
+        )
 
 
-EVERYTHING = Wanted()
+EVERYTHING = ExportFilter()
 MOST_COLUMNS = 1_000
 
 
@@ -73,7 +75,9 @@ class Export:
         progress: is called with how many annotated pairs were gone through.
     """
 
-    def __init__(self, run: RunView, wanted: Wanted = EVERYTHING, progress: Callable[[int], None] = lambda _: None):
+    def __init__(
+        self, run: RunView, wanted: ExportFilter = EVERYTHING, progress: Callable[[int], None] = lambda _: None
+    ):
         self.run = run
         self.wanted = wanted
         self.annotated = run.index.pairs
@@ -94,15 +98,15 @@ class Export:
             InputError: the run's input is damaged.
             UsageError: there are more than `MOST_COLUMNS`.
         """
-        found: dict[str, Kind | None] = {name: kind for name, kind in PAIR.items() if name != "context"}
+        kinds = {name: {kind} for name, kind in PAIR.items() if name != "context"}
         for pair in self.run.pairs():
             for name, value in _of_pair(pair).items():
-                found[name] = _joined(found.get(name), _kind(value))
-            if len(found) > MOST_COLUMNS:
+                kinds.setdefault(name, set()).update(() if value is None else (_kind(value),))
+            if len(kinds) > MOST_COLUMNS:
                 cause = f"its pairs have more than {MOST_COLUMNS:,} different fields, too many for columns"
                 raise UsageError(f"{self.run.path}: {cause}; export it as jsonl")
-        ordered = (name for name in (*PAIR, *found) if name in found)
-        return {**{name: found[name] or "text" for name in ordered}, **FOUND}
+        ordered = dict.fromkeys(name for name in (*PAIR, *kinds) if name in kinds)
+        return {**{name: _common_kind(kinds[name]) for name in ordered}, **OUTCOME}
 
     def rows(self, *, labelled: bool = False) -> Iterator[Row]:
         """Yield the rows, of `labelled` pairs alone where that is asked for; to be gone through once.
@@ -156,10 +160,10 @@ def _of_pair(pair: Pair) -> Row:
     context = {} if pair.context is None else {"context": pair.context}
     own = {"id": pair.id, "query": pair.query, "code": pair.code, "language": pair.language, **context}
     renamed = {_free(name): value for name, value in pair.meta.items()}
-    found: Row = _clean({**own, **renamed})
-    if len(found) < len(own) + len(pair.meta):
+    row: Row = _clean({**own, **renamed})
+    if len(row) < len(own) + len(pair.meta):
         raise InputError(f"two fields of pair {pair.id[:60]!r} have one name once lone surrogates are escaped")
-    return found
+    return row
 
 
 def _of_annotation(whole: Annotation) -> Row:
@@ -176,9 +180,7 @@ def _of_annotation(whole: Annotation) -> Row:
 
 def _free(name: str) -> str:
     """Return the column of a field of `meta`: no two fields, of one pair or of several, come to share one."""
-    core = name
-    while core.startswith(INPUT_PREFIX):
-        core = core.removeprefix(INPUT_PREFIX)
+    core = re.sub(f"^({INPUT_PREFIX})+", "", name)
     return INPUT_PREFIX + name if core in _TAKEN else name
 
 
@@ -190,17 +192,29 @@ def _clean(value: Any) -> Any:
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _kind(value: Any) -> Kind | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "flag"
-    if isinstance(value, int):
+def _kind(value: Any) -> Kind:
+    if isinstance(value, int) and not isinstance(value, bool):
         return "integer" if -(2**63) <= value < 2**63 else "json"
-    return "number" if isinstance(value, float) else "text" if isinstance(value, str) else "json"
+    return _KINDS.get(type(value), "json")
 
 
-def _joined(one: Kind | None, other: Kind | None) -> Kind | None:
-    if one is None or other is None or one == other:
-        return other if one is None else one
-    return "number" if {one, other} == {"integer", "number"} else "json"
+def _common_kind(kinds: Collection[Kind]) -> Kind:
+    if len(kinds) < 2:
+        return next(iter(kinds), "text")
+    return "number" if kinds == {"integer", "number"} else "json"
+
+
+class TextNumbers:
+    """Assigns consecutive numbers to distinct texts. Stores a 128-bit hash per text."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def of(self, text: str) -> tuple[int, bool]:
+        """Return the number of a text, and whether it is new."""
+        digest, before = blake2b(text.encode("utf-8"), digest_size=16).digest(), len(self._numbers)
+        number = self._numbers.setdefault(digest, before)
+        return number, number == before

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.exports.places import placed
 from agent.exports.registry import FORMATS
-from agent.exports.rows import EVERYTHING, Export, Wanted
+from agent.exports.rows import EVERYTHING, Export, ExportFilter
 from agent.history import History
 from agent.store import RunFolder, load_run
 from agent.types import Annotation, Pair
@@ -29,12 +29,12 @@ def make_run(path: Path, pairs: Iterable[Pair], *rounds: Mapping[str, Any], **id
     return path
 
 
-def exported(run: Path, to: str, target: Path, wanted: Wanted = EVERYTHING) -> Export:
+def exported(run: Path, to: str, target: Path, wanted: ExportFilter = EVERYTHING) -> Export:
     """Export a run to a path that is not there yet."""
     with load_run(run) as view:
         export = Export(view, wanted)
         with placed(target, FORMATS[to].entries, force=False) as draft:
-            FORMATS[to].writer()(export, draft)
+            FORMATS[to].write(export, draft)
     return export
 
 

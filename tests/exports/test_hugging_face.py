@@ -13,8 +13,8 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from agent.exports.card import Origins, _size
-from agent.exports.rows import Wanted
+from agent.exports.hugging_face import Origins, _size
+from agent.exports.rows import ExportFilter
 from agent.llm.base import Reply
 from agent.store import RunFolder, load_run
 from agent.types import ErrorInfo, Pair, Usage
@@ -66,7 +66,7 @@ def test_the_card_counts_and_says_what_was_left_out(tmp_path: Path) -> None:
     error = {"label": None, "decided_by": None, "error": ErrorInfo(type="ReplyError", message="none")}
     found = {"p0": {"label": 0, "decided_by": "arbitrate"}, "p1": error, "p2": {"label": None}}
     run = make_run(tmp_path / "run", pairs(9), found | {f"p{number}": {} for number in range(3, 9)})
-    exported(run, "hf", tmp_path / "hf", Wanted(errors=False))
+    exported(run, "hf", tmp_path / "hf", ExportFilter(errors=False))
     front, sections = card(tmp_path / "hf")
     assert front["size_categories"] == ["n<1K"]
     assert front["configs"] == [
@@ -174,7 +174,7 @@ class TestOrigins:
     def test_the_licence_is_named_where_all_pairs_have_the_same(self, licences: list[Any], named: str) -> None:
         origins = Origins()
         for number, licence in enumerate(licences):
-            origins.add({"license" if number else "licence": licence})
+            list(origins.count([{"license" if number else "licence": licence}]))
         assert origins.licence() == named
 
     def test_sources_and_licences_are_counted_and_the_missing_ones_listed(self, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from agent.datasets import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
-from agent.exports.rows import FOUND, Export, Kind, cell
+from agent.exports.rows import OUTCOME, Export, Kind, cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_spool import hostile_text, pair_lists
@@ -73,7 +73,7 @@ def test_the_three_give_the_same_rows_of_hostile_pairs(pairs: list[Pair], reason
             # halves of a pair of surrogates that stand together are one character when they are read
             texts = {"id": pair.id, "query": pair.query, "code": pair.code, "context": pair.context, "reason": reason}
             assert {name: row.get(name) for name in texts} == {name: joined(text) for name, text in texts.items()}
-            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(FOUND)
+            assert len(line) == 4 + (pair.context is not None) + len(pair.meta) + len(OUTCOME)
 
 
 def joined(text: str | None) -> str | None:
@@ -99,17 +99,17 @@ def test_the_inputs_own_fields_come_first_and_what_was_found_last(tmp_path: Path
         "b": {"label": None, "decided_by": None, "reason": "", "error": ErrorInfo(type="ReplyError", message="none")},
     }
     export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs, found))
-    assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *FOUND]
-    ours = [tuple(row[name] for name in FOUND) for row in rows]
+    assert list(export.columns) == ["id", "query", "code", "language", "context", "year", "by", *OUTCOME]
+    ours = [tuple(row[name] for name in OUTCOME) for row in rows]
     assert ours == [(0, "no", "arbitrate", "failed", 0.9, None), (None, "", None, None, None, "ReplyError")]
-    assert list(lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *FOUND]
+    assert list(lines(tmp_path / "jsonl")[0]) == ["id", "query", "code", "language", "year", *OUTCOME]
 
 
 def test_a_field_of_the_input_that_is_called_as_one_of_ours_gets_a_prefix(tmp_path: Path) -> None:
     metas = {"label": 0, "input_label": "x", "query": "other", "input_year": 1}
     export, rows = all_three(tmp_path, make_run(tmp_path / "run", pairs_with(metas)))
     names = ["id", "query", "code", "language", "input_label", "input_input_label", "input_query", "input_year"]
-    assert list(export.columns) == [*names, *FOUND]
+    assert list(export.columns) == [*names, *OUTCOME]
     assert [rows[0][name] for name in names[4:]] == [0, "x", "other", 1]
     assert (rows[0]["query"], rows[0]["label"]) == ("q0", 1)
 
