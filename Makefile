@@ -12,8 +12,8 @@ demo: .venv/.ready-run
 test: .venv/.ready-dev
 	@scripts/ensure-sandbox || true
 	@scripts/ensure-browser || true
-	.venv/bin/ruff check agent tests examples
-	.venv/bin/ruff format --check agent tests examples
+	.venv/bin/ruff check agent tests examples scripts/seccomp
+	.venv/bin/ruff format --check agent tests examples scripts/seccomp
 	.venv/bin/mypy --num-workers 2
 	.venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" $(PYTEST_ARGS)
 
@@ -23,8 +23,8 @@ unit: .venv/.ready-dev
 	  -m "not (docker or bwrap or network or chromium or real_data or slow or long)" $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev
-	.venv/bin/ruff check --fix agent tests examples
-	.venv/bin/ruff format agent tests examples
+	.venv/bin/ruff check --fix agent tests examples scripts/seccomp
+	.venv/bin/ruff format agent tests examples scripts/seccomp
 	.venv/bin/mypy --num-workers 2
 
 bench: .venv/.ready-dev

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import runpy
-import shutil
 import struct
 import sys
 from pathlib import Path
@@ -14,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.sandbox.seccomp import engine_profile, filters, kernel_filter, rules
-from agent.sandbox.seccomp.filters import profile
-from agent.sandbox.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
+from agent.sandbox import seccomp
+from agent.sandbox.seccomp import PROFILE, engine_profile, kernel_filter
+from scripts.seccomp import filters, rules
+from scripts.seccomp.filters import profile
+from scripts.seccomp.rules import JUDGED, REFUSALS, RESTRICTIONS, Restriction
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
@@ -168,14 +169,13 @@ def test_the_profile_and_the_filter_ask_the_same_of_arguments(name: str, argumen
 
 
 def test_the_files_are_what_the_rules_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(rules.NUMBERS, tmp_path)
-    monkeypatch.setattr(rules, "NUMBERS", tmp_path / rules.NUMBERS.name)
+    monkeypatch.setattr(seccomp, "PROFILE", tmp_path / PROFILE.name)
     monkeypatch.setattr(sys, "argv", ["make-seccomp"])
-    written = {"docker.json": profile().encode(), **{f"{name}.bpf": filters.program(name) for name in MACHINES}}
+    written = {PROFILE.name: profile().encode(), **{f"{name}.bpf": filters.program(name) for name in MACHINES}}
     runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "make-seccomp"))
     for name, content in written.items():
         assert (tmp_path / name).read_bytes() == content
-        assert Path(filters.__file__).with_name(name).read_bytes() == content, "run scripts/make-seccomp"
+        assert PROFILE.with_name(name).read_bytes() == content, "run scripts/make-seccomp"
 
 
 def test_every_machine_of_the_table_has_a_filter_and_others_have_none() -> None:

@@ -1,4 +1,4 @@
-"""Which calls of the kernel a sandbox may make: one list (`rules.py`), and the filters made of it for each backend."""
+"""Filters of system calls for each backend, written by `scripts/make-seccomp` from `scripts/seccomp/rules.py`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from agent.sandbox.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, numbers, verdict
+from scripts.seccomp.rules import MACHINES, CallVerdict, Match, Restriction, numbers, verdict
 
 Instruction = tuple[int, int, int, int]
 """Operation, how many instructions to skip when it holds and when it does not, and its constant."""

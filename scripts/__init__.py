@@ -1,0 +1,1 @@
+"""Tools for maintainers; nothing here is part of the installed package."""
