@@ -21,7 +21,7 @@ from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
 from agent.evaluation.ablation import AblationRuns, choose_reference, choose_variants, folder_name
-from agent.evaluation.ablation_table import AblationTable, Setting, make_table, work_of
+from agent.evaluation.ablation_table import AblationSetting, AblationTable, make_table, work_of
 from agent.evaluation.ablation_text import (
     REMARK,
     Column,
@@ -89,7 +89,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
             run_interruptible(runs.run(dataset, options.limit))
         except (KeyboardInterrupt, RunStopped) as error:
             explain_stop(console, error, _kept(out, chosen, rounds))
-    setting = Setting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
+    setting = AblationSetting(config.pipeline.criterion, models.label(), rounds, scripted(models.all()), reference)
     works = [work_of(each.folder, {pair.id for pair in wanted}, rounds) for each in runs.runs]
     table = make_table(runs.runs, works, wanted, labels, setting, beside=out)
     write_table(out, table)

@@ -16,7 +16,7 @@ from agent.cli.progress import Steps
 from agent.cli.retrieval_score import scored
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.errors import RunFolderError, UsageError
-from agent.evaluation.statistics import Settings
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.folder import JUDGED, POOL, RetrievalFolder, held
 from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, read_judged, write_judgements
 from agent.retrieval.measures import DEFAULT
@@ -80,7 +80,7 @@ def _scores(folder: RetrievalFolder, by: Labels, steps: Steps) -> RetrievalScore
     if not any(grade > 0 for grades in by.grades.values() for grade in grades.values()):
         return None
     # intervals are not shown
-    return scored(folder, by, DEFAULT, None, Settings(resamples=1), steps).scores
+    return scored(folder, by, DEFAULT, None, BootstrapSettings(resamples=1), steps).scores
 
 
 def _changes(before: RetrievalScores | None, after: RetrievalScores | None) -> Changes:

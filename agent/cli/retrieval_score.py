@@ -16,7 +16,7 @@ from agent.cli.running import explain_stop
 from agent.cli.text import Console, add_row, headed, one_line, print_json, say
 from agent.datasets.encoding import dumps
 from agent.errors import RunStopped, UsageError
-from agent.evaluation.statistics import Settings
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval import scores
 from agent.retrieval.folder import COMPARISON, SCORES, SCORES_CSV, SCORES_JSONL, RetrievalFolder, held
 from agent.retrieval.judging import Labels, labels
@@ -56,7 +56,7 @@ def score(
     taken = [_named(each) for each in rankings]
     for metric in metrics:
         get(metric)  # known to be one before earlier scores are dropped
-    settings = Settings(seed=seed, resamples=resamples)
+    settings = BootstrapSettings(seed=seed, resamples=resamples)
 
     def work(folder: RetrievalFolder, steps: Steps) -> RetrievalScores:
         benchmark = folder.benchmark() if taken else None
@@ -91,8 +91,10 @@ def compare(path: Path, metrics: Sequence[str], against: str | None, *, as_json:
         by, which = labels(folder, before.judge if before else "labels", steps), before.which if before else None
         seed = before.seed if before else 0
         # the intervals of the means are not needed here
-        found = scored(folder, by, wanted, which, Settings(seed=seed, resamples=1), steps)
-        result = scores.compare(found, against=against, settings=Settings(seed=seed, resamples=TESTS.resamples))
+        found = scored(folder, by, wanted, which, BootstrapSettings(seed=seed, resamples=1), steps)
+        result = scores.compare(
+            found, against=against, settings=BootstrapSettings(seed=seed, resamples=TESTS.resamples)
+        )
         _write(folder.path / COMPARISON, result)
         return result
 
@@ -109,7 +111,7 @@ def scored(
     labels: Labels,
     metrics: Sequence[str],
     which: Which | None,
-    settings: Settings,
+    settings: BootstrapSettings,
     steps: scores.Progress,
 ) -> Scored:
     """Score the rankings of a folder by labels; these say which queries count where `which` does not.

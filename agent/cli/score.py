@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.text import Console, add_row, headed, one_line, say
-from agent.evaluation.breakdown import Breakdown, Calibration, Group
-from agent.evaluation.estimates import RunEstimates, Words
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
+from agent.evaluation.estimates import ReviewChoice, RunEstimates
 from agent.evaluation.measures import FORMULAS, Agreement, Confusion, Scores
 from agent.evaluation.scoring import AnnotatorReport, RunReport, ScoreReport, report
-from agent.evaluation.statistics import Interval, Settings
+from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.wording import counted
 
 Titled = tuple[str, Table]
@@ -29,7 +29,7 @@ def run(
     gold: Path | None,
     *,
     round: int | None,
-    reviews: Words,
+    reviews: ReviewChoice,
     seed: int,
     resamples: int,
     as_json: bool,
@@ -39,7 +39,7 @@ def run(
     Raises:
         UsageError: something cannot be read, or there is nothing to compare.
     """
-    settings = Settings(seed=seed, resamples=resamples)
+    settings = BootstrapSettings(seed=seed, resamples=resamples)
     with Console(stderr=True).status("scoring"):
         found = report(labels, gold, round=round, reviews=reviews, settings=settings)
     if as_json:
@@ -116,7 +116,7 @@ def _breakdown(run: str, breakdown: Breakdown) -> Iterator[Titled]:
             yield f"{run}: {title}", _groups(groups)
 
 
-def _groups(groups: Sequence[Group]) -> Table:
+def _groups(groups: Sequence[BreakdownGroup]) -> Table:
     table = headed("", "pairs", "accuracy", "Wilson", "tp", "fp", "fn", "tn", "null")
     for group in groups:
         c = group.confusion
@@ -140,7 +140,7 @@ def _calibration(run: str, calibration: Calibration) -> Titled:
     return title, table
 
 
-def _estimates(run: str, estimates: RunEstimates, words: Words) -> Titled:
+def _estimates(run: str, estimates: RunEstimates, words: ReviewChoice) -> Titled:
     e = estimates
     states = [f"{e.reviewed:,} reviewed{' blind' if words == 'blind' else ''}", f"{e.pending:,} not yet"]
     if e.ahead:

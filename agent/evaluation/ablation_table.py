@@ -21,7 +21,7 @@ from agent.types import Frozen, Pair, Usage
 from agent.wording import counted
 
 
-class Share(Frozen):
+class ShareWithInterval(Frozen):
     """A share of pairs, with its Wilson 95% interval."""
 
     value: float
@@ -43,7 +43,7 @@ class McNemar(Frozen):
     note: str | None
 
 
-class Row(Frozen):
+class AblationRow(Frozen):
     """One variant.
 
     Measures are those of `agent score` by the majority label, None where undefined. `agreement` is the mean share
@@ -59,7 +59,7 @@ class Row(Frozen):
     title: str
     paper: str | None
     run: str
-    accuracy: Share | None
+    accuracy: ShareWithInterval | None
     coverage: float | None
     selective_accuracy: float | None
     precision: float | None
@@ -105,7 +105,7 @@ class AblationTable(Frozen):
     calls: dict[str, int]
     executions: dict[str, int]
     paid: Usage
-    rows: tuple[Row, ...]
+    rows: tuple[AblationRow, ...]
 
     @property
     def errors(self) -> int:
@@ -114,7 +114,7 @@ class AblationTable(Frozen):
 
 
 @dataclass(frozen=True)
-class Setting:
+class AblationSetting:
     """What holds for all rows."""
 
     criterion: str
@@ -219,7 +219,7 @@ def make_table(
     works: Sequence[Work],
     pairs: Sequence[Pair],
     gold: Mapping[str, int],
-    setting: Setting,
+    setting: AblationSetting,
     *,
     beside: Path,
 ) -> AblationTable:
@@ -248,7 +248,7 @@ def make_table(
         },
         paid=sum((work.paid for work in works), Usage()),
         rows=tuple(
-            Row(
+            AblationRow(
                 variant=run.variant.name,
                 title=run.variant.title,
                 paper=run.variant.paper,
@@ -280,7 +280,7 @@ def _quality(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dict[str, 
     found, intervals = measures(confusion), wilson_intervals(confusion)
     accuracy = None
     if found["accuracy"] is not None:
-        accuracy = Share(value=found["accuracy"], **asdict(intervals["accuracy"]))
+        accuracy = ShareWithInterval(value=found["accuracy"], **asdict(intervals["accuracy"]))
     return {**found, "accuracy": accuracy}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.datasets.encoding import dumps
 from agent.evaluation.ablation import REFERENCE
-from agent.evaluation.ablation_table import AblationTable, McNemar, Row
+from agent.evaluation.ablation_table import AblationRow, AblationTable, McNemar
 from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN, read_document, replacing
 from agent.store.manifest import flatten
 from agent.types import SCHEMA_VERSION
@@ -28,7 +28,7 @@ class Column:
     """A heading, and what stands below it for a variant."""
 
     heading: str
-    text: Callable[[Row], str]
+    text: Callable[[AblationRow], str]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _of_tests(table: AblationTable) -> str:
 def _column(heading: str, name: str, form: str = "{:.3f}", nothing: str = "–") -> Column:
     """Return the column of a row's field; `nothing` stands where it is undefined."""
 
-    def text(row: Row) -> str:
+    def text(row: AblationRow) -> str:
         value = getattr(row, name)
         return nothing if value is None else form.format(value)
 
@@ -197,7 +197,7 @@ def as_markdown(table: AblationTable) -> str:
     return f"# Ablation, {_one_line(table.model)}\n\n{said}\n\n{parts}\n"
 
 
-def _flat(row: Row) -> dict[str, Any]:
+def _flat(row: AblationRow) -> dict[str, Any]:
     # an absent group of values would be a column of its own
     given = {name: value for name, value in row.model_dump(mode="json").items() if name != "mcnemar" or value}
     leaves = flatten(given)

@@ -9,9 +9,9 @@ from agent.evaluation.measures import Confusion, cell, cluster_names
 from agent.evaluation.statistics import (
     BINS,
     DEFAULTS,
+    BootstrapSettings,
     ClusterBootstrap,
     Interval,
-    Settings,
     bin_name,
     bin_of,
     ratio,
@@ -21,7 +21,7 @@ from agent.evaluation.tally import Judged, Tally
 from agent.types import Frozen
 
 
-class Group(Frozen):
+class BreakdownGroup(Frozen):
     """The pairs of a group; `accuracy` counts null as wrong, `interval` is its Wilson interval."""
 
     name: str
@@ -38,10 +38,10 @@ class Breakdown(Frozen):
     or 1: `passed, but 0` and `failed, but 1` go against it, `followed` agree with it.
     """
 
-    decided_by: tuple[Group, ...]
-    tests: tuple[Group, ...]
-    stand_ins: tuple[Group, ...]
-    overrides: tuple[Group, ...]
+    decided_by: tuple[BreakdownGroup, ...]
+    tests: tuple[BreakdownGroup, ...]
+    stand_ins: tuple[BreakdownGroup, ...]
+    overrides: tuple[BreakdownGroup, ...]
 
 
 def break_down(tally: Tally) -> Breakdown:
@@ -49,13 +49,15 @@ def break_down(tally: Tally) -> Breakdown:
     return Breakdown(**{way: _groups(groups) for way, groups in tally.judged.items()})
 
 
-def _groups(groups: Mapping[str, Mapping[Judged, int]]) -> tuple[Group, ...]:
+def _groups(groups: Mapping[str, Mapping[Judged, int]]) -> tuple[BreakdownGroup, ...]:
     found = []
     for name, counts in groups.items():
         confusion = Confusion(**{cell(*labels): count for labels, count in counts.items()})
         right, pairs = confusion.tp + confusion.tn, confusion.pairs
         interval = wilson(right, pairs)
-        found.append(Group(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval))
+        found.append(
+            BreakdownGroup(name=name, pairs=pairs, confusion=confusion, accuracy=right / pairs, interval=interval)
+        )
     return tuple(sorted(found, key=lambda group: (-group.pairs, group.name)))
 
 
@@ -93,7 +95,7 @@ def calibrate(
     confidences: Mapping[str, float],
     gold: Mapping[str, int],
     queries: Mapping[str, str],
-    settings: Settings = DEFAULTS,
+    settings: BootstrapSettings = DEFAULTS,
 ) -> Calibration | None:
     """Compare confidence with being right; None where no label has both a confidence and gold.
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from agent.config import LIMITS, Config, SandboxConfig
 from agent.errors import NotReplayable
-from agent.evaluation.recorded import Key
 from agent.sandbox.base import SandboxBackend
 from agent.sandbox.registry import REGISTRY
+from agent.store.annotations import Key
 from agent.store.manifest import quoted
 from agent.wording import counted, what_is_wrong
 
@@ -138,14 +138,14 @@ def _runs_images(backend: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReplayGroup:
     """Pairs and rounds whose programs ran under the same conditions."""
 
     conditions: Conditions
     keys: list[Key] = field(default_factory=list)
 
 
-def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None) -> list[Group]:
+def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: str | None = None) -> list[ReplayGroup]:
     """Part pairs and rounds by what held in the segments in which they ran: a run may be resumed with other limits.
 
     `backend` takes the place of the recorded ones.
@@ -156,16 +156,16 @@ def grouped(manifest: Mapping[str, Any], segments: Mapping[Key, int], backend: s
     if not any(each["environment"].get("sandbox") for each in manifest["segments"]):
         raise NotReplayable("the run had no sandbox: it executed nothing")
     held = {number: Conditions.of(manifest, number, backend) for number in sorted(set(segments.values()))}
-    groups: list[Group] = []
+    groups: list[ReplayGroup] = []
     for key, number in segments.items():
         group = next((each for each in groups if each.conditions == held[number]), None)
         if group is None:
-            groups.append(group := Group(held[number]))
+            groups.append(group := ReplayGroup(held[number]))
         group.keys.append(key)
     return groups
 
 
-def all_notes(groups: Sequence[Group], notes: Sequence[Sequence[str]]) -> Iterator[str]:
+def all_notes(groups: Sequence[ReplayGroup], notes: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the notes of groups that were replayed one after another, and how these differ where there are several.
 
     `notes` holds those of each group, of fewer groups when replaying was interrupted.
@@ -183,7 +183,7 @@ def all_notes(groups: Sequence[Group], notes: Sequence[Sequence[str]]) -> Iterat
         yield f"of programs that ran with {where}: {note}" if where else note
 
 
-def _labels(groups: Sequence[Group]) -> list[str]:
+def _labels(groups: Sequence[ReplayGroup]) -> list[str]:
     """Return for each group which of its settings differ from those of others, as in `memory_mb 1024`."""
     settings = [group.conditions.config.sandbox.model_dump() for group in groups]
     names = [name for name in SandboxConfig.model_fields if len({repr(each[name]) for each in settings}) > 1]

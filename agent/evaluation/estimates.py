@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.evaluation.labels import Annotator, Labels, votes_by_pair
-from agent.evaluation.statistics import DEFAULTS, LEVEL, Interval, Settings, numpy, ratio
+from agent.evaluation.labels import Labels, Rater, votes_by_pair
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, numpy, ratio
 from agent.store import files
 from agent.store.annotations import ended
 from agent.store.reviews import Review, ReviewSample, Value, iter_reviews, keys_of, read_reviews, read_sample, stale
@@ -17,13 +17,13 @@ from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
-Words = Literal["blind", "last"]
+ReviewChoice = Literal["blind", "last"]
 """Which review of a pair counts of each reviewer: the last blind one, or the last one."""
 Cell = tuple[tuple[Value, ...], int | None]
 
 
 @dataclass(frozen=True)
-class Stratum:
+class LabelStratum:
     """The pairs of a stratum that have one label by the run.
 
     `size` pairs, of which `reviewed` were drawn at random without replacement and reviewed; for `positives` of those
@@ -44,7 +44,9 @@ class Estimate:
     interval: Interval | None
 
 
-def estimate(strata: Sequence[Stratum], settings: Settings = DEFAULTS, *, draws: int = 10_000) -> dict[str, Estimate]:
+def estimate(
+    strata: Sequence[LabelStratum], settings: BootstrapSettings = DEFAULTS, *, draws: int = 10_000
+) -> dict[str, Estimate]:
     """Estimate the whole run's `accuracy`, `precision` and `recall`; a pair without a label is wrong, or missed.
 
     Values: each reviewed pair stands for `size / reviewed` pairs of its stratum (Horvitz and Thompson, JASA 47 (1952));
@@ -76,7 +78,7 @@ def estimate(strata: Sequence[Stratum], settings: Settings = DEFAULTS, *, draws:
     return {name: _estimate(float(value), posteriors[name]) for name, value in values.items()}
 
 
-def _shares(positives: Any, sizes: Any, strata: Sequence[Stratum]) -> dict[str, Any]:
+def _shares(positives: Any, sizes: Any, strata: Sequence[LabelStratum]) -> dict[str, Any]:
     """Return the measures from how many pairs of each stratum (last axis) have the right label 1."""
     ones = [number for number, stratum in enumerate(strata) if stratum.predicted == 1]
     zeros = [number for number, stratum in enumerate(strata) if stratum.predicted == 0]
@@ -139,13 +141,13 @@ class Reviewed:
     out are `corrections` of blind reviews, and `never_blind` where the reviewer gave no blind one.
     """
 
-    reviewers: tuple[Annotator, ...]
-    voters: tuple[Annotator, ...]
+    reviewers: tuple[Rater, ...]
+    voters: tuple[Rater, ...]
     sample: ReviewSample | None = None
     is_stale: bool = False
     strata: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     ahead: frozenset[str] = frozenset()
-    words: Words = "blind"
+    words: ReviewChoice = "blind"
     in_sight: int = 0
     corrections: int = 0
     never_blind: int = 0
@@ -156,7 +158,7 @@ class Reviewed:
         return self.corrections + self.never_blind
 
 
-def read_reviewed(run: RunView, words: Words = "blind") -> Reviewed:
+def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
     """Read what a run's reviewers left in its folder; a run without reviews has no reviewers.
 
     Only blind reviews are independent of the run, and of each other: who has seen a label and its evidence tends to
@@ -188,14 +190,14 @@ def read_reviewed(run: RunView, words: Words = "blind") -> Reviewed:
     )
 
 
-def _annotators(reviews: Iterable[Review]) -> tuple[Annotator, ...]:
+def _annotators(reviews: Iterable[Review]) -> tuple[Rater, ...]:
     labels: dict[str, dict[str, int | None]] = {}
     for review in reviews:
         labels.setdefault(review.reviewer, {})[review.id] = review.label
-    return tuple(Annotator(name, labels[name], "reviewer") for name in sorted(labels))
+    return tuple(Rater(name, labels[name], "reviewer") for name in sorted(labels))
 
 
-def estimate_run(predicted: Labels, reviewed: Reviewed, settings: Settings = DEFAULTS) -> RunEstimates | None:
+def estimate_run(predicted: Labels, reviewed: Reviewed, settings: BootstrapSettings = DEFAULTS) -> RunEstimates | None:
     """Estimate what all of a run's labels are worth; None without a sample that fits the run.
 
     Pairs with other labels by the run stand in strata of their own, whatever the sample was stratified by.
@@ -217,7 +219,7 @@ def estimate_run(predicted: Labels, reviewed: Reviewed, settings: Settings = DEF
     sizes = Counter(cells.values())
     seen = Counter(cells[pair] for pair in drawn if answers.get(pair) in ("0", "1"))
     positives = Counter(cells[pair] for pair in drawn if answers.get(pair) == "1")
-    strata = [Stratum(each[1], sizes[each], seen[each], positives[each]) for each in sorted(sizes, key=repr)]
+    strata = [LabelStratum(each[1], sizes[each], seen[each], positives[each]) for each in sorted(sizes, key=repr)]
     return RunEstimates(
         pairs=len(cells),
         run_pairs=len(reviewed.strata),

@@ -26,7 +26,7 @@ UNCLEAR = sum(OUTCOMES) / len(OUTCOMES)
 """Assumed share of pairs that the screener finds unclear."""
 _RESAMPLES = 1000
 _TAIL = 0.05
-Source = Literal["earlier run", "reply cache", "assumption"]
+TokenSource = Literal["earlier run", "reply cache", "assumption"]
 
 
 class Expected(NamedTuple):
@@ -68,7 +68,7 @@ class Forecast:
     rendered: int
     sampled: int
     went_on: float | None
-    tokens_from: Source
+    tokens_from: TokenSource
     characters_per_token: float | None
     in_cache: float
     equal_share: float
@@ -139,7 +139,7 @@ def forecast(plan: Plan, before: Earlier | None = None, *, seed: int = 0, sample
         taken = list(recorded(plan, before, by_cache or CHARACTERS_PER_TOKEN))
         sums, width = _by_query(plan, taken), math.sqrt(1 + len(taken) / total)
         drawn = (_added(rng.choices(sums, k=len(sums))) for _ in range(_RESAMPLES))
-    source: Source = "reply cache" if by_cache else "assumption"
+    source: TokenSource = "reply cache" if by_cache else "assumption"
     if any(each.reported for each in taken):
         source = "earlier run"
     if source == "assumption":
@@ -246,7 +246,7 @@ def _forecast(
     expected: Sequence[Expected],
     taken: Sequence[Taken],
     prompts: Sequence[_Prompt],
-    source: Source,
+    source: TokenSource,
     sampled: int,
 ) -> Forecast:
     first = plan.first.name

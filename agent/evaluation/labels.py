@@ -14,19 +14,19 @@ from agent.errors import InputError
 from agent.types import Pair, majority
 
 Labels = Mapping[str, int | None]
-Kind = Literal["run", "round", "file", "reviewer", "majority"]
+RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
 
 # CoSQA+ writes words, spreadsheets and CSV converters write text.
 _LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
 
 
 @dataclass(frozen=True)
-class Annotator:
+class Rater:
     """Somebody's labels by id: None where they gave none (an error is one of those), absent where not asked."""
 
     name: str
     labels: Labels
-    kind: Kind = "file"
+    kind: RaterKind = "file"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Gold:
     without_label: int
 
 
-def votes_by_pair(annotators: Iterable[Annotator]) -> dict[str, list[int | None]]:
+def votes_by_pair(annotators: Iterable[Rater]) -> dict[str, list[int | None]]:
     """Return the labels that the annotators gave to each pair."""
     votes: dict[str, list[int | None]] = {}
     for annotator in annotators:
@@ -47,9 +47,9 @@ def votes_by_pair(annotators: Iterable[Annotator]) -> dict[str, list[int | None]
     return votes
 
 
-def majority_of(annotators: Iterable[Annotator], name: str = "majority") -> Annotator:
+def majority_of(annotators: Iterable[Rater], name: str = "majority") -> Rater:
     """Return the majority label of every pair that any annotator was asked for."""
-    return Annotator(name, {pair: majority(votes) for pair, votes in votes_by_pair(annotators).items()}, "majority")
+    return Rater(name, {pair: majority(votes) for pair, votes in votes_by_pair(annotators).items()}, "majority")
 
 
 def read_gold(path: Path | str) -> Gold:
@@ -93,7 +93,7 @@ def own_gold(pairs: Iterable[Pair]) -> dict[str, int]:
     return found
 
 
-def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:
+def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
     """Return the annotators of a file, in the order they come in it, and the queries it gives.
 
     It is JSON lines or a JSON array of objects with `id` and a label of 0, 1 or null.
@@ -121,7 +121,7 @@ def read_labels(path: Path | str) -> tuple[list[Annotator], dict[str, str]]:
                 raise _bad(path, row, f"the pair {row.id[:60]!r} has another label of {name[:60]!r} on line {line}")
     if not labels:
         raise InputError("holds no labels", path=path)
-    return [Annotator(name, labels[name]) for name in labels], queries
+    return [Rater(name, labels[name]) for name in labels], queries
 
 
 def _given(path: Path, row: _Row) -> Iterator[tuple[str, int | None]]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import Any
 
-from agent.evaluation.labels import Annotator, Labels
+from agent.evaluation.labels import Labels, Rater
 from agent.evaluation.statistics import (
     DEFAULTS,
     LEVEL,
+    BootstrapSettings,
     ClusterBootstrap,
     Interval,
-    Settings,
     krippendorff_alpha,
     ratio,
     wilson,
@@ -164,7 +164,7 @@ class Scores(Frozen):
 
 
 def score(
-    predicted: Labels, gold: Mapping[str, int], queries: Mapping[str, str], settings: Settings = DEFAULTS
+    predicted: Labels, gold: Mapping[str, int], queries: Mapping[str, str], settings: BootstrapSettings = DEFAULTS
 ) -> Scores:
     """Compare labels (0, 1 or None) with gold (0 or 1), both by id; `queries` says which pairs belong together.
 
@@ -235,9 +235,9 @@ class Agreement(Frozen):
 
 
 def agree(
-    annotators: Sequence[Annotator],
+    annotators: Sequence[Rater],
     queries: Mapping[str, str],
-    settings: Settings = DEFAULTS,
+    settings: BootstrapSettings = DEFAULTS,
     *,
     of: str = "annotators",
 ) -> Agreement:

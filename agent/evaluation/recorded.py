@@ -12,11 +12,10 @@ from agent.errors import NotReplayable
 from agent.history import Command, Execution, History, Program
 from agent.languages.canonical import canonical
 from agent.sandbox.commands import RunCommand, plan
+from agent.store.annotations import Key
 from agent.store.run_view import RunView
 from agent.types import CaseResult, Cause, Pair, Status, TestReport
 
-Key = tuple[str, int]
-"""A pair's id and its round."""
 _ENVIRONMENT = re.compile(r"/envs/[0-9a-f]{8,64}\b")
 
 

@@ -19,13 +19,14 @@ from agent.errors import (
     UnsupportedLanguage,
 )
 from agent.evaluation.conditions import Conditions
-from agent.evaluation.recorded import Difference, Key, Recorded, differences, recorded
+from agent.evaluation.recorded import Difference, Recorded, differences, recorded
 from agent.evaluation.statistics import wilson
 from agent.languages import built_in_languages
 from agent.languages.base import Language, MalformedProgram
 from agent.sandbox.base import Environment, SandboxBackend
 from agent.sandbox.select import LOCKED, choose
 from agent.sandbox.session import SandboxGates, SandboxSession
+from agent.store.annotations import Key
 from agent.store.run_view import RunView
 from agent.streams import completed
 from agent.types import ErrorInfo, TestReport

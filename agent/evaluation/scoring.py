@@ -10,11 +10,11 @@ from pydantic import Field
 
 from agent.errors import UsageError
 from agent.evaluation.breakdown import Breakdown, Calibration, break_down, calibrate
-from agent.evaluation.estimates import RunEstimates, Words, estimate_run
-from agent.evaluation.labels import Annotator, Kind, read_gold
+from agent.evaluation.estimates import ReviewChoice, RunEstimates, estimate_run
+from agent.evaluation.labels import Rater, RaterKind, read_gold
 from agent.evaluation.measures import Agreement, Scores, agree, score
-from agent.evaluation.sources import RunSource, Sources
-from agent.evaluation.statistics import DEFAULTS, Settings
+from agent.evaluation.sources import LabelSources, RunSource
+from agent.evaluation.statistics import DEFAULTS, BootstrapSettings
 from agent.types import Frozen
 from agent.wording import counted
 
@@ -27,7 +27,7 @@ class AnnotatorReport(Frozen):
     """One annotator: `pairs` they were given, of which `labelled` have a label; against gold where there is any."""
 
     name: str
-    kind: Kind
+    kind: RaterKind
     pairs: int
     labelled: int
     scores: Scores | None
@@ -41,7 +41,7 @@ class RunReport(Frozen):
 
     name: str
     errors: dict[str, int]
-    reviews: Words = "blind"
+    reviews: ReviewChoice = "blind"
     reviews_left_out: int = 0
     breakdown: Breakdown | None = None
     calibration: Calibration | None = None
@@ -72,8 +72,8 @@ def report(
     gold: Path | None,
     *,
     round: int | None = None,
-    reviews: Words = "blind",
-    settings: Settings = DEFAULTS,
+    reviews: ReviewChoice = "blind",
+    settings: BootstrapSettings = DEFAULTS,
 ) -> ScoreReport:
     """Score the labels of run folders and files against gold, or compare them with each other.
 
@@ -84,7 +84,7 @@ def report(
         ExtraMissing: NumPy is not installed.
     """
     read = None if gold is None else read_gold(gold)
-    sources = Sources(reviews, None if read is None else read.labels)
+    sources = LabelSources(reviews, None if read is None else read.labels)
     for path in labels:
         sources.add(path, round)
     if round is not None and not sources.runs:
@@ -107,7 +107,7 @@ def report(
     )
 
 
-def _annotator(annotator: Annotator, sources: Sources, settings: Settings) -> AnnotatorReport:
+def _annotator(annotator: Rater, sources: LabelSources, settings: BootstrapSettings) -> AnnotatorReport:
     labels, gold = annotator.labels, sources.gold
     return AnnotatorReport(
         name=annotator.name,
@@ -118,7 +118,7 @@ def _annotator(annotator: Annotator, sources: Sources, settings: Settings) -> An
     )
 
 
-def _run(run: RunSource, sources: Sources, settings: Settings) -> RunReport:
+def _run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> RunReport:
     labels, gold = run.annotator.labels, sources.gold
     against: dict[str, Any] = {}
     if gold is not None:
@@ -135,7 +135,7 @@ def _run(run: RunSource, sources: Sources, settings: Settings) -> RunReport:
 
 
 def _check_comparable(
-    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Path | None, sources: Sources
+    annotators: Sequence[AnnotatorReport], agreement: Sequence[Agreement], gold: Path | None, sources: LabelSources
 ) -> None:
     if gold is None and not agreement:
         left_out = sum(run.reviewed.left_out for run in sources.runs)
@@ -152,7 +152,7 @@ def notes_of(
     annotators: Sequence[AnnotatorReport],
     agreement: Sequence[Agreement],
     runs: Sequence[RunReport],
-    sources: Sources,
+    sources: LabelSources,
     gold: Path | None,
 ) -> Iterator[str]:
     """Yield warnings: what was left out, what flatters, and how little there is to go by."""

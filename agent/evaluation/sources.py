@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.errors import InputError, UsageError
-from agent.evaluation.estimates import MAJORITY, Reviewed, Words, read_reviewed
-from agent.evaluation.labels import Annotator, majority_of, read_labels
+from agent.evaluation.estimates import MAJORITY, ReviewChoice, Reviewed, read_reviewed
+from agent.evaluation.labels import Rater, majority_of, read_labels
 from agent.evaluation.tally import Tally, annotated_pairs, as_one
 from agent.store import files
 from agent.store.run_view import RunView, criterion_of, load_run
@@ -25,8 +25,8 @@ class RunSource:
     `rounds` are those whose labels these are, none where it is a single one.
     """
 
-    annotator: Annotator
-    rounds: tuple[Annotator, ...]
+    annotator: Rater
+    rounds: tuple[Rater, ...]
     confidences: Mapping[str, float]
     tally: Tally
     queries: Mapping[str, str]
@@ -40,7 +40,7 @@ class RunSource:
 
 
 def read_run(
-    path: Path | str, round: int | None = None, gold: Mapping[str, int] | None = None, words: Words = "blind"
+    path: Path | str, round: int | None = None, gold: Mapping[str, int] | None = None, words: ReviewChoice = "blind"
 ) -> RunSource:
     """Read a run's labels: those of `round`, or the majority of all its rounds; the tally compares them with `gold`.
 
@@ -59,7 +59,7 @@ def read_run(
         return _read(view, there if round is None else [round], gold, words)
 
 
-def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: Words) -> RunSource:
+def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: ReviewChoice) -> RunSource:
     tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in wanted}
     queries: dict[str, str] = {}
@@ -77,8 +77,8 @@ def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, 
     name = view.path.resolve().name
     several = rounds if len(rounds) > 1 else {}
     return RunSource(
-        annotator=Annotator(name, labels, "run"),
-        rounds=tuple(Annotator(f"round {number}", of_round, "round") for number, of_round in several.items()),
+        annotator=Rater(name, labels, "run"),
+        rounds=tuple(Rater(f"round {number}", of_round, "round") for number, of_round in several.items()),
         confidences=confidences,
         tally=tally,
         queries=queries,
@@ -88,16 +88,16 @@ def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, 
 
 
 @dataclass
-class Sources:
+class LabelSources:
     """The sources in the order given; `queries` are those of their pairs, `differing` the pairs with two.
 
     `words` says which reviews of the runs count; `gold` are the labels that runs are compared with.
     """
 
-    words: Words = "blind"
+    words: ReviewChoice = "blind"
     gold: Mapping[str, int] | None = None
     runs: list[RunSource] = field(default_factory=list)
-    files: list[Annotator] = field(default_factory=list)
+    files: list[Rater] = field(default_factory=list)
     queries: dict[str, str] = field(default_factory=dict)
     differing: set[str] = field(default_factory=set)
     paths: list[Path] = field(default_factory=list)
@@ -127,15 +127,15 @@ class Sources:
             if self.queries.setdefault(pair, query) != query:
                 self.differing.add(pair)
 
-    def annotators(self) -> list[Annotator]:
+    def annotators(self) -> list[Rater]:
         """Return everybody, each run before its rounds and reviewers, and majorities after those they are of."""
-        found: list[Annotator] = []
+        found: list[Rater] = []
         for run in self.runs:
             found += [run.annotator, *run.rounds]
             found += _with_majority(run.reviewed.reviewers, self._free(MAJORITY, run.name))
         return found + _with_majority(self.files, self._free("majority", "files"))
 
-    def panels(self) -> list[tuple[str, Sequence[Annotator]]]:
+    def panels(self) -> list[tuple[str, Sequence[Rater]]]:
         """Return the groups within which agreement is of interest, each with a name."""
         people = [("annotators", self.files)] if self.runs else []
         everybody = [*(run.annotator for run in self.runs), *self.files]
@@ -161,7 +161,7 @@ class Sources:
         self.runs.append(run)
         self.learn(run.queries)
 
-    def _named(self, annotator: Annotator, source: str) -> Annotator:
+    def _named(self, annotator: Rater, source: str) -> Rater:
         name = self._free(annotator.name, source)
         self._names.add(name)
         return replace(annotator, name=name)
@@ -174,5 +174,5 @@ class Sources:
         return name
 
 
-def _with_majority(annotators: Sequence[Annotator], name: str) -> list[Annotator]:
+def _with_majority(annotators: Sequence[Rater], name: str) -> list[Rater]:
     return [*annotators, *([majority_of(annotators, name)] if len(annotators) > 1 else [])]

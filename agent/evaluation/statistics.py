@@ -52,14 +52,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Settings:
+class BootstrapSettings:
     """How intervals over resamples are made."""
 
     seed: int = 0
     resamples: int = 2000
 
 
-DEFAULTS = Settings()
+DEFAULTS = BootstrapSettings()
 
 
 def wilson(successes: int, total: int) -> Interval:
@@ -97,7 +97,7 @@ class ClusterBootstrap:
     and Tibshirani, An introduction to the bootstrap (1993), section 13.3.
     """
 
-    def __init__(self, clusters: Sequence[str], settings: Settings = DEFAULTS) -> None:
+    def __init__(self, clusters: Sequence[str], settings: BootstrapSettings = DEFAULTS) -> None:
         numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}
         self.clusters = len(numbers)
         self.settings = settings

@@ -18,11 +18,11 @@ from agent.store.run_view import RunView
 from agent.types import Annotation, Pair
 
 Row = dict[str, Any]
-Kind = Literal["text", "integer", "number", "flag", "json"]
+ColumnKind = Literal["text", "integer", "number", "flag", "json"]
 """What the cells of a column are: text, 64-bit integers, 64-bit floats, true or false, or JSON as text."""
 
-PAIR: Mapping[str, Kind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
-OUTCOME: Mapping[str, Kind] = {
+PAIR: Mapping[str, ColumnKind] = {"id": "text", "query": "text", "code": "text", "language": "text", "context": "text"}
+OUTCOME: Mapping[str, ColumnKind] = {
     "label": "integer",
     "reason": "text",
     "decided_by": "text",
@@ -31,7 +31,7 @@ OUTCOME: Mapping[str, Kind] = {
     "error": "text",
 }
 INPUT_PREFIX = "input_"
-_KINDS: Mapping[type, Kind] = {bool: "flag", float: "number", str: "text"}
+_KINDS: Mapping[type, ColumnKind] = {bool: "flag", float: "number", str: "text"}
 _TAKEN = PAIR.keys() | OUTCOME.keys()
 
 
@@ -88,7 +88,7 @@ class Export:
         self._progress = progress
 
     @cached_property
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> dict[str, ColumnKind]:
         """The columns of all pairs of the run in their order, each with its kind. Goes through the input.
 
         A column with values of several kinds, or with any that is nested or too large, is of JSON; one of integers and
@@ -146,7 +146,7 @@ def escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def cell(value: Any, kind: Kind) -> Any:
+def cell(value: Any, kind: ColumnKind) -> Any:
     """Return a value as the cell of a column: None, text, an integer, a float or a bool."""
     if value is None:
         return None
@@ -192,13 +192,13 @@ def _clean(value: Any) -> Any:
     return [_clean(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _kind(value: Any) -> Kind:
+def _kind(value: Any) -> ColumnKind:
     if isinstance(value, int) and not isinstance(value, bool):
         return "integer" if -(2**63) <= value < 2**63 else "json"
     return _KINDS.get(type(value), "json")
 
 
-def _common_kind(kinds: Collection[Kind]) -> Kind:
+def _common_kind(kinds: Collection[ColumnKind]) -> ColumnKind:
     if len(kinds) < 2:
         return next(iter(kinds), "text")
     return "number" if kinds == {"integer", "number"} else "json"

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.datasets.encoding import dumps
 from agent.errors import ExtraMissing
-from agent.exports.rows import Export, Kind, Row, cell
+from agent.exports.rows import ColumnKind, Export, Row, cell
 
 # rows held at once, and written as one group
 _ROWS = 2_000
@@ -57,7 +57,7 @@ def write_parquet(export: Export, path: Path) -> None:
     write_parquet_rows(path, export.columns, export.rows())
 
 
-def write_parquet_rows(path: Path, columns: Mapping[str, Kind], rows: Iterable[Row]) -> None:
+def write_parquet_rows(path: Path, columns: Mapping[str, ColumnKind], rows: Iterable[Row]) -> None:
     """Write rows with these columns; what a row lacks is null.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Literal
 from agent.datasets.benchmark import Grades
 from agent.datasets.encoding import dumps
 from agent.errors import UsageError
-from agent.evaluation.statistics import DEFAULTS, LEVEL, Interval, Settings, holm, numpy
+from agent.evaluation.statistics import DEFAULTS, LEVEL, BootstrapSettings, Interval, holm, numpy
 from agent.retrieval.measures import DEFAULT, Metric, Ranked, first_rank, get
 from agent.retrieval.significance import ROUNDING, TESTS, intervals, paired
 from agent.retrieval.stability import Stability, stability
@@ -141,7 +141,7 @@ def score(
     *,
     metrics: Sequence[str] = DEFAULT,
     which: Which = "with-positives",
-    settings: Settings = DEFAULTS,
+    settings: BootstrapSettings = DEFAULTS,
     progress: Progress = lambda *_: None,
 ) -> Scored:
     """Score rankings, by searcher, reading each query by query.
@@ -213,7 +213,7 @@ def _row(ranked: Ranked, metrics: Sequence[Metric]) -> tuple[float | None, list[
     return first_rank(ranked), [metric.of(ranked) for metric in metrics]
 
 
-def compare(scored: Scored, *, against: str | None = None, settings: Settings = TESTS) -> Comparisons:
+def compare(scored: Scored, *, against: str | None = None, settings: BootstrapSettings = TESTS) -> Comparisons:
     """Test the differences between searchers, in each metric that was scored: all pairs, or all `against` one.
 
     Raises:
@@ -240,7 +240,9 @@ def compare(scored: Scored, *, against: str | None = None, settings: Settings = 
     )
 
 
-def _tests(scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settings: Settings) -> list[Comparison]:
+def _tests(
+    scored: Scored, metric: str, pairs: Sequence[tuple[str, str]], settings: BootstrapSettings
+) -> list[Comparison]:
     np = numpy()
     values = {name: np.array(found[metric]) for name, found in scored.values.items()}
     differences = np.array([values[first] - values[second] for first, second in pairs]).T

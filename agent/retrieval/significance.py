@@ -6,19 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.evaluation.statistics import ClusterBootstrap, Interval, Settings, numpy
+from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, Interval, numpy
 
 if TYPE_CHECKING:
     import numpy as np
 
-TESTS = Settings(resamples=10_000)
+TESTS = BootstrapSettings(resamples=10_000)
 """How tests are resampled unless told otherwise: a p-value is then at least .0001."""
 _BATCH = 2**22
 ROUNDING = 1e-12
 """Values this close are equal but for rounding."""
 
 
-def intervals(queries: Sequence[str], values: np.ndarray[Any, Any], settings: Settings) -> list[Interval | None]:
+def intervals(
+    queries: Sequence[str], values: np.ndarray[Any, Any], settings: BootstrapSettings
+) -> list[Interval | None]:
     """Return percentile intervals of the means of the columns (queries × columns), by bootstrap over queries.
 
     None where resampling says nothing, as where all queries have one value.
@@ -45,7 +47,7 @@ class Paired:
     randomisation_p: float
 
 
-def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: Settings) -> list[Paired]:
+def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: BootstrapSettings) -> list[Paired]:
     """Test each column of differences (queries × columns) by bootstrap and by randomisation.
 
     Bootstrap: Sakai, Evaluating evaluation metrics based on the bootstrap (SIGIR 2006): queries are drawn from the
@@ -83,7 +85,7 @@ def paired(queries: Sequence[str], differences: np.ndarray[Any, Any], settings: 
     ]
 
 
-def _signs(count: int, settings: Settings) -> Iterator[Any]:
+def _signs(count: int, settings: BootstrapSettings) -> Iterator[Any]:
     """Yield arrays whose rows are random patterns of signs, in all as many as settings say."""
     random = numpy().random.default_rng(settings.seed)
     rows = max(1, _BATCH // count)

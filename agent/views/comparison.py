@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
-from agent.evaluation.breakdown import Breakdown, Calibration, Group
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
 from agent.evaluation.statistics import Interval
@@ -146,7 +146,7 @@ def _calibration(found: Calibration) -> Figure:
     return figure("Calibration", text, chart, [table(columns, rows)])
 
 
-def _confusion(group: Group) -> list[str]:
+def _confusion(group: BreakdownGroup) -> list[str]:
     cells = group.confusion
     return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]
 

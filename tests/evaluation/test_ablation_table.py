@@ -14,7 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from agent.evaluation.ablation import VariantRun, choose_variants
-from agent.evaluation.ablation_table import AblationTable, Row, Setting, Work, make_table
+from agent.evaluation.ablation_table import AblationRow, AblationSetting, AblationTable, Work, make_table
 from agent.evaluation.ablation_text import (
     as_csv,
     as_document,
@@ -33,8 +33,8 @@ from tests.histories import make_history, mutant_of, program_of
 
 GOLD = {f"p{number}": int(number < 6) for number in range(20)}
 PAIRS = [Pair(id=each, query="q", code="c") for each in GOLD]
-SETTING = Setting("exact", "m", 1, None, "full")
-UNTESTED = Setting("exact", "m", 1, None, None)
+SETTING = AblationSetting("exact", "m", 1, None, "full")
+UNTESTED = AblationSetting("exact", "m", 1, None, None)
 # Which pairs each variant labels wrongly, and which it leaves open.
 WRONG = {
     "full": ({"p0"}, set[str]()),
@@ -43,7 +43,7 @@ WRONG = {
 }
 
 
-def table(setting: Setting = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
+def table(setting: AblationSetting = SETTING, **wrong: tuple[set[str], set[str]]) -> AblationTable:
     chosen = wrong or WRONG
     works = [labelled(labels(*each)) for each in chosen.values()]
     runs = [
@@ -68,7 +68,7 @@ def labelled(given: dict[str, Label], rounds: int = 1, **others: Label) -> Work:
     return work
 
 
-def rows(**wrong: tuple[set[str], set[str]]) -> dict[str, Row]:
+def rows(**wrong: tuple[set[str], set[str]]) -> dict[str, AblationRow]:
     return {row.variant: row for row in table(**wrong).rows}
 
 
@@ -110,7 +110,7 @@ def test_a_row_with_fewer_than_six_discordant_pairs_says_so(discordant: int, too
 def test_where_there_is_nothing_to_test_against_no_test_is_made(
     variants: tuple[str, ...], against: str | None, told: str
 ) -> None:
-    found = table(Setting("exact", "m", 1, None, against), **{name: (set(), set()) for name in variants})
+    found = table(AblationSetting("exact", "m", 1, None, against), **{name: (set(), set()) for name in variants})
     assert [row.mcnemar for row in found.rows] == [None for _ in variants]
     assert f"No test is made: {told}." in remarks(found)
     assert [section.title for section in sections(found)] == [
@@ -119,7 +119,7 @@ def test_where_there_is_nothing_to_test_against_no_test_is_made(
 
 
 def test_any_variant_may_be_the_one_that_the_others_are_tested_against() -> None:
-    found = table(Setting("exact", "m", 1, None, "ps_fa"))
+    found = table(AblationSetting("exact", "m", 1, None, "ps_fa"))
     tests = {row.variant: row.mcnemar for row in found.rows}
     assert tests["ps_fa"] is None
     assert tests["full"] is not None
@@ -234,7 +234,7 @@ def test_tests_that_were_tried_on_mutants_are_counted_with_their_strength_and_th
 def test_rounds_have_a_part_that_says_how_far_they_agree() -> None:
     work = labelled(labels(*WRONG["full"]), rounds=3, p0=1)
     run = VariantRun(load_variant("full"), Path("out/full"), True)
-    found = make_table([run], [work], PAIRS, GOLD, Setting("exact", "m", 3, None, None), beside=Path("out"))
+    found = make_table([run], [work], PAIRS, GOLD, AblationSetting("exact", "m", 3, None, None), beside=Path("out"))
     (part,) = (each for each in sections(found) if each.title == "Agreement between 3 rounds")
     assert [column.text(found.rows[0]) for column in part.columns] == ["full", "0.967", "0.916"]
     assert "Agreement between" not in str([each.title for each in sections(table())])
@@ -251,7 +251,7 @@ NOTE = "The replies are no language model's (heuristic)"
 
 
 def test_the_files_hold_the_same_table(tmp_path: Path) -> None:
-    found = table(Setting("half", "m", 1, NOTE, "full"))
+    found = table(AblationSetting("half", "m", 1, NOTE, "full"))
     write_table(tmp_path, found)
     document = json.loads((tmp_path / "ablation.json").read_text())
     assert document == as_document(found)

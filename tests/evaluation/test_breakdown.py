@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.breakdown import Breakdown, Calibration, Group, break_down, calibrate, ece, reliability
+from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration, break_down, calibrate, ece, reliability
 from agent.evaluation.measures import Confusion
 from agent.evaluation.statistics import BINS
 from agent.evaluation.tally import Seen, Tally
@@ -40,7 +40,7 @@ def breakdown() -> Breakdown:
     return break_down(tally)
 
 
-def confusions(groups: Iterable[Group]) -> dict[str, Confusion]:
+def confusions(groups: Iterable[BreakdownGroup]) -> dict[str, Confusion]:
     return {group.name: group.confusion for group in groups}
 
 

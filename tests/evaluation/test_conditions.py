@@ -12,7 +12,7 @@ import pytest
 from agent import ScriptedSandbox
 from agent.config import Config
 from agent.errors import NotReplayable
-from agent.evaluation.conditions import Conditions, Group, all_notes, grouped
+from agent.evaluation.conditions import Conditions, ReplayGroup, all_notes, grouped
 
 DESCRIBED = {"backend": "bwrap", "bubblewrap": "0.8.0", "python": "3.11.2", "platform": "linux/x86_64"}
 LIMITS = {"memory_mb": 512, "processes": 64, "cpus": 0.5, "files_mb": 32, "output_kb": 16, "inodes": 1000}
@@ -179,4 +179,4 @@ def test_notes_say_of_which_programs_they_are() -> None:
         "kernel",
         f"of programs that ran with {first}: memory",
     ]
-    assert list(all_notes([Group(groups[0].conditions)], [["kernel"]])) == ["kernel"]
+    assert list(all_notes([ReplayGroup(groups[0].conditions)], [["kernel"]])) == ["kernel"]

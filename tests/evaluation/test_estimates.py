@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from agent.evaluation.estimates import (
     Estimate,
+    LabelStratum,
+    ReviewChoice,
     Reviewed,
     RunEstimates,
-    Stratum,
-    Words,
     estimate,
     estimate_run,
 )
 from agent.evaluation.labels import Labels, majority_of
 from agent.evaluation.sources import read_run
-from agent.evaluation.statistics import Interval, Settings
+from agent.evaluation.statistics import BootstrapSettings, Interval
 from agent.types import Annotation
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_run
 
@@ -42,13 +42,13 @@ MANY_SMALL: Design = [
 NEARLY_ALL_REVIEWED: Design = [(1, 100, 0.92, 60), (0, 100, 0.1, 60)]
 
 
-def whole(design: Design) -> list[Stratum]:
-    return [Stratum(label, size, size, round(size * share)) for label, size, share, _ in design]
+def whole(design: Design) -> list[LabelStratum]:
+    return [LabelStratum(label, size, size, round(size * share)) for label, size, share, _ in design]
 
 
-def sampled(design: Design, random: np.random.Generator) -> list[Stratum]:
+def sampled(design: Design, random: np.random.Generator) -> list[LabelStratum]:
     return [
-        Stratum(label, each.size, n, int(random.hypergeometric(each.positives, each.size - each.positives, n)))
+        LabelStratum(label, each.size, n, int(random.hypergeometric(each.positives, each.size - each.positives, n)))
         for each, (label, _, _, n) in zip(whole(design), design, strict=True)
     ]
 
@@ -77,17 +77,17 @@ def test_estimates_are_unbiased_where_they_are_sums() -> None:
 
 
 def test_each_reviewed_pair_stands_for_those_of_its_stratum() -> None:
-    found = estimate([Stratum(1, 100, 10, 9), Stratum(0, 300, 10, 1), Stratum(None, 20, 10, 5)])
+    found = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 10, 1), LabelStratum(None, 20, 10, 5)])
     assert found["precision"].value == pytest.approx(90 / 100)
     assert found["recall"].value == pytest.approx(90 / (90 + 30 + 10))
     assert found["accuracy"].value == pytest.approx((90 + 270) / 420)
-    known = estimate([Stratum(1, 10, 10, 9), Stratum(0, 30, 30, 3)])
+    known = estimate([LabelStratum(1, 10, 10, 9), LabelStratum(0, 30, 30, 3)])
     assert known["accuracy"] == Estimate(36 / 40, Interval(36 / 40, 36 / 40))
     assert known["recall"].value == 9 / 12
 
 
 def test_reviews_that_were_all_right_leave_doubt() -> None:
-    found = estimate([Stratum(1, 1000, 10, 10), Stratum(0, 5000, 10, 0)])
+    found = estimate([LabelStratum(1, 1000, 10, 10), LabelStratum(0, 5000, 10, 0)])
     recall, precision = found["recall"], found["precision"]
     assert (recall.value, precision.value) == (1.0, 1.0)
     assert recall.interval is not None
@@ -98,11 +98,11 @@ def test_reviews_that_were_all_right_leave_doubt() -> None:
 
 
 def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
-    found = estimate([Stratum(1, 100, 10, 9), Stratum(0, 300, 0, 0)])
+    found = estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 300, 0, 0)])
     assert found["precision"].value == pytest.approx(0.9)
     assert found["recall"] == found["accuracy"] == Estimate(None, None)
-    assert estimate([Stratum(1, 100, 10, 9), Stratum(0, 0, 0, 0)])["recall"].value == 1.0
-    nothing_to_recall = estimate([Stratum(0, 10, 5, 0)])
+    assert estimate([LabelStratum(1, 100, 10, 9), LabelStratum(0, 0, 0, 0)])["recall"].value == 1.0
+    nothing_to_recall = estimate([LabelStratum(0, 10, 5, 0)])
     assert nothing_to_recall["recall"] == nothing_to_recall["precision"] == Estimate(None, None)
     assert nothing_to_recall["accuracy"].value == 1.0
     assert set(estimate([]).values()) == {Estimate(None, None)}
@@ -117,9 +117,9 @@ def test_a_stratum_without_a_review_leaves_undefined_what_needs_it() -> None:
 def test_an_interval_holds_its_value_and_stays_within_0_and_1(
     numbers: list[tuple[int | None, int, int, int]], seed: int
 ) -> None:
-    strata = [Stratum(label, a + b + c, a + b, a) for label, a, b, c in numbers]
-    found = estimate(strata, Settings(seed), draws=200)
-    assert found == estimate(strata, Settings(seed), draws=200)
+    strata = [LabelStratum(label, a + b + c, a + b, a) for label, a, b, c in numbers]
+    found = estimate(strata, BootstrapSettings(seed), draws=200)
+    assert found == estimate(strata, BootstrapSettings(seed), draws=200)
     for each in found.values():
         if each.value is None:
             assert each.interval is None
@@ -139,11 +139,11 @@ def labels_of(run: Path, round: int | None = None) -> Labels:
     return read_run(run, round).annotator.labels
 
 
-def reviewed(run: Path, words: Words = "blind") -> Reviewed:
+def reviewed(run: Path, words: ReviewChoice = "blind") -> Reviewed:
     return read_run(run, words=words).reviewed
 
 
-def estimates(run: Path, round: int | None = None, words: Words = "blind") -> RunEstimates | None:
+def estimates(run: Path, round: int | None = None, words: ReviewChoice = "blind") -> RunEstimates | None:
     return estimate_run(labels_of(run, round), reviewed(run, words))
 
 
@@ -162,7 +162,7 @@ def test_a_sample_of_reviews_estimates_the_whole_run_by_stratum(tmp_path: Path) 
     found = estimates(tmp_path / "r")
     assert found is not None
     assert (found.pairs, found.sampled, found.reviewed, found.tied, found.pending) == (200, 50, 50, 0, 0)
-    expected = estimate([Stratum(1, 60, len(ones), len(ones) - 3), Stratum(0, 140, len(zeros), 2)])
+    expected = estimate([LabelStratum(1, 60, len(ones), len(ones) - 3), LabelStratum(0, 140, len(zeros), 2)])
     for name, each in expected.items():
         same = getattr(found, name)
         assert same.value == pytest.approx(each.value, abs=1e-9)
@@ -282,7 +282,7 @@ def in_sample(run: Path, pairs: list[str], reviewer: str = "ann", **more: bool) 
     review(run, reviewer, {pair: int(pair not in WRONG) for pair in pairs}, **more)
 
 
-def estimated(run: Path, words: Words = "blind") -> RunEstimates:
+def estimated(run: Path, words: ReviewChoice = "blind") -> RunEstimates:
     found = estimates(run, words=words)
     assert found is not None
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import InputError, RunFolderError, UsageError
-from agent.evaluation.labels import Annotator, majority_of, read_gold, read_labels
+from agent.evaluation.labels import Rater, majority_of, read_gold, read_labels
 from agent.evaluation.sources import read_run
 from tests.evaluation.runs import annotated, make_error, write_lines, write_run
 
@@ -59,16 +59,14 @@ def test_what_is_unclear_is_named(tmp_path: Path, rows: list[Any], message: str)
 
 
 def test_the_majority_covers_every_pair_that_anybody_was_asked() -> None:
-    found = majority_of(
-        [Annotator("x", {"a": 1, "b": 0}), Annotator("y", {"a": 0, "c": 1}), Annotator("z", {"d": None})]
-    )
+    found = majority_of([Rater("x", {"a": 1, "b": 0}), Rater("y", {"a": 0, "c": 1}), Rater("z", {"d": None})])
     assert found.labels == {"a": None, "b": 0, "c": 1, "d": None}
 
 
 def test_a_run_has_its_labels_and_what_decided_them(tmp_path: Path) -> None:
     decided = annotated("a1", 1, "failed", "snippet", stand_ins=("Db",), confidence=0.75)
     run = read_run(write_run(tmp_path / "r", [decided, annotated("b1", None), make_error("b2")]))
-    assert run.annotator == Annotator("r", {"a1": 1, "b1": None, "b2": None}, "run")
+    assert run.annotator == Rater("r", {"a1": 1, "b1": None, "b2": None}, "run")
     assert run.queries == {"a1": "a", "b1": "b", "b2": "b"}
     assert run.confidences == {"a1": 0.75}
     assert (run.tally.outcomes, run.tally.with_stand_ins) == ({"failed": {"1": 1}}, 1)

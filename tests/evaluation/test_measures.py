@@ -14,9 +14,9 @@ from scipy.stats import bootstrap
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
-from agent.evaluation.labels import Annotator
+from agent.evaluation.labels import Rater
 from agent.evaluation.measures import FORMULAS, Confusion, Scores, agree, measures, score
-from agent.evaluation.statistics import ClusterBootstrap, Settings, krippendorff_alpha
+from agent.evaluation.statistics import BootstrapSettings, ClusterBootstrap, krippendorff_alpha
 
 # of the libraries compared with, where a statistic is undefined
 pytestmark = [
@@ -30,7 +30,7 @@ JUDGED = st.lists(st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 1)), m
 def scored(judged: Judged, queries: dict[str, str] | None = None, **options: Any) -> Scores:
     predicted = {str(number): label for number, (label, _) in enumerate(judged)}
     gold = {str(number): label for number, (_, label) in enumerate(judged)}
-    return score(predicted, gold, queries or {}, Settings(**{"resamples": 50, **options}))
+    return score(predicted, gold, queries or {}, BootstrapSettings(**{"resamples": 50, **options}))
 
 
 @given(JUDGED)
@@ -125,7 +125,7 @@ def test_nothing_scored_gives_nothing_but_counts() -> None:
 def test_pairs_of_one_side_only_are_counted_and_a_pair_without_a_query_is_a_cluster_of_its_own() -> None:
     found = score({"a": 1, "b": None, "x": 0}, {"a": 1, "b": 0, "y": 1, "z": 1}, {"a": "q", "b": "q"})
     assert (found.pairs, found.gold_only, found.predicted_only) == (2, 2, 1)
-    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, Settings(resamples=10))
+    found = score({"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": "c"}, BootstrapSettings(resamples=10))
     assert (found.queries, found.without_query) == (3, 2)
 
 
@@ -136,7 +136,7 @@ def test_scores_depend_on_the_seed_alone_and_survive_json() -> None:
     assert first == again
     assert first.bootstrap != other.bootstrap
     predicted, gold = ({str(n): pair[side] for n, pair in reversed(list(enumerate(judged)))} for side in (0, 1))
-    assert score(predicted, gold, queries, Settings(5, 50)) == first  # type: ignore[arg-type]
+    assert score(predicted, gold, queries, BootstrapSettings(5, 50)) == first  # type: ignore[arg-type]
     assert Scores.model_validate_json(first.model_dump_json()) == first
 
 
@@ -154,11 +154,11 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
     ids = [f"{number:03}" for number in range(len(items))]
     queries = {pair: f"q{number % 5}" for number, pair in enumerate(ids)}
     annotators = [
-        Annotator(name, {pair: item[place] for pair, item in zip(ids, items, strict=True)})
+        Rater(name, {pair: item[place] for pair, item in zip(ids, items, strict=True)})
         for place, name in enumerate("xyz")
     ]
-    found = agree(annotators, queries, Settings(resamples=100))
-    resampling = ClusterBootstrap([f"query {queries[pair]}" for pair in ids], Settings(resamples=100))
+    found = agree(annotators, queries, BootstrapSettings(resamples=100))
+    resampling = ClusterBootstrap([f"query {queries[pair]}" for pair in ids], BootstrapSettings(resamples=100))
     # how often each item is drawn in each resample
     draws = resampling.sums(np.eye(len(items), dtype=int).tolist(), len(items))
 
@@ -185,8 +185,8 @@ def test_agreement_and_its_intervals_are_those_of_the_statistics_resampled(items
 
 
 def test_annotators_are_compared_on_what_both_labelled() -> None:
-    found = agree([Annotator("x", {"a": 1, "b": 0, "c": None}), Annotator("y", {"a": 1, "c": 1, "d": 0})], {})
+    found = agree([Rater("x", {"a": 1, "b": 0, "c": None}), Rater("y", {"a": 1, "c": 1, "d": 0})], {})
     (pair,) = found.pairwise
     assert (found.pairs, found.comparable, pair.both, pair.agreement, pair.kappa) == (4, 1, 1, 1.0, None)
-    apart = agree([Annotator("x", {"a": 1}), Annotator("y", {"b": 1})], {})
+    apart = agree([Rater("x", {"a": 1}), Rater("y", {"b": 1})], {})
     assert (apart.comparable, apart.alpha, apart.alpha_interval, apart.pairwise[0].both) == (0, None, None, 0)

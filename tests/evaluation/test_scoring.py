@@ -9,10 +9,10 @@ import pytest
 
 from agent.errors import UsageError
 from agent.evaluation.scoring import ScoreReport, report
-from agent.evaluation.statistics import Settings
+from agent.evaluation.statistics import BootstrapSettings
 from tests.evaluation.runs import annotated, make_error, review, sample_of, write_lines, write_run
 
-FAST = Settings(resamples=50)
+FAST = BootstrapSettings(resamples=50)
 
 
 def told(report: ScoreReport) -> str:

@@ -19,9 +19,9 @@ from agent.errors import ExtraMissing, UsageError
 from agent.evaluation.statistics import (
     BINS,
     LEAST_DISCORDANT,
+    BootstrapSettings,
     ClusterBootstrap,
     Interval,
-    Settings,
     bin_name,
     bin_of,
     holm,
@@ -90,7 +90,7 @@ def scipys(items: list[int], clusters: list[str], seed: int) -> Any:
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from("abcdefg")), min_size=2, max_size=40), st.integers(0, 99))
 def test_the_bootstrap_is_scipys_over_clusters(drawn: list[tuple[int, str]], seed: int) -> None:
     items, clusters = [x for x, _ in drawn], [c for _, c in drawn]
-    found = shares(ClusterBootstrap(clusters, Settings(seed, RESAMPLES)), items)
+    found = shares(ClusterBootstrap(clusters, BootstrapSettings(seed, RESAMPLES)), items)
     if found is None:
         means = {c: np.mean([x for x, d in drawn if d == c]) for c in clusters}
         assert len(means) < 2 or len(set(means.values())) == 1
@@ -103,7 +103,7 @@ def test_equal_seeds_draw_alike_in_any_order_and_others_do_not() -> None:
     items = [(f"q{number % 7}", [number % 3, 1]) for number in range(50)]
 
     def sums(order: list[tuple[str, list[int]]], seed: int) -> Any:
-        resampling = ClusterBootstrap([cluster for cluster, _ in order], Settings(seed, 50))
+        resampling = ClusterBootstrap([cluster for cluster, _ in order], BootstrapSettings(seed, 50))
         return resampling.sums([row for _, row in order], 2)
 
     assert (sums(items, 1) == sums(items, 1)).all()
@@ -117,11 +117,11 @@ def test_equal_seeds_draw_alike_in_any_order_and_others_do_not() -> None:
     ids=["no item", "one cluster", "nothing varies"],
 )
 def test_resampling_that_says_nothing_gives_no_interval(items: list[int], clusters: list[str]) -> None:
-    assert shares(ClusterBootstrap(clusters, Settings(resamples=50)), items) is None
+    assert shares(ClusterBootstrap(clusters, BootstrapSettings(resamples=50)), items) is None
 
 
 def test_a_statistic_undefined_in_many_resamples_has_no_interval() -> None:
-    resampling = ClusterBootstrap([str(number) for number in range(20)], Settings(resamples=100))
+    resampling = ClusterBootstrap([str(number) for number in range(20)], BootstrapSettings(resamples=100))
     values = np.arange(100.0)
     values[:5] = np.nan
     few = resampling.percentiles(values)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from agent.datasets import read_pairs
 from agent.errors import ExtraMissing, InputError, UsageError
-from agent.exports.rows import OUTCOME, Export, Kind, cell
+from agent.exports.rows import OUTCOME, ColumnKind, Export, cell
 from agent.types import ErrorInfo, Pair, Status
 from agent.types import TestReport as Report
 from tests.datasets.test_spool import hostile_text, pair_lists
@@ -28,7 +28,7 @@ from tests.views.runs import HOSTILE
 TYPES = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
 
 
-def read_csv(path: Path, columns: dict[str, Kind]) -> list[dict[str, Any]]:
+def read_csv(path: Path, columns: dict[str, ColumnKind]) -> list[dict[str, Any]]:
     """Read CSV as the documentation says: nothing between commas is null, "" is empty text."""
     options = pa.csv.ConvertOptions(
         column_types={name: TYPES.get(kind, pa.string()) for name, kind in columns.items()},

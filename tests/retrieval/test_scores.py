@@ -9,7 +9,7 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 from agent.errors import ConfigError, InputError, UsageError
-from agent.evaluation.statistics import Settings
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.rankings import read_trec
 from agent.retrieval.scores import (
     Comparisons,
@@ -24,7 +24,7 @@ QUERIES = ["one", "two", "three", "none", "unjudged"]
 GRADES = {"one": {"a": 1}, "two": {"a": 1, "b": 2, "c": 0}, "three": {"c": 1}, "none": {"a": 0}}
 PERFECT = {"one": {"a": 1.0}, "two": {"b": 2.0, "a": 1.0}, "three": {"c": 0.1}}
 TIED = {"one": {"a": 1.0, "b": 1.0}, "two": {"c": 2.0, "a": 1.0, "b": 1.0}, "none": {"a": 1.0}, "other": {"a": 1.0}}
-FEW = Settings(resamples=200)
+FEW = BootstrapSettings(resamples=200)
 
 
 def scored(**options: object) -> Scored:

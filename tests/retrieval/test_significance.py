@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from agent.evaluation.statistics import Settings
+from agent.evaluation.statistics import BootstrapSettings
 from agent.retrieval.significance import intervals, paired
 
-MANY = Settings(seed=3, resamples=20_000)
+MANY = BootstrapSettings(seed=3, resamples=20_000)
 
 
 def ids(count: int) -> list[str]:
@@ -64,7 +64,7 @@ def test_where_differences_do_not_vary_the_bootstrap_says_nothing() -> None:
 def test_p_is_never_0() -> None:
     random = np.random.default_rng(1)
     differences = random.normal(5, 1, (40, 2))
-    found = paired(ids(40), differences, Settings(resamples=99))
+    found = paired(ids(40), differences, BootstrapSettings(resamples=99))
     assert [(one.bootstrap_p, one.randomisation_p) for one in found] == [(0.01, 0.01)] * 2
 
 
