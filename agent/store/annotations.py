@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict
 
@@ -96,9 +97,9 @@ class Vote(NamedTuple):
     failed: bool
 
     @classmethod
-    def of(cls, found: Annotation | RoundLabel) -> Vote:
+    def of(cls, annotation: Annotation | RoundLabel) -> Vote:
         """Return the vote of an annotation."""
-        return cls(found.label, found.confidence, found.error is not None)
+        return cls(annotation.label, annotation.confidence, annotation.error is not None)
 
 
 def pair_label(identifier: str, votes: Sequence[Vote]) -> PairLabel:
@@ -141,28 +142,35 @@ _WHAT = "an annotation"
 REMEDY = "Delete that line: its pair is annotated again"
 _TABLES = """
 CREATE TABLE lines (
-    position INTEGER PRIMARY KEY, id BLOB, round INTEGER, label INTEGER, confidence REAL, failed INTEGER,
-    UNIQUE (id, round)
+    line INTEGER PRIMARY KEY, position INTEGER, size INTEGER, id BLOB, round INTEGER, label INTEGER, confidence REAL,
+    failed INTEGER, UNIQUE (id, round)
 )
 """
 
 
 class AnnotationIndex:
-    """Where the last line of each pair and round is. Sees what was whole when it was made, a torn end not.
+    """The last line of each pair and round, as the file was when this was made. A torn last line is ignored.
 
-    On disk, as far as it is large (`Scratch`). `key in index` says whether a pair and round have an annotation.
+    Large indexes lie on disk (`Scratch`). The file stays open, so that a run may replace it meanwhile.
 
     Raises:
-        RunFolderError: a whole line is not an annotation; the message names it.
+        RunFolderError: the file cannot be read, or a whole line is not an annotation; the message names the line.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.read()
+        self.end = self._count = 0
+        self._scratch = Scratch(_TABLES)
+        try:
+            self._file = open_regular(path)
+            weakref.finalize(self, self._file.close)
+            self._put(self._whole_lines())
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
 
-    def add(self, found: Annotation | RoundLabel, size: int) -> None:
-        """Note the line of an annotation, of `size` bytes, at the end."""
-        self._put([(found, size)])
+    def add(self, annotation: Annotation, size: int) -> None:
+        """Add an annotation whose line, of `size` bytes, was written to the end of the file."""
+        self._put([(annotation, size)])
 
     def __len__(self) -> int:
         return int(self._one("SELECT count(*) FROM lines"))
@@ -172,120 +180,94 @@ class AnnotationIndex:
 
     def finished(self, key: Key, *, retry_errors: bool = False) -> bool:
         """Whether a pair and round have an annotation; with `retry_errors` one without an error."""
-        found = self._scratch.rows("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))
-        return bool(found) and not (retry_errors and found[0][0])
+        rows = self._scratch.rows("SELECT failed FROM lines WHERE id = ? AND round = ?", _row(key))
+        return bool(rows) and not (retry_errors and rows[0][0])
 
     @property
     def superseded(self) -> int:
-        """How many lines a later one took the place of."""
-        return self._added - len(self)
+        """The number of lines that a later line of the same pair and round replaces."""
+        return self._count - len(self)
 
     @property
     def pairs(self) -> int:
-        """How many pairs have an annotation."""
+        """The number of pairs that have an annotation."""
         return int(self._one("SELECT count(DISTINCT id) FROM lines"))
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are: one more than the highest number of any, 0 without annotations."""
+        """The number of rounds: one more than the highest number of any, 0 without annotations."""
         return int(self._one("SELECT ifnull(max(round) + 1, 0) FROM lines"))
 
     def annotated(self, *, failed: bool = False) -> Iterator[Key]:
-        """Yield the pairs and rounds that have an annotation, sorted; where `failed`, those with an error alone."""
+        """Yield the pairs and rounds that have an annotation, sorted; with `failed` only those with an error."""
         where = "WHERE failed" if failed else ""
         for key, number in self._scratch.each(f"SELECT id, round FROM lines {where} ORDER BY id, round"):
             yield from_key(key), number
 
     def rounds_of(self, pair_id: str) -> list[int]:
         """Return the rounds in which a pair has an annotation, in order."""
-        found = self._scratch.rows("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
-        return [number for (number,) in found]
+        rows = self._scratch.rows("SELECT round FROM lines WHERE id = ? ORDER BY round", (as_key(pair_id),))
+        return [number for (number,) in rows]
 
     def backwards(self) -> Iterator[tuple[int, Key]]:
-        """Yield where the last line of each pair and round begins, and its key, from the end of the file."""
-        for position, key, number in self._scratch.each("SELECT position, id, round FROM lines ORDER BY position DESC"):
+        """Yield the position and the key of each last line, from the end of the file."""
+        for position, key, number in self._scratch.each("SELECT position, id, round FROM lines ORDER BY line DESC"):
             yield position, (from_key(key), number)
 
     def get(self, key: Key) -> Annotation | None:
         """Return the last annotation of a pair and round."""
-        with self._opened() as file:
-            found = self._scratch.rows("SELECT position FROM lines WHERE id = ? AND round = ?", _row(key))
-            return self._at(file, key[0], found[0][0]) if found else None
+        rows = self._scratch.rows("SELECT line, position, size FROM lines WHERE id = ? AND round = ?", _row(key))
+        return self._annotation(*rows[0]) if rows else None
 
     def __iter__(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round, in the order of the file."""
-        return (decode_annotation(line, f"{self.path}:{number}") for number, line in self.lines())
+        return (self._decode(line, content) for line, content in self.lines())
 
     def by_pair(self) -> Iterator[list[Annotation]]:
-        """Yield the last annotations of each pair's rounds, by the order of ids."""
-        with self._opened() as file:
-            found = self._scratch.each("SELECT id, position FROM lines ORDER BY id, round")
-            for key, rows in groupby(found, key=itemgetter(0)):
-                yield [self._at(file, from_key(key), position) for _, position in rows]
+        """Yield the last annotations of each pair's rounds, in the order of ids."""
+        rows = self._scratch.each("SELECT id, line, position, size FROM lines ORDER BY id, round")
+        for _, of_pair in groupby(rows, key=itemgetter(0)):
+            yield [self._annotation(*place) for _, *place in of_pair]
 
     def labels(self) -> Iterator[PairLabel]:
-        """Yield the label of each pair by its rounds, by the order of ids."""
-        found = self._scratch.each("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
-        for key, rows in groupby(found, key=itemgetter(0)):
-            yield pair_label(from_key(key), [Vote(*row[1:]) for row in rows])
+        """Yield the label of each pair over its rounds, in the order of ids."""
+        rows = self._scratch.each("SELECT id, label, confidence, failed FROM lines ORDER BY id, round")
+        for key, of_pair in groupby(rows, key=itemgetter(0)):
+            yield pair_label(from_key(key), [Vote(*vote) for _, *vote in of_pair])
 
     def label(self, pair_id: str) -> PairLabel | None:
-        """Return the label of a pair by its rounds, None where it has no annotation."""
+        """Return the label of a pair over its rounds, None when it has no annotation."""
         query = "SELECT label, confidence, failed FROM lines WHERE id = ? ORDER BY round"
         votes = [Vote(*row) for row in self._scratch.rows(query, (as_key(pair_id),))]
         return pair_label(pair_id, votes) if votes else None
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the last line of each pair and round with its number."""
-        position = 0
-        with self._opened() as file:
-            last = self._scratch.each("SELECT position FROM lines ORDER BY position")
-            wanted = next(last, None)
-            for number, line in enumerate(file, start=1):
-                if wanted is None:
-                    return
-                if position == wanted[0]:
-                    yield number, line
-                    wanted = next(last, None)
-                position += len(line)
+        """Yield the last line of each pair and round with its number, in the order of the file."""
+        for line, position, size in self._scratch.each("SELECT line, position, size FROM lines ORDER BY line"):
+            yield line, os.pread(self._file.fileno(), size, position)
 
-    def read(self) -> None:
-        """Go through the file, again where it was replaced."""
-        self.end = self._added = 0
-        self._scratch = Scratch(_TABLES)
-        try:
-            with open_regular(self.path) as file:
-                self._inode = os.fstat(file.fileno()).st_ino
-                whole = ((number, line) for number, line in numbered_lines(file, self.path) if line.endswith(b"\n"))
-                self._put((_label(line, f"{self.path}:{number}"), len(line)) for number, line in whole)
-        except OSError as error:
-            raise RunFolderError(f"{self.path}: cannot be read ({error.strerror or error})") from error
+    def _whole_lines(self) -> Iterator[tuple[RoundLabel, int]]:
+        for number, line in numbered_lines(self._file, self.path):
+            if line.endswith(b"\n"):
+                yield decode_record(line, RoundLabel, f"{self.path}:{number}", what=_WHAT, remedy=REMEDY), len(line)
 
     def _put(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> None:
-        self._scratch.put("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?)", self._rows(lines))
+        self._scratch.put("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows(lines))
 
     def _rows(self, lines: Iterable[tuple[Annotation | RoundLabel, int]]) -> Iterator[tuple[Any, ...]]:
-        for found, size in lines:
-            yield self.end, as_key(found.id), found.round, *Vote.of(found)
+        for annotation, size in lines:
+            self._count += 1
+            yield self._count, self.end, size, as_key(annotation.id), annotation.round, *Vote.of(annotation)
             self.end += size
-            self._added += 1
 
     def _one(self, query: str) -> Any:
         return self._scratch.rows(query)[0][0]
 
-    def _at(self, file: IO[bytes], pair_id: str, position: int) -> Annotation:
-        file.seek(position)
-        return decode_annotation(file.readline(), f"{self.path}: the line of {pair_id[:60]!r}")
+    def _annotation(self, line: int, position: int, size: int) -> Annotation:
+        return self._decode(line, os.pread(self._file.fileno(), size, position))
 
-    def _opened(self) -> IO[bytes]:
-        """Open the file that the positions are of; a run that closed meanwhile may have replaced it."""
-        file = open_regular(self.path)
-        found = os.fstat(file.fileno())
-        if found.st_ino == self._inode and found.st_size >= self.end:
-            return file
-        file.close()
-        self.read()
-        return open_regular(self.path)
+    def _decode(self, line: int, content: bytes) -> Annotation:
+        return decode_annotation(content, f"{self.path}:{line}")
 
 
 def _row(key: Key) -> tuple[bytes, int]:
@@ -322,14 +304,14 @@ class AnnotationLog:
             append_line(self._descriptor, self.index.end, line)
         self.index.add(annotation, len(line))
 
-    def cut(self, kept: Callable[[Key], bool]) -> int:
+    def cut(self, is_kept: Callable[[Key], bool]) -> int:
         """Cut off the annotations at the end of which nothing is kept, and return how many there were."""
-        lost = list(takewhile(lambda last: not kept(last[1]), self.index.backwards()))
+        lost = list(takewhile(lambda last: not is_kept(last[1]), self.index.backwards()))
         if lost and self._descriptor is not None:
             with writing(self.path):
                 os.ftruncate(self._descriptor, lost[-1][0])
             self.sync()
-            self.index.read()
+            self.index = AnnotationIndex(self.path)
         return len(lost)
 
     def sync(self) -> None:
@@ -344,7 +326,7 @@ class AnnotationLog:
         if self.index.superseded:
             with replacing(self.path) as draft, draft.open("wb") as file:
                 file.writelines(line for _, line in self.index.lines())
-            self.index.read()
+            self.index = AnnotationIndex(self.path)
 
     def close(self) -> None:
         """Sync the file to the disk and close it; closing twice does nothing."""
@@ -374,7 +356,3 @@ def decode_annotation(line: bytes, place: str) -> Annotation:
         RunFolderError: the line is not an annotation.
     """
     return decode_record(line, Annotation, place, what=_WHAT, remedy=REMEDY)
-
-
-def _label(line: bytes, place: str) -> RoundLabel:
-    return decode_record(line, RoundLabel, place, what=_WHAT, remedy=REMEDY)

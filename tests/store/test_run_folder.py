@@ -373,18 +373,18 @@ class TestRetrying:
                 folder.commit(make_error(pair_id), make_evidence(pair_id))
             folder.commit(make_annotation("1", round=1), make_evidence("1"))
         with load_run(path) as reader, open_folder(path) as folder:
-            assert reader.annotation("0") == make_error("0")
+            before = list(reader.annotations())
             commit(folder, "0", label=1)
             commit(folder, "2", label=0)
             folder.close()
-            expected = [
-                make_error("1"),
-                make_annotation("1", round=1),
-                make_annotation("0", label=1),
-                make_annotation("2", label=0),
-            ]
-            assert list(reader.annotations()) == expected
-            assert reader.annotation("2") == expected[3]
+            assert list(reader.annotations()) == before
+            assert reader.annotation("0") == make_error("0")
+        expected = [
+            make_error("1"),
+            make_annotation("1", round=1),
+            make_annotation("0", label=1),
+            make_annotation("2", label=0),
+        ]
         lines = (path / "annotations.jsonl").read_bytes().splitlines()
         assert [json.loads(line)["id"] for line in lines] == ["1", "1", "0", "2"]
         labels = (path / "labels.jsonl").read_bytes().splitlines()
