@@ -95,7 +95,7 @@ def test_downloads_are_counted_and_go_with_the_rest(
     assert "to remove: 5.0 MB of downloads" in capsys.readouterr().out
     prune(kept, "sandbox.store_mb=4")
     assert "removed: 5.0 MB of downloads" in capsys.readouterr().out
-    assert not cache.exists()
+    assert not (cache / "archive-v0").exists()
 
 
 def test_what_was_unused_for_longer_is_removed_and_told(

@@ -127,4 +127,4 @@ def test_requirements_that_cannot_be_had_end_the_command(agent: Commands, index:
     names = agent.write("requirements.txt", "nosuchthing\n")
     ended = agent("exec", program, "--sandbox", "bwrap", "--requirements", names, **index)
     assert (ended.code, ended.out) == (2, ""), ended.err
-    assert "what --requirements asks for cannot be had: nosuchthing: no such distribution" in ended.err
+    assert "nosuchthing" in ended.err

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 
 def make_wheel(
@@ -61,6 +62,17 @@ def make_sdist(folder: Path, name: str, version: str = "1.0", *, canary: Path | 
     return path
 
 
+def serve_project(
+    server: HTTPServer, folder: Path, name: str, uploads: Mapping[str, str], *, under: str = "simple"
+) -> None:
+    """Offer a project and its wheels by the JSON form of the simple API."""
+    page = server.expect_request(f"/{under}/{name}/")
+    page.respond_with_json(project_page(name, uploads), content_type="application/vnd.pypi.simple.v1+json")
+    for version in uploads:
+        wheel = make_wheel(folder, name, version)
+        server.expect_request(f"/{under}/{name}/{wheel.name}").respond_with_data(wheel.read_bytes())
+
+
 def use_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Make pip's settings name this folder as the only source."""
     plain_settings(monkeypatch)
@@ -76,8 +88,10 @@ def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take this machine's pip settings away."""
-    for name in ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY"):
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    own = ("FIND_LINKS", "NO_INDEX", "INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CONSTRAINT", "PROXY", "CERT")
+    certificates = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    for name in (*certificates, *(f"PIP_{name}" for name in own)):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from agent.sandbox.base import Environment, EnvironmentBuilder
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.requirements import MalformedRequirement, parse_requirement
 from agent.sandbox.dependencies.store import Store, shrink
-from agent.sandbox.dependencies.uv import Target, Uv, drop_stale
+from agent.sandbox.dependencies.uv import Target, Uv, remove_stale
 from agent.sandbox.flights import Flights
 from agent.sandbox.places import replacing, user_cache
 
@@ -45,8 +44,8 @@ _KEY = re.compile(r"[0-9a-f]{8,64}")
 _AT_ONCE = 2
 _ATTEMPTS = 2
 _NAMED = 5
-_VARYING = frozenset({"RECORD", "REQUESTED", "INSTALLER", "direct_url.json", "uv_cache.json"})
-"""Files of a distribution's metadata that say how it was installed."""
+_VARYING = re.compile(r"bin/|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct_url\.json|uv_cache\.json),")
+"""Lines of a distribution's RECORD that depend on how it was installed."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,11 @@ class WheelEnvironments(EnvironmentBuilder):
         self._answers = answers or user_cache() / "answers"
         self._clock = clock
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._builds: Flights[Environment] = Flights()
-        self._built: dict[tuple[str, ...], Environment] = {}
+        self._builds: Flights[str] = Flights()
+        self._keys: dict[tuple[str, ...], str] = {}
         self._refused: dict[tuple[str, ...], str] = {}
         self._silent: tuple[float, str] | None = None
         self._grown = False
-
-    def before(self, moment: datetime) -> WheelEnvironments:
-        """Return a builder like this one that takes nothing that an index got at a moment or later."""
-        newest = moment if self._supply.newest is None else min(moment, self._supply.newest)
-        supply = replace(self._supply, newest=newest)
-        return WheelEnvironments(self._store, supply=supply, uv=self._uv, answers=self._answers, clock=self._clock)
 
     async def build(self, requirements: Sequence[str]) -> Environment:
         """Return the environment for these requirements (PEP 508), building it on first need; it stays until `release`.
@@ -113,19 +106,21 @@ class WheelEnvironments(EnvironmentBuilder):
         except MalformedRequirement as error:
             raise DependencyUnavailable(str(error)) from None
         for _attempt in range(_ATTEMPTS):
-            if asked not in self._built:
-                if asked in self._refused:
-                    raise DependencyUnavailable(self._refused[asked])
-                self._built[asked] = await self._builds.join(asked, lambda: self._find_or_install(asked))
-            environment = self._built[asked]
-            if await self._hold(environment.key) is not None:
-                try:
-                    await self._shrink()
-                except BaseException:
-                    self.release(environment.key)
-                    raise
-                return environment
-            self.forget(environment.key)
+            if asked in self._refused:
+                raise DependencyUnavailable(self._refused[asked])
+            if asked not in self._keys:
+                self._keys[asked] = await self._builds.join(asked, lambda: self._find_or_install(asked))
+            key = self._keys[asked]
+            lock = await self._hold(key)
+            if lock is None:
+                self.forget(key)
+                continue
+            try:
+                await self._shrink()
+            except BaseException:
+                self.release(key)
+                raise
+            return Environment(key, asked, lock)
         raise EnvironmentGone(f"the environment for {', '.join(asked)} is removed whenever it was built")
 
     async def kept(self, key: str) -> Environment | None:
@@ -143,7 +138,7 @@ class WheelEnvironments(EnvironmentBuilder):
 
     def forget(self, key: str) -> None:
         """Take an environment for gone: the next `build` that leads to it makes it again."""
-        self._built = {asked: built for asked, built in self._built.items() if built.key != key}
+        self._keys = {asked: known for asked, known in self._keys.items() if known != key}
         self._store.forget(key)
 
     async def requirement(self, import_name: str) -> str | None:
@@ -177,26 +172,27 @@ class WheelEnvironments(EnvironmentBuilder):
         if await asyncio.to_thread(self._uv.size) > self._supply.limit:
             await self._uv.clean()
 
-    async def _find_or_install(self, asked: tuple[str, ...]) -> Environment:
-        record = await asyncio.to_thread(self._record, asked)
-        known = await asyncio.to_thread(_recall, record)
-        current = known is not None and (not self._supply.network or self._clock() - known[1] < ANSWER_LIFE)
-        if known is not None and current and (lock := await self._store.installed(known[0])) is not None:
-            return Environment(known[0], asked, lock)
+    async def _find_or_install(self, asked: tuple[str, ...]) -> str:
+        """Return the key of a published environment: the one that an earlier answer led to, or a new one."""
+        answer = await asyncio.to_thread(self._answer, asked)
+        key, answered = await asyncio.to_thread(_read_answer, answer)
+        stored = bool(key) and await self._store.installed(key) is not None
+        if stored and (not self._supply.network or self._clock() - answered < ANSWER_LIFE):
+            return key
         try:
             await self._admit(asked)
-            key, lock = await self._install(asked)
+            key = await self._install(asked)
         except DependencyUnavailable as error:
-            if error.temporary and known is not None and (lock := await self._store.installed(known[0])) is not None:
-                return Environment(known[0], asked, lock)
+            if error.temporary and stored:
+                return key
             if not error.temporary and self._supply.network:
                 self._refused[asked] = str(error)
             raise
-        with suppress(OSError), replacing(record) as new:
+        with suppress(OSError), replacing(answer) as new:
             new.write_text(json.dumps([key, self._clock()]), encoding="utf-8")
-        return Environment(key, asked, lock)
+        return key
 
-    def _record(self, asked: Sequence[str]) -> Path:
+    def _answer(self, asked: Sequence[str]) -> Path:
         """Return the file that says what requirements led to; a rule that was not asked says nothing for one that is.
 
         Raises:
@@ -215,24 +211,26 @@ class WheelEnvironments(EnvironmentBuilder):
                 if refusal is not None:
                     raise DependencyUnavailable(refusal)
 
-    async def _install(self, asked: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    async def _install(self, asked: Sequence[str]) -> str:
+        """Install requirements and publish the environment; return its key."""
         async with self._turn:
             if self._silent is not None and self._clock() < self._silent[0]:
                 raise DependencyUnavailable(self._silent[1], temporary=True)
             tree = self._store.staging / secrets.token_hex(8)
             target = Target(self._store.interpreter, self._store.python, self._supply.newest)
             announcing = asyncio.ensure_future(self._announce(asked))
-            await asyncio.to_thread(drop_stale, self._store.staging)
+            await asyncio.to_thread(remove_stale, self._store.staging)
             try:
                 lock = await self._uv.install(
                     asked, target, tree, progress=self._store.progress, offline=not self._supply.network
                 )
                 if not lock:
                     raise DependencyUnavailable("there is nothing to install for this interpreter")
-                key = await asyncio.to_thread(_finished, tree, str(target.tag))
+                key = await asyncio.to_thread(_key, tree, str(target.tag))
                 if await self._store.installed(key) is None:
                     await self._store.publish(tree, key, lock)
                 self._grown = True
+                return key
             except DependencyUnavailable as error:
                 if error.temporary:
                     self._silent = (self._clock() + SILENCE, str(error))
@@ -240,8 +238,6 @@ class WheelEnvironments(EnvironmentBuilder):
             finally:
                 announcing.cancel()
                 await asyncio.shield(asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True))
-            self._silent = None
-            return key, lock
 
     async def _announce(self, asked: Sequence[str]) -> None:
         """Say what is being installed, again and again while it is."""
@@ -251,28 +247,20 @@ class WheelEnvironments(EnvironmentBuilder):
             await asyncio.sleep(AGAIN)
 
 
-def _recall(record: Path) -> tuple[str, float] | None:
-    try:
-        key, moment = json.loads(record.read_bytes())
-        return (key, float(moment)) if _KEY.fullmatch(key) else None
-    except (OSError, ValueError, TypeError):
-        return None  # absent, or torn
+def _read_answer(path: Path) -> tuple[str, float]:
+    """Return the key that an answer names and when it was given; an empty key without an answer."""
+    with suppress(OSError, ValueError, TypeError):  # absent, or torn
+        key, answered = json.loads(path.read_bytes())
+        if _KEY.fullmatch(key):
+            return key, float(answered)
+    return "", 0.0
 
 
-def _finished(tree: Path, interpreter: str) -> str:
-    """Take what is uv's own out of a tree, and return the key of the rest: uv names no hashes of what it installed."""
-    shutil.rmtree(tree / "bin", ignore_errors=True)
-    (tree / ".lock").unlink(missing_ok=True)
+def _key(tree: Path, interpreter: str) -> str:
+    """Return the key of an installed tree: the hash of the RECORDs, which hold the hash of every file."""
     digest = hashlib.sha256(interpreter.encode())
-    for path in sorted(_files(tree)):
-        if path.name in _VARYING and path.parent.name.endswith(".dist-info"):
-            continue
-        digest.update(f"\0{path.relative_to(tree)}\0".encode("utf-8", "surrogateescape"))
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+    for record in sorted(tree.glob("*.dist-info/RECORD")):
+        lines = record.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        files = sorted(line for line in lines if not _VARYING.match(line))
+        digest.update("\n".join(["", *files]).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:40]
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    for parent, _folders, names in os.walk(tree):
-        yield from (path for name in names if not (path := Path(parent, name)).is_symlink())

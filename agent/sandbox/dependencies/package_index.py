@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.utils import (
@@ -29,10 +28,9 @@ from packaging.version import Version
 from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import DependencyUnavailable
-from agent.sandbox.dependencies.sources import Sources, read_sources, without_credentials
-from agent.sandbox.flights import Flights
+from agent.sandbox.dependencies.sources import PackageSources, read_sources, without_credentials
 
-UNREACHABLE = "no network, or the package index does not answer: check the connection and pip's settings"
+UNREACHABLE = "no network, or the package index does not answer: check connection, certificates and pip's settings"
 REFUSED = "the package index refuses access: check the credentials in pip's settings"
 
 _JSON = "application/vnd.pypi.simple.v1+json"
@@ -69,23 +67,22 @@ class _Page(BaseModel):
 
 
 class PackageIndex:
-    """The indexes of the settings over HTTP; the first that has a project speaks for it.
+    """The indexes of the settings over HTTP; the first that has a project speaks for it, as for uv.
 
-    Settings are read once; after a question that was not answered there is silence for a minute. A local folder has no
-    dates and is not asked.
+    Settings are read once. After a question that was not answered no index is asked for a minute. A local folder has
+    no dates and is not asked.
     """
 
     def __init__(
         self,
         *,
-        sources: Callable[[], Sources] = read_sources,
+        sources: Callable[[], PackageSources] = read_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._read_sources = sources
-        self._sources: Sources | None = None
+        self._sources: PackageSources | None = None
         self._clock = clock
         self._silent: tuple[float, str] | None = None
-        self._questions: Flights[Project | None] = Flights()
 
     async def project(self, name: NormalizedName) -> Project | None:
         """Return what the first index that has a project says of it, or None when none has it.
@@ -93,9 +90,6 @@ class PackageIndex:
         Raises:
             DependencyUnavailable: an index does not answer or refuses access (`temporary`), or its answer is of no use.
         """
-        return await self._questions.join(name, lambda: self._patiently(name))
-
-    async def _patiently(self, name: NormalizedName) -> Project | None:
         if self._silent is not None and self._clock() < self._silent[0]:
             raise DependencyUnavailable(self._silent[1], temporary=True)
         try:
@@ -110,26 +104,13 @@ class PackageIndex:
         if not self._sources.remote_indexes:
             raise DependencyUnavailable("not among the known distributions, and pip's settings name no package index")
         for index in self._sources.remote_indexes:
-            found = _ask(index, name, self._sources)
-            if found is not None:
-                return found
+            project = _ask(index, name, self._sources)
+            if project is not None:
+                return project
         return None
 
 
-async def refused(name: str, sources: Sources) -> bool:
-    """Say whether an index refuses access to a project, which its users cannot tell from one that it does not have."""
-
-    def look() -> bool:
-        for index in sources.remote_indexes:
-            with suppress(OSError, ValueError, http.client.HTTPException):
-                if _get(index, canonicalize_name(name), sources)[0] in (401, 403, 407):
-                    return True
-        return False
-
-    return await asyncio.to_thread(look)
-
-
-def _ask(index: str, name: NormalizedName, sources: Sources) -> Project | None:
+def _ask(index: str, name: NormalizedName, sources: PackageSources) -> Project | None:
     """Ask one index. Blocks."""
     try:
         status, kind, body = _get(index, name, sources)
@@ -151,7 +132,7 @@ def _ask(index: str, name: NormalizedName, sources: Sources) -> Project | None:
     return read_page(body, name)
 
 
-def _get(index: str, name: NormalizedName, sources: Sources) -> tuple[int, str, bytes]:
+def _get(index: str, name: NormalizedName, sources: PackageSources) -> tuple[int, str, bytes]:
     """Return status, content type and body of a project's page."""
     bare, user = without_credentials(index)
     request = urllib.request.Request(f"{bare.rstrip('/')}/{name}/", headers={"Accept": f"{_JSON}, text/html;q=0.1"})
@@ -178,24 +159,23 @@ def _get(index: str, name: NormalizedName, sources: Sources) -> tuple[int, str, 
         return error.code, error.headers.get_content_type(), b""
 
 
-def _netrc(sources: Sources, host: str) -> tuple[str, str] | None:
+def _netrc(sources: PackageSources, host: str) -> tuple[str, str] | None:
     if sources.netrc is None:
         return None
     with suppress(OSError, netrc.NetrcParseError):
-        found = netrc.netrc(sources.netrc).authenticators(host.partition(":")[0])
-        return None if found is None else (found[0], found[2] or "")
+        entry = netrc.netrc(sources.netrc).authenticators(host.partition(":")[0])
+        return None if entry is None else (entry[0], entry[2] or "")
     return None
 
 
-def _certificates(index: str, sources: Sources) -> ssl.SSLContext:
+def _certificates(index: str, sources: PackageSources) -> ssl.SSLContext:
     where = urlsplit(index)
     if {where.hostname, where.netloc} & set(sources.trusted_hosts):
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     elif sources.certificates is not None:
-        named = sources.certificates
-        folder = Path(named).is_dir()
-        context = ssl.create_default_context(cafile=None if folder else named, capath=named if folder else None)
+        file, folder = (None, sources.certificates) if sources.certificates.is_dir() else (sources.certificates, None)
+        context = ssl.create_default_context(cafile=file, capath=folder)
     else:
         context = ssl.create_default_context()
         with suppress(ImportError):  # some Pythons come without the system's certificates

@@ -1,8 +1,8 @@
-"""Where packages come from: pip's configuration, or uv's variables, as uv is given it and the index is asked.
+"""Where packages come from: pip's settings, or uv's variables, as uv is given them and the index rule asks.
 
 pip is not asked: its files and variables are read here, as far as they say where to fetch from (`index-url`,
 `extra-index-url`, `no-index`, `find-links`, `cert`, `client-cert`, `proxy`, `trusted-host`, `timeout`). A variable of
-uv's that names an index takes the place of pip's indexes.
+uv's that names an index takes the place of pip's indexes. Without a setting the system's certificates are trusted.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ DEFAULT_INDEX = "https://pypi.org/simple"
 _SYSTEM_FILE = Path("/etc/pip.conf")
 _REMOTE = ("http://", "https://")
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
-_KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_FORWARDED = ("UV_SYSTEM_CERTS", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Indexes in the order of the settings, each a URL with its credentials, and what is needed to reach them.
+class PackageSources:
+    """Indexes in the order in which they are asked, each a URL with its credentials, and what is needed to reach them.
 
-    `environment` is what uv is given in variables, since a command line can be read by everybody; `folders` are local
-    `find_links`. `notes` says what of the settings is not used. Only `places` and `notes` are fit to be printed.
+    The first index that has a project supplies it, to uv and to the index rule alike. `environment` is what uv is
+    given in variables, since a command line can be read by everybody; `folders` are local `find_links`. `notes` says
+    what of the settings is not used. Only `places` and `notes` are fit to be printed.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
     find_links: tuple[str, ...] = ()
     trusted_hosts: tuple[str, ...] = ()
-    certificates: str | None = None
-    client_certificate: str | None = None
+    certificates: Path | None = None
+    client_certificate: Path | None = None
     proxy: str | None = None
     netrc: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +60,12 @@ class Sources:
         """The indexes and folders, without credentials."""
         return tuple(without_credentials(place)[0] for place in (*self.indexes, *self.find_links))
 
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The files that uv reads, by the variable that names each."""
+        named = {"SSL_CERT_FILE": self.certificates, "SSL_CLIENT_CERT": self.client_certificate, "NETRC": self.netrc}
+        return {name: path for name, path in named.items() if path is not None}
+
 
 def without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     """Return a URL without its user and password, and these.
@@ -73,55 +80,61 @@ def without_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     return bare, None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
 
 
-def read_sources(environ: Mapping[str, str] = os.environ) -> Sources:
+def read_sources(environ: Mapping[str, str] = os.environ) -> PackageSources:
     """Read the settings of this user and machine.
 
     Raises:
         UsageError: a file of pip's cannot be read.
     """
     pip = _pip_settings(environ)
-    given = {name: value for upper in _KEPT for name in (upper, upper.lower()) if (value := environ.get(name))}
+    variables = {"UV_SYSTEM_CERTS": "true"}
+    variables |= {name: environ[name] for upper in _FORWARDED for name in (upper, upper.lower()) if name in environ}
     if any(environ.get(name) for name in _INDEX_VARIABLES):
         indexes, links = _uv_places(environ)
-        given |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
-        given |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
+        variables |= {name: value for name, value in environ.items() if name in _INDEX_VARIABLES[:-1]}
+        variables |= {name: value for name, value in environ.items() if name.startswith("UV_INDEX_")}
     else:
         indexes, links = _pip_places(pip)
         if indexes:
-            given |= {"UV_DEFAULT_INDEX": indexes[0], "UV_INDEX": " ".join(indexes[1:])}
+            # uv asks its default index last
+            variables |= {"UV_INDEX": " ".join(indexes[:-1]), "UV_DEFAULT_INDEX": indexes[-1]}
     find_links, notes = _existing(links)
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
     netrc = Path(environ.get("NETRC") or Path("~/.netrc").expanduser())
     trusted = (*pip.get("trusted-host", "").split(), *environ.get("UV_INSECURE_HOST", "").split())
-    given |= {
+    variables |= {
         "UV_FIND_LINKS": ",".join(link for link in find_links if link.startswith(_REMOTE)),
         "UV_INSECURE_HOST": " ".join(trusted),
         "UV_HTTP_TIMEOUT": environ.get("UV_HTTP_TIMEOUT") or pip.get("timeout", "").partition(".")[0],
         **(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), pip["proxy"]) if pip.get("proxy") else {}),
     }
-    return Sources(
+    return PackageSources(
         indexes=indexes,
         find_links=find_links,
         trusted_hosts=trusted,
-        certificates=pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle,
-        client_certificate=pip.get("client-cert") or environ.get("SSL_CLIENT_CERT"),
+        certificates=_path(pip.get("cert") or environ.get("SSL_CERT_FILE") or bundle),
+        client_certificate=_path(pip.get("client-cert") or environ.get("SSL_CLIENT_CERT")),
         proxy=pip.get("proxy"),
         netrc=netrc if netrc.is_file() else None,
-        environment={name: value for name, value in given.items() if value},
+        environment={name: value for name, value in variables.items() if value},
         notes=notes,
     )
 
 
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
 def _existing(links: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the places for wheels that are there, and notes on those that are not."""
-    found, notes = [], []
+    existing, notes = [], []
     for link in links:
         path = Path(link.removeprefix("file://")).expanduser().absolute()
         if link.startswith(_REMOTE) or path.exists():
-            found.append(link if link.startswith(_REMOTE) else str(path))
+            existing.append(link if link.startswith(_REMOTE) else str(path))
         else:
             notes.append(f"{path}, where pip's settings look for wheels (find-links), does not exist: left out")
-    return tuple(found), tuple(notes)
+    return tuple(existing), tuple(notes)
 
 
 def _pip_places(pip: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,44 +23,29 @@ from packaging.utils import canonicalize_name
 
 from agent.errors import DependencyUnavailable, SandboxError
 from agent.sandbox.base import Progress
-from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE, refused
-from agent.sandbox.dependencies.sources import Sources, read_sources
+from agent.sandbox.dependencies.package_index import REFUSED, UNREACHABLE
+from agent.sandbox.dependencies.sources import PackageSources, read_sources
 from agent.sandbox.interpreter import UNPRIVILEGED, InterpreterTag, as_unprivileged, find_interpreter
 from agent.sandbox.places import replacing, shared_cache
 
-_LOOK_SECONDS = 0.5
-_STALE = 24 * 3600.0
-_OUTPUT = 1 << 20
+_POLL_SECONDS = 0.5
+_STALE_SECONDS = 24 * 3600.0
 _LONGEST = 600
 _GLIBC = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
 """The minor versions of glibc 2 that uv knows platforms of."""
 
-_INSTALLED = re.compile(r"^ \+ (\S+)==(\S+)", re.MULTILINE)
-_CAUSE = re.compile(r"^error: (?:No solution found[^\n]*\n\s+cause: )?(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_ABSENT = re.compile(r"([\w.-]+) was not found in the (?:package registry|provided package locations)")
-_SOURCE_ONLY = re.compile(r"([\w.\[\]-]+?)(?:[=<>!~]\S*)? ha(?:s|ve) no usable wheels")
-_OTHER_WHEELS = re.compile(r"([\w.\[\]-]+?)(?:[=<>!~]\S*)? ha(?:s|ve) no wheels with a matching")
-_TOO_NEW = re.compile(r"`([\w.-]+)` was filtered by `exclude-newer`")
 _UNREACHABLE = re.compile(r"Request failed|Failed to fetch|error sending request|timed out|dns error|HTTP status", re.I)
-_NO_PROJECT = "no such distribution on the package index"
-_REFUSED = re.compile(r"\b(?:401|403|407)\b")
+_REFUSED = re.compile(r"\b(401 Unauthorized|403 Forbidden|407 Proxy)")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
-class Room:
-    """What one installation may write, to its folder and to the cache together: bytes, and files with their folders."""
-
-    size: int = 8 << 30
-    files: int = 400_000
-
-
-@dataclass(frozen=True)
 class Target:
-    """What an installation is for. `python` is where this host has the sandboxes' interpreter, if it has it.
+    """What an installation is for.
 
-    What an index got at the moment `newest` or later is left out.
+    `python` is the path of the sandboxes' interpreter on this host, if the host has it. Files that an index received
+    at the moment `newest` or later are left out.
     """
 
     tag: InterpreterTag
@@ -69,7 +53,7 @@ class Target:
     newest: datetime | None = None
 
     def arguments(self) -> list[str]:
-        """Return them as options of uv.
+        """Return the options of uv for this target.
 
         Raises:
             DependencyUnavailable: uv knows no such platform or implementation.
@@ -96,23 +80,23 @@ def _platform(tag: InterpreterTag) -> str | None:
 class Uv:
     """uv with a cache below `root`, by default a folder that all runs share.
 
-    `seconds` and `room` limit one installation.
+    One installation may take `seconds`. It is stopped when a disk that it writes to has less than `least_free` bytes.
     """
 
     def __init__(
         self,
         root: Path | None = None,
         *,
-        sources: Callable[[], Sources] = read_sources,
-        room: Room = Room(),
+        sources: Callable[[], PackageSources] = read_sources,
         seconds: float = 900.0,
+        least_free: int = 1 << 30,
     ) -> None:
         self.root = root or shared_cache() / "uv"
         self.cache = self.root / "cache"
         self.sources = sources
-        self._room = room
         self._seconds = seconds
-        self._noted: set[str] = set()
+        self._least_free = least_free
+        self._reported: set[str] = set()
 
     async def install(
         self,
@@ -123,64 +107,57 @@ class Uv:
         progress: Progress = lambda _line: None,
         offline: bool = False,
     ) -> tuple[str, ...]:
-        """Install requirements and what they need into a folder that is made; return the lock (`name==version`).
+        """Install requirements and their dependencies into a new folder; return the lock (`name==version`, sorted).
 
-        With `offline` only the cache and folders are used; so they are when no index answers.
+        With `offline`, or when no index answers, uv installs from its cache and from local folders.
 
         Raises:
-            DependencyUnavailable: no index answers, nothing fits, something has no wheel, or there is no room.
+            DependencyUnavailable: no index answers, nothing fits, something has no wheel, or the disk is full.
             SandboxError: uv cannot be started.
         """
         try:
             exit_code, text = await self._run(requirements, target, into, progress, offline)
             if exit_code == 2 and not offline and _UNREACHABLE.search(text):
-                again, cached = await self._run(requirements, target, into, progress, True)
-                exit_code, text = (0, cached) if again == 0 else (exit_code, text)
+                cached, _text = await self._run(requirements, target, into, progress, True)
+                exit_code = 0 if cached == 0 else exit_code
         except OSError as error:
             raise SandboxError(f"uv cannot be run to install packages: {error}") from error
         if exit_code < 0:
             raise SandboxError(f"uv was ended by signal {-exit_code}")
-        if exit_code != 0:
-            failure = explain(text, str(target.tag))
-            name, _, reason = str(failure).partition(": ")
-            if reason == _NO_PROJECT and await refused(name, self.sources()):
-                failure = DependencyUnavailable(REFUSED, temporary=True)
-            raise failure
-        return tuple(sorted(f"{canonicalize_name(name)}=={version}" for name, version in _INSTALLED.findall(text)))
+        if exit_code > 0:
+            raise explain(text)
+        return await asyncio.to_thread(_tidy, into)
 
     async def _run(
         self, requirements: Sequence[str], target: Target, into: Path, progress: Progress, offline: bool
     ) -> tuple[int, str]:
-        """Run uv in an empty folder of its own."""
-        await asyncio.to_thread(_make_room, self.root, self.cache)
-        work = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.root, prefix="work-"))
-        try:
-            sources = await asyncio.to_thread(self.sources)
-            command = await asyncio.to_thread(self._command, sources, target, into, work, progress)
-            environment = await asyncio.to_thread(_environment, sources, work)
-            await asyncio.to_thread(_give, work, into)
-            offline_option = ["--offline"] if offline else []
-            return await self._watched([*command, *offline_option, "--", *requirements], environment, work, into)
-        finally:
-            await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
+        """Run uv in an empty folder of its own; return its exit code and what it printed."""
+        await asyncio.to_thread(_make_folders, self.root, self.cache, into)
+        with tempfile.TemporaryDirectory(dir=self.root, prefix="work-", ignore_cleanup_errors=True) as folder:
+            work = Path(folder)
+            command, environment = await asyncio.to_thread(self._prepare, target, into, work, progress)
+            command += ["--offline"] if offline else []
+            return await self._watch([*command, "--", *requirements], environment, work, into)
 
-    def _command(self, sources: Sources, target: Target, into: Path, work: Path, progress: Progress) -> list[str]:
+    def _prepare(self, target: Target, into: Path, work: Path, progress: Progress) -> tuple[list[str], dict[str, str]]:
+        """Return uv's command line and variables. What they name is copied where uv's user may not read it."""
+        sources = self.sources()
+        for note in set(sources.notes) - self._reported:
+            self._reported.add(note)
+            progress(note)
         command = [_executable(self.root), "pip", "install", "--no-config", "--no-progress", "--color", "never"]
         command += ["--target", str(into), "--cache-dir", str(self.cache), "--link-mode", "copy"]
-        command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match", *target.arguments()]
+        command += ["--only-binary", ":all:", "--index-strategy", "first-index", *target.arguments()]
         command += [] if sources.indexes else ["--no-index"]
         for folder in sources.folders:
             command += ["--find-links", _readable(folder, work)]
-        for note in sources.notes:
-            if note not in self._noted:
-                self._noted.add(note)
-                progress(note)
-        return command
+        environment = _environment(sources, work)
+        _hand_over(work, into, *work.iterdir())
+        return command, environment
 
-    async def _watched(
+    async def _watch(
         self, command: Sequence[str], environment: dict[str, str], work: Path, into: Path
     ) -> tuple[int, str]:
-        began = time.time() - 2  # file systems keep coarse times
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -191,58 +168,40 @@ class Uv:
             start_new_session=True,
             **as_unprivileged(),
         )
-        ended = asyncio.ensure_future(_ended(process))
-        watch = asyncio.ensure_future(self._overfull(into, began))
+        printed = asyncio.ensure_future(process.communicate())
+        deadline = time.monotonic() + self._seconds
+        problem = None
         try:
-            async with asyncio.timeout(self._seconds):
-                await asyncio.wait({ended, watch}, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            raise DependencyUnavailable(
-                f"the installation took more than {self._seconds:g} seconds, the limit for one environment"
-            ) from None
+            while not printed.done() and (problem := self._find_problem(deadline, into)) is None:
+                await asyncio.wait({printed}, timeout=_POLL_SECONDS)
         finally:
-            watch.cancel()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            output, exit_code = await asyncio.shield(ended)
-        if (watch.done() and not watch.cancelled()) or await asyncio.to_thread(self._excess, into, began):
-            for path in await asyncio.to_thread(self._since, began):
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
-            raise DependencyUnavailable(
-                f"the packages take more than {self._room.size >> 20} MB or {self._room.files} files with their "
-                "downloads, the limit for one environment"
-            )
-        return exit_code, clean(output.decode("utf-8", "replace"))
+            output = (await asyncio.shield(printed))[1]
+        if problem is not None:
+            await self._manage_cache("prune")  # uv was killed and left half-unpacked files
+            raise DependencyUnavailable(problem)
+        assert process.returncode is not None
+        return process.returncode, clean(output.decode("utf-8", "replace"))
 
-    async def _overfull(self, into: Path, began: float) -> None:
-        """Return once an installation takes more room than it may."""
-        while not await asyncio.to_thread(self._excess, into, began):  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    def _excess(self, into: Path, began: float) -> bool:
-        size = files = 0
-        for root in (into, *self._since(began)):
-            for parent, folders, names in os.walk(root):
-                files += len(folders) + len(names)
-                for name in names:
-                    with suppress(OSError):
-                        size += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118
-                if size > self._room.size or files > self._room.files:
-                    return True
-        return False
-
-    def _since(self, began: float) -> list[Path]:
-        """Return what of the cache was written to since a moment: downloads, and what they were unpacked to."""
-        with suppress(OSError):
-            buckets = [bucket for bucket in self.cache.iterdir() if bucket.is_dir()]
-            unpacked = [entry for bucket in buckets if bucket.name.startswith("archive") for entry in bucket.iterdir()]
-            loose = [bucket for bucket in buckets if bucket.name.startswith(".tmp")]
-            return [path for path in (*unpacked, *loose) if _changed(path) >= began]
-        return []
+    def _find_problem(self, deadline: float, into: Path) -> str | None:
+        """Return why an installation must be stopped, or None."""
+        if time.monotonic() > deadline:
+            return f"the installation took more than {self._seconds:g} seconds, the limit for one environment"
+        if min(shutil.disk_usage(folder).free for folder in (self.cache, into)) < self._least_free:
+            return f"the installation would fill the disk, which has less than {self._least_free >> 20} MB left"
+        return None
 
     async def clean(self) -> None:
-        """Empty the cache: all of it can be downloaded again."""
-        await asyncio.to_thread(shutil.rmtree, self.cache, ignore_errors=True)
+        """Empty the cache, once no installation uses it: all of it can be downloaded again."""
+        await self._manage_cache("clean")
+
+    async def _manage_cache(self, verb: str) -> None:
+        import uv
+
+        command = [uv.find_uv_bin(), "cache", verb, "--no-config", "--quiet", "--cache-dir", str(self.cache)]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        await process.wait()
 
     def size(self) -> int:
         """Return how many bytes the cache takes."""
@@ -254,33 +213,22 @@ class Uv:
         return size
 
 
-def explain(text: str, interpreter: str) -> DependencyUnavailable:
+def explain(text: str) -> DependencyUnavailable:
     """Return the error for what uv printed when it failed."""
-    cause = _CAUSE.search(text)
-    said = " ".join((cause[1] if cause else text).split())
-    if _REFUSED.search(text) and _UNREACHABLE.search(text):
+    if _REFUSED.search(text):
         return DependencyUnavailable(REFUSED, temporary=True)
     if _UNREACHABLE.search(text):
         return DependencyUnavailable(UNREACHABLE, temporary=True)
-    if "network was disabled" in text:
-        return DependencyUnavailable(f"not fetched before, and the network is switched off: {_cut(said)}")
     if "missing an upload date" in text:
         return DependencyUnavailable(
             "the package index does not say when its files were uploaded (PEP 700), so none of them can be shown to be "
             "old enough for --exclude-newer: use an index that says it, as pypi.org does, or leave the option out"
         )
-    reasons = (
-        (_SOURCE_ONLY, "source only: it has no wheel, and only wheels are installed"),
-        (_OTHER_WHEELS, f"no wheel for this interpreter ({interpreter}); its wheels are for others"),
-        (_TOO_NEW, f"no version for {interpreter} is as old as --exclude-newer asks for"),
-    )
-    for pattern, reason in reasons:
-        found = pattern.search(said) or pattern.search(text)
-        if found is not None:
-            return DependencyUnavailable(f"{found[1]}: {reason}")
-    if missing := _ABSENT.search(said):
-        return DependencyUnavailable(f"{missing[1]}: {_NO_PROJECT}")
-    return DependencyUnavailable(_cut(said) or "uv failed and printed nothing")
+    said = " ".join(re.split(r"^error: ", text, maxsplit=1, flags=re.MULTILINE)[-1].split())
+    said = said.removeprefix("No solution found when resolving dependencies cause: ")[:_LONGEST]
+    if "network was disabled" in text:
+        said = f"not fetched before, and the network is switched off: {said}"
+    return DependencyUnavailable(said or "uv failed and printed nothing")
 
 
 def clean(text: str) -> str:
@@ -297,56 +245,44 @@ def _without_secret(word: re.Match[str]) -> str:
     return f"{scheme}{separator}***@{place}" if at else word[0]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _tidy(tree: Path) -> tuple[str, ...]:
+    """Remove what is uv's own from an installed tree; return the tree's lock."""
+    shutil.rmtree(tree / "bin", ignore_errors=True)
+    (tree / ".lock").unlink(missing_ok=True)
+    names = (path.name.removesuffix(".dist-info").rpartition("-") for path in tree.glob("*.dist-info"))
+    return tuple(sorted(f"{canonicalize_name(name)}=={version}" for name, _, version in names))
 
 
-async def _ended(process: asyncio.subprocess.Process) -> tuple[bytes, int]:
-    """Wait for a process; return the last part of what it printed, and its exit code."""
-    assert process.stderr is not None
-    held = bytearray()
-    while chunk := await process.stderr.read(1 << 16):
-        held += chunk
-        del held[:-_OUTPUT]
-    return bytes(held), await process.wait()
-
-
-def _environment(sources: Sources, work: Path) -> dict[str, str]:
-    """Return uv's variables. What it reads is copied, since nobody may not read everything that root may."""
+def _environment(sources: PackageSources, work: Path) -> dict[str, str]:
+    """Return uv's variables. Files that they name are copied, since nobody may not read everything that root may."""
     environment = {
         **{"PATH": os.defpath, "HOME": str(work), "TMPDIR": str(work)},
         **{"UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "1"},
         **sources.environment,
     }
-    files = {
-        "SSL_CERT_FILE": sources.certificates,
-        "SSL_CLIENT_CERT": sources.client_certificate,
-        "NETRC": sources.netrc,
-    }
-    for name, path in files.items():
-        if path is None:
-            continue
-        if Path(path).is_dir():
+    for name, path in sources.files.items():
+        if path.is_dir():
             environment["SSL_CERT_DIR"] = str(path)
         else:
             environment[name] = str(shutil.copyfile(path, work / name.lower()))
     return environment
 
 
-def _make_room(root: Path, cache: Path) -> None:
+def _make_folders(root: Path, cache: Path, into: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     cache.mkdir(mode=0o700, exist_ok=True)
-    drop_stale(root, "work-*")
+    into.mkdir(parents=True, exist_ok=True)
+    remove_stale(root, "work-*")
     if os.geteuid() == 0:
         root.chmod(0o755)
-        os.chown(cache, UNPRIVILEGED, UNPRIVILEGED)
-
-
-def _give(work: Path, into: Path) -> None:
-    into.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
         into.parent.chmod(0o755)
-        for path in (work, into, *work.iterdir()):
+    _hand_over(cache)
+
+
+def _hand_over(*paths: Path) -> None:
+    """Make the user nobody the owner of paths, where uv runs as nobody."""
+    if os.geteuid() == 0:
+        for path in paths:
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
 
 
@@ -354,43 +290,32 @@ def _executable(root: Path) -> str:
     """Return uv; for root a copy of it, since nobody may not be able to enter the folder where it is installed."""
     import uv
 
-    found = Path(uv.find_uv_bin())
+    original = Path(uv.find_uv_bin())
     if os.geteuid() != 0:
-        return str(found)
-    status = found.stat()
+        return str(original)
+    status = original.stat()
     copy = root / f"uv-{status.st_mtime_ns}-{status.st_size}"
     if not copy.exists():
         with replacing(copy) as new:
-            shutil.copyfile(found, new)
+            shutil.copyfile(original, new)
             new.chmod(0o755)
     return str(copy)
 
 
 def _readable(folder: str, work: Path) -> str:
-    """Return a folder with these wheels that uv may read: as nobody it may not enter every folder that root may."""
-    user = as_unprivileged()
-    test = ["/bin/sh", "-c", 'test -r "$0" && test -x "$0"', folder]
-    if (
-        not user
-        or not Path(folder).is_dir()
-        or subprocess.run(test, cwd="/", env={}, check=False, **user).returncode == 0
-    ):
+    """Return a folder that uv may read: a copy of the wheels of one that only root may enter."""
+    path = Path(folder)
+    if os.geteuid() != 0 or all(place.stat().st_mode & 0o001 for place in (path, *path.parents)):
         return folder
-    place = Path(tempfile.mkdtemp(dir=work))
-    for wheel in Path(folder).glob("*.whl"):
-        shutil.copyfile(wheel, place / wheel.name)
-    return str(place)
+    copy = Path(tempfile.mkdtemp(dir=work))
+    for wheel in path.glob("*.whl"):
+        shutil.copyfile(wheel, copy / wheel.name)
+    return str(copy)
 
 
-def _changed(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def drop_stale(folder: Path, pattern: str = "*") -> None:
+def remove_stale(folder: Path, pattern: str = "*") -> None:
     """Remove what installations left in a folder that were killed long ago."""
     for path in folder.glob(pattern):
-        if _changed(path) < time.time() - _STALE:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            if path.lstat().st_mtime < time.time() - _STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

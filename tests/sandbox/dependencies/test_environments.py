@@ -19,7 +19,7 @@ from agent.errors import DependencyUnavailable, EnvironmentGone, SandboxError
 from agent.sandbox.dependencies.environments import ANSWER_LIFE, SILENCE, Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import MIN_AGE, IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex, Project
-from agent.sandbox.dependencies.sources import Sources
+from agent.sandbox.dependencies.sources import PackageSources
 from agent.sandbox.dependencies.store import Leases, Store, Stored, discard
 from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
@@ -70,7 +70,7 @@ class MakingUv(Uv):
     """Makes a module of version 1.0 for every requirement, instead of installing it."""
 
     def __init__(self, root: Path, index: str = "https://one.invalid/simple") -> None:
-        super().__init__(root, sources=lambda: Sources(indexes=(index,)))
+        super().__init__(root, sources=lambda: PackageSources(indexes=(index,)))
         self.asked: list[tuple[str, ...]] = []
         self.errors: list[DependencyUnavailable] = []
         self.before: Callable[[], Awaitable[None]] | None = None
@@ -85,12 +85,10 @@ class MakingUv(Uv):
             raise self.errors.pop(0)
         if offline:
             raise DependencyUnavailable("not fetched before, and the network is switched off")
-        (into / "bin").mkdir(parents=True)
         for name in (Requirement(one).name for one in requirements):
-            (into / f"{name}.py").write_text(f"NAME = {name!r}")
-            (into / "bin" / name).write_text(secrets.token_hex(4))
-            (into / f"{name}.dist-info").mkdir()
-            (into / f"{name}.dist-info" / "RECORD").write_text(secrets.token_hex(4))
+            (info := into / f"{name}-1.0.dist-info").mkdir(parents=True)
+            varying = f"{info.name}/REQUESTED,sha256={secrets.token_hex(4)},0\nbin/{name},{secrets.token_hex(4)},9\n"
+            (info / "RECORD").write_text(f"{name}.py,sha256={name},1\n{varying}")
         return tuple(sorted(f"{Requirement(one).name}==1.0" for one in requirements))
 
 

@@ -22,7 +22,7 @@ from agent.sandbox.dependencies import package_index
 from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
 from agent.sandbox.dependencies.index_rule import IndexRule
 from agent.sandbox.dependencies.package_index import PackageIndex
-from agent.sandbox.dependencies.sources import Sources
+from agent.sandbox.dependencies.sources import PackageSources
 from agent.sandbox.select import rule as rule_of
 from tests.sandbox.dependencies.test_environments import Clock, MakingUv, MemoryStore
 from tests.sandbox.wheelhouse import project_page
@@ -39,7 +39,7 @@ class World:
         self.server = server
         self.clock = Clock()
         self.clock.now = NOW
-        self.settings = Sources((server.url_for("/simple"),))
+        self.settings = PackageSources((server.url_for("/simple"),))
         self.rule = self.another_process()
 
     def another_process(self) -> IndexRule:
@@ -158,7 +158,7 @@ async def test_an_index_that_does_not_answer_is_asked_again_later(world: World, 
 async def test_nobody_there_is_temporary(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    world.settings = Sources((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
+    world.settings = PackageSources((f"http://someone:s3cret@127.0.0.1:{port}/simple",))
     assert "does not answer" in await temporary(world.rule, "venerable_thing")
 
 
@@ -197,7 +197,7 @@ async def test_a_password_does_not_go_where_an_index_sends_elsewhere(world: Worl
         other.expect_request("/elsewhere/").respond_with_handler(answer)
         target = other.url_for("/elsewhere/")
         world.answer("moved-thing", lambda _: Response(status=302, headers={"Location": target}))
-        world.settings = Sources((world.server.url_for("/simple").replace("http://", "http://me:secret@"),))
+        world.settings = PackageSources((world.server.url_for("/simple").replace("http://", "http://me:secret@"),))
         assert await world.rule.resolve("moved_thing") == "moved-thing"
     assert seen == [None]
 
@@ -217,7 +217,7 @@ async def test_an_answer_that_makes_no_sense_vouches_for_nothing(world: World, b
 
 
 async def test_of_several_indexes_the_first_that_has_a_project_speaks_for_it(world: World) -> None:
-    world.settings = Sources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
+    world.settings = PackageSources(tuple(world.server.url_for(f"/{name}/") for name in ("own", "simple")))
     world.serve("elsewhere-thing", "", under="own", status=404)
     world.serve("elsewhere-thing", project_page("elsewhere-thing", OLD))
     world.serve("both-thing", project_page("both-thing", {"1.0": "2024-01-01T00:00:00Z"}), under="own")
@@ -238,7 +238,7 @@ async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
 
     world.answer("venerable-thing", answer)
     url = world.server.url_for("/simple").replace("http://", "http://me:s3cr%20et@")
-    world.settings = Sources((url,))
+    world.settings = PackageSources((url,))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
     assert seen == ["Basic " + base64.b64encode(b"me:s3cr et").decode()]
     assert "s3cr" not in caplog.text
@@ -248,27 +248,27 @@ async def test_a_password_of_the_index_is_sent_to_it_and_logged_nowhere(
     "settings",
     [
         {"indexes": ("http://[::1",)},
-        {"indexes": ("https://index.invalid/simple",), "certificates": "/no/such/file"},
+        {"indexes": ("https://index.invalid/simple",), "certificates": Path("/no/such/file")},
         {"indexes": ("https://index.invalid/simple",), "proxy": "gopher://me:s3cret@proxy.invalid"},
     ],
 )
 async def test_settings_that_cannot_be_used_are_named_without_their_secrets(
     world: World, settings: dict[str, Any]
 ) -> None:
-    world.settings = Sources(**settings)
+    world.settings = PackageSources(**settings)
     said = await temporary(world.rule, "venerable_thing")
     assert "does not answer" in said
     assert "s3cret" not in said
 
 
 async def test_the_proxy_of_pips_settings_is_used(world: World) -> None:
-    world.settings = Sources(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
+    world.settings = PackageSources(("http://index.invalid/simple",), proxy=world.server.url_for("/").rstrip("/"))
     world.serve("venerable-thing", project_page("venerable-thing", OLD))
     assert await world.rule.resolve("venerable_thing") == "venerable-thing"
 
 
 async def test_without_an_index_only_the_map_is_left(world: World) -> None:
-    world.settings = Sources(())
+    world.settings = PackageSources(())
     assert "name no package index" in await refusal(world.rule, "venerable_thing")
     assert "switched off" in await refusal(IndexRule(None), "venerable_thing")
     assert await IndexRule(None).resolve("yaml") == "pyyaml"

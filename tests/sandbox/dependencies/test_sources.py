@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import UsageError
-from agent.sandbox.dependencies.sources import DEFAULT_INDEX, Sources, read_sources
+from agent.sandbox.dependencies.sources import DEFAULT_INDEX, PackageSources, read_sources
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def read(**environ: str) -> Sources:
+def read(**environ: str) -> PackageSources:
     return read_sources({"XDG_CONFIG_DIRS": "/none", **environ})
 
 
@@ -41,14 +41,12 @@ def test_files_add_up_and_variables_win(home: Path) -> None:
     found = read(PIP_INDEX_URL="https://me:s3cret@four/simple", PIP_CERT="/etc/own.pem", PIP_TRUSTED_HOST="four five")
     assert found.indexes == ("https://me:s3cret@four/simple", "https://two/simple", "https://three/simple")
     assert found.places == ("https://four/simple", "https://two/simple", "https://three/simple")
-    assert (found.certificates, found.proxy, found.trusted_hosts) == (
-        "/etc/own.pem",
-        "http://proxy:3128",
-        ("four", "five"),
-    )
+    assert (found.files["SSL_CERT_FILE"], found.proxy) == (Path("/etc/own.pem"), "http://proxy:3128")
+    assert found.trusted_hosts == ("four", "five")
     assert found.environment == {
-        "UV_DEFAULT_INDEX": "https://me:s3cret@four/simple",
-        "UV_INDEX": "https://two/simple https://three/simple",
+        "UV_SYSTEM_CERTS": "true",
+        "UV_INDEX": "https://me:s3cret@four/simple https://two/simple",
+        "UV_DEFAULT_INDEX": "https://three/simple",
         "UV_INSECURE_HOST": "four five",
         "UV_HTTP_TIMEOUT": "7",
         "HTTP_PROXY": "http://proxy:3128",
@@ -66,7 +64,7 @@ def test_a_file_that_a_variable_names_counts_and_none_does_where_it_names_nothin
 def test_a_folder_of_wheels_that_is_missing_is_left_out_and_noted(home: Path) -> None:
     found = read(PIP_NO_INDEX="1", PIP_FIND_LINKS=f"{home} {home}/gone https://me:s3cret@links/x.html")
     assert (found.indexes, found.folders) == ((), (str(home),))
-    assert found.environment == {"UV_FIND_LINKS": "https://me:s3cret@links/x.html"}
+    assert found.environment == {"UV_FIND_LINKS": "https://me:s3cret@links/x.html", "UV_SYSTEM_CERTS": "true"}
     [note] = found.notes
     assert f"{home}/gone" in note
     assert "does not exist" in note
@@ -74,14 +72,11 @@ def test_a_folder_of_wheels_that_is_missing_is_left_out_and_noted(home: Path) ->
 
 def test_a_variable_of_uv_that_names_an_index_takes_the_place_of_pips_indexes(home: Path) -> None:
     configure(home, "[global]\nindex-url = https://pip/simple\ncert = /etc/own.pem\nfind-links = /etc\n")
-    found = read(UV_INDEX="own=https://uv/simple", UV_INDEX_OWN_PASSWORD="s3cret", UV_HTTP_TIMEOUT="3", UV_OFFLINE="1")
+    given = {"UV_INDEX": "own=https://uv/simple", "UV_INDEX_OWN_PASSWORD": "s3cret", "UV_SYSTEM_CERTS": "0"}
+    found = read(**given, UV_OFFLINE="1")
     assert found.indexes == ("https://uv/simple", DEFAULT_INDEX)
-    assert (found.folders, found.certificates) == ((), "/etc/own.pem")
-    assert found.environment == {
-        "UV_INDEX": "own=https://uv/simple",
-        "UV_INDEX_OWN_PASSWORD": "s3cret",
-        "UV_HTTP_TIMEOUT": "3",
-    }
+    assert (found.folders, found.certificates) == ((), Path("/etc/own.pem"))
+    assert found.environment == given
 
 
 def test_settings_that_cannot_be_read_are_named(home: Path) -> None:

@@ -1,0 +1,108 @@
+"""uv and the index rule take a project from the same index, and trust the same certificates."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pytest_httpserver import HTTPServer
+
+from agent.errors import DependencyUnavailable
+from agent.sandbox.dependencies.environments import Supply, WheelEnvironments
+from agent.sandbox.dependencies.index_rule import IndexRule
+from agent.sandbox.dependencies.package_index import PackageIndex
+from agent.sandbox.dependencies.uv import Uv
+from tests.sandbox.dependencies.test_environments import MemoryStore
+from tests.sandbox.wheelhouse import plain_settings, serve_project, use_index
+
+OLD = {f"1.{number}": f"20{10 + number}-01-01T00:00:00Z" for number in range(5)}
+NEW = {"99.0": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
+MAIN_FIRST = [("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), ("UV_INDEX", "UV_DEFAULT_INDEX")]
+
+
+@pytest.fixture
+def builder(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> WheelEnvironments:
+    """Builds environments with uv and the rule as a run does."""
+    plain_settings(monkeypatch)
+    store = MemoryStore(open_folder)
+    supply = Supply(rule=IndexRule(PackageIndex()))
+    return WheelEnvironments(store, supply=supply, uv=Uv(open_folder / "uv"), answers=open_folder / "answers")
+
+
+@pytest.mark.parametrize("name", ["venerable-thing", "six"])  # the map of imports has the second
+@pytest.mark.parametrize(("first", "second"), MAIN_FIRST)
+async def test_the_first_index_that_has_a_project_supplies_it(
+    builder: WheelEnvironments,
+    httpserver: HTTPServer,
+    open_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    name: str,
+) -> None:
+    serve_project(httpserver, open_folder, name, OLD, under="main")
+    serve_project(httpserver, open_folder, name, NEW, under="other")
+    monkeypatch.setenv(first, httpserver.url_for("/main"))
+    monkeypatch.setenv(second, httpserver.url_for("/other"))
+    assert (await builder.build([name])).installed == (f"{name}==1.4",)
+
+
+@pytest.mark.parametrize(("first", "second"), MAIN_FIRST)
+async def test_what_only_a_later_index_has_is_judged_by_that_index(
+    builder: WheelEnvironments,
+    httpserver: HTTPServer,
+    open_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+) -> None:
+    serve_project(httpserver, open_folder, "venerable-thing", OLD, under="other")
+    serve_project(httpserver, open_folder, "new-thing", NEW, under="other")
+    monkeypatch.setenv(first, httpserver.url_for("/main"))
+    monkeypatch.setenv(second, httpserver.url_for("/other"))
+    for path in ("/main/venerable-thing/", "/main/new-thing/"):
+        httpserver.expect_request(path).respond_with_data("", status=404)
+    assert (await builder.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
+    with pytest.raises(DependencyUnavailable, match="it is new"):
+        await builder.build(["new-thing"])
+
+
+@pytest.fixture
+def authority(open_folder: Path) -> Path:
+    """A certificate authority that no system knows, and `server.pem` beside it, which it signed for localhost."""
+    script = """
+    set -e
+    options="-newkey rsa:2048 -nodes -days 30"
+    openssl req -x509 $options -keyout ca.key -out ca.pem -subj /CN=tests -addext basicConstraints=critical,CA:TRUE
+    openssl req $options -keyout server.key -out server.csr -subj /CN=localhost
+    echo subjectAltName=DNS:localhost >names
+    openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -days 30 -out signed.pem
+    cat signed.pem server.key >server.pem
+    """
+    try:
+        subprocess.run(["/bin/sh", "-c", script], cwd=open_folder, capture_output=True, check=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("needs the command openssl")
+    return open_folder / "ca.pem"
+
+
+@pytest.fixture
+def https(authority: Path) -> Iterator[HTTPServer]:
+    """An index whose certificate is the authority's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.with_name("server.pem"))
+    with HTTPServer(ssl_context=context) as server:
+        yield server
+
+
+async def test_an_authority_of_the_users_own_is_trusted_by_uv_and_the_rule(
+    builder: WheelEnvironments, https: HTTPServer, authority: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_project(https, open_folder, "venerable-thing", OLD)
+    use_index(monkeypatch, https.url_for("/simple"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    assert (await builder.build(["venerable-thing"])).installed == ("venerable-thing==1.4",)
