@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from agent.deadline import Deadline
 from agent.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-_DAY = 86_400.0
+_DAY = 86_400
 LIMITS = ("memory_mb", "processes", "cpus", "files_mb", "output_kb", "inodes")
 """The settings of `SandboxConfig` that limit one sandbox."""
 
@@ -27,21 +29,42 @@ def _deadline(value: Any) -> Any:
     return value
 
 
-class ModelConfig(BaseModel):
-    """How to reach a language model. `api_key` is never written anywhere."""
+def _json_object(value: Any) -> Any:
+    """Parse the JSON text of a command-line option."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise PydanticCustomError("json", "Input should be JSON") from error
+
+
+class ModelSettings(BaseModel):
+    """How language models are called."""
 
     model_config = _STRICT
 
+    base_url: str | None = Field(default=None, description="URL of an OpenAI-compatible server, ending in /v1")
+    reply_format: Literal["json_object", "json_schema", "text"] = Field(
+        default="json_object", description="How requests ask for JSON"
+    )
+    thinking: Literal["on", "off"] | None = Field(default=None, description="Switch for a model's reasoning")
+    temperature: float | None = Field(default=None, description="Sampling temperature; not sent by default")
+    max_tokens: int | None = Field(default=None, ge=1, description="Maximum tokens per reply")
+    extra_body: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
+        default_factory=dict, description="More fields for the body of every request"
+    )
+    call_timeout: float = Field(
+        default=120.0, gt=0, le=_DAY, description="Seconds for one attempt of a model call, streaming included"
+    )
+    attempts: int = Field(default=6, ge=1, description="Maximum attempts per model call (transient errors only)")
+
+
+class ModelConfig(ModelSettings):
+    """How to call one language model. The API key is never part of it."""
+
     name: str
-    base_url: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    reply_format: Literal["json_object", "json_schema", "text"] = "json_object"
-    thinking: Literal["on", "off"] | None = None
-    extra_body: dict[str, Any] = Field(default_factory=dict)
     headers: dict[str, str] = Field(default_factory=dict)
-    call_timeout: float = Field(default=120.0, gt=0, le=_DAY, description="seconds for one try of a call")
-    attempts: int = Field(default=6, ge=1, description="tries of one call on failures worth retrying")
 
 
 class PipelineConfig(BaseModel):
@@ -49,33 +72,28 @@ class PipelineConfig(BaseModel):
 
     model_config = _STRICT
 
-    max_try_time: int = Field(default=3, ge=0, description="stage-2 repair rounds (Algorithm 1)")
-    reasks: int = Field(default=2, ge=0, description="times an unparsable reply is asked again")
-    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="seconds for one execution")
-    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="seconds for one stage-2 command")
-    sandbox_attempts: int = Field(default=3, ge=1, description="fresh sandboxes tried when one breaks")
-    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="seconds for a pair, all in all")
+    max_try_time: int = Field(default=3, ge=0, description="Maximum repair rounds of stage 2 (Algorithm 1)")
+    reasks: int = Field(default=2, ge=0, description="Maximum further requests after a reply that cannot be parsed")
+    test_timeout: float = Field(default=15.0, gt=0, le=_DAY, description="Seconds for one execution of a test program")
+    command_timeout: float = Field(default=30.0, gt=0, le=_DAY, description="Seconds for one command of stage 2")
+    sandbox_attempts: int = Field(default=3, ge=1, description="Sandboxes to try if they break under a program")
+    pair_timeout: float | None = Field(default=None, gt=0, le=_DAY, description="Seconds for one pair in total")
     criterion: Literal["exact", "half"] = Field(
-        default="exact", description="what label 1 takes: the whole demand, or half of it"
+        default="exact", description="What counts as a match: the whole query, or at least half of it"
     )
     mutants: int = Field(
-        default=12, ge=0, le=200, description="stand-ins and mutants of the snippet that a program is tried on"
+        default=12, ge=0, le=200, description="Maximum stand-ins and mutants of a snippet that test its program"
     )
     mutant_timeout: float = Field(
-        default=3.0, gt=0, le=_DAY, description="seconds for one of them; more where the snippet itself took long"
+        default=3.0, gt=0, le=_DAY, description="Seconds for one mutant, extended if the snippet itself is slow"
     )
-    votes: int = Field(
-        default=3,
-        ge=1,
-        le=99,
-        description="times in all that the arbiter is asked for a label whose confidence is rated",
-    )
-    flakiness_runs: int = Field(default=3, ge=1, le=100, description="runs of one program, which must agree")
+    votes: int = Field(default=3, ge=1, le=99, description="Arbiter votes behind a label with a confidence")
+    flakiness_runs: int = Field(default=3, ge=1, le=100, description="Executions of a program that must agree")
     audit_screen: float | None = Field(
-        default=None, gt=0, le=1, description="share of the pairs settled by the screener that are tested all the same"
+        default=None, gt=0, le=1, description="Share of the screener's verdicts to test, to estimate its error"
     )
     abstain: Literal["keep", "negative"] = Field(
-        default="keep", description="label of a pair that the evidence does not decide: none, or 0"
+        default="keep", description="Label of a pair on which the arbiter abstains: none (keep), or 0 (negative)"
     )
 
 
@@ -92,75 +110,91 @@ class RunnerConfig(BaseModel):
     model_config = _STRICT
 
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_auto_or_number)] = Field(
-        default="auto", description="pairs in progress; auto: as many as keep the calls that the server takes in flight"
+        default="auto", description="Pairs in progress; auto follows what the model's server accepts"
     )
-    llm_calls: int = Field(default=512, ge=1, description="most model calls in flight")
-    calls_per_minute: int | None = Field(default=None, ge=1, description="most calls of a model in a minute")
-    tokens_per_minute: int | None = Field(default=None, ge=1, description="most tokens of a model in a minute")
+    llm_calls: int = Field(default=512, ge=1, description="Maximum model calls in flight")
+    calls_per_minute: int | None = Field(default=None, ge=1, description="Maximum calls per minute and model")
+    tokens_per_minute: int | None = Field(
+        default=None, ge=1, description="Maximum tokens per minute and model, input and output"
+    )
     sandboxes: int = Field(
-        default=4, ge=1, description="sandboxes in use; those that wait ready (sandbox.pool) come on top"
+        default=4, ge=1, description="Maximum sandboxes in use, besides those kept ready (sandbox.pool)"
     )
-    engine: Literal["local", "ray"] = Field(default="local", description="local: in this process; ray: in workers")
+    engine: Literal["local", "ray"] = Field(
+        default="local", description="Where pairs are annotated: in this process, or in Ray workers"
+    )
     address: str | None = Field(
-        default=None, min_length=1, description="Ray: a cluster, as HOST:6379 or auto; none: this machine"
+        default=None, min_length=1, description="Ray cluster to use, as HOST:6379 or auto; default: this machine"
     )
-    workers: int | None = Field(default=None, ge=1, le=10_000, description="Ray: workers, of one CPU each [all CPUs]")
-    rounds: int = Field(default=1, ge=1, le=1000, description="times each pair is annotated, each with its own samples")
-    batch: bool = Field(default=False, description="ask by the batches of OpenAI's Batch API, at half the price")
-    budget_usd: float | None = Field(default=None, gt=0, description="what a run may cost, all its starts together")
+    workers: int | None = Field(
+        default=None, ge=1, le=10_000, description="Ray workers of one CPU each; default: one per CPU"
+    )
+    rounds: int = Field(default=1, ge=1, le=1000, description="Number of rounds per pair; the majority label wins")
+    batch: bool = Field(
+        default=False, description="Send calls to OpenAI's Batch API: half the price, up to a day per step"
+    )
+    budget_usd: float | None = Field(
+        default=None, gt=0, description="Maximum cost of the run in US dollars, over all its starts"
+    )
     max_tokens_total: int | None = Field(
-        default=None, ge=1, description="tokens, in and out, that a run may use, all its starts together"
+        default=None, ge=1, description="Maximum tokens of the run, input and output, over all its starts"
     )
     deadline: Annotated[str | None, BeforeValidator(_deadline)] = Field(
-        default=None, description="when a run stops: after a while, as 8h or 2h30m, or at a time, as 07:30"
+        default=None, description="When to stop: after a duration such as 8h or 2h30m, or at a time such as 07:30"
     )
 
 
 class SandboxConfig(BaseModel):
-    """Which sandbox, how many wait, and the limits of one."""
+    """Which sandbox runs programs, how many are kept ready, and the limits of one."""
 
     model_config = _STRICT
 
     backend: str = Field(
-        default="auto", description="docker, bwrap or auto: bwrap where all its limits hold, else docker"
+        default="auto", description="Where programs run; auto takes bwrap if all its limits hold, else docker"
     )
-    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="memory of one sandbox, in MB")
-    processes: int = Field(default=128, ge=4, le=1 << 20, description="processes and threads at once in one sandbox")
-    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="processors that one sandbox may keep busy")
-    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="what one sandbox may write to files, in MB")
-    output_kb: int = Field(default=64, ge=1, le=1 << 15, description="what is kept of each output stream, in KB")
+    memory_mb: int = Field(default=1024, ge=64, le=1 << 24, description="Memory limit of one sandbox, in MB")
+    processes: int = Field(
+        default=128, ge=4, le=1 << 20, description="Maximum processes and threads at once in one sandbox"
+    )
+    cpus: float = Field(default=1.0, ge=0.01, le=4096, description="Processors that one sandbox may use")
+    files_mb: int = Field(default=256, ge=8, le=1 << 24, description="Maximum size of a sandbox's files, in MB")
+    output_kb: int = Field(default=64, ge=1, le=1 << 15, description="Kept size of each output stream, in KB")
     inodes: int = Field(
-        default=32768, ge=256, le=1 << 30, description="files and folders in each of a sandbox's folders"
+        default=32768, ge=256, le=1 << 30, description="Maximum files and folders in each folder of a sandbox"
     )
-    pool: int = Field(default=4, ge=0, le=1024, description="sandboxes kept started ahead of need")
-    starts: int = Field(default=2, ge=1, le=256, description="sandboxes starting at once")
-    image: str | None = Field(default=None, min_length=1, description="an image to run in place of ours; Docker only")
-    mount_ro: tuple[str, ...] = Field(default=(), description="what of the host sandboxes may read, each as HOST:BOX")
-    requirements: str | None = Field(default=None, description="a requirements file: part of every environment")
-    exclude_newer: str | None = Field(default=None, description="a day or moment; wheels uploaded later are not taken")
+    pool: int = Field(default=4, ge=0, le=1024, description="Sandboxes to keep ready")
+    starts: int = Field(default=2, ge=1, le=256, description="Maximum sandboxes that start at once")
+    image: str | None = Field(default=None, min_length=1, description="Docker image to run, with Python 3.8 or later")
+    mount_ro: tuple[str, ...] = Field(
+        default=(), description="Files and folders that programs may read, each as HOST:BOX"
+    )
+    requirements: str | None = Field(
+        default=None, description="Requirements file whose packages every program can import"
+    )
+    exclude_newer: str | None = Field(default=None, description="Date or time; ignore wheels that were uploaded later")
     python: str | None = Field(
-        default=None, pattern=r"^3\.\d{1,2}$", description="the Python that runs programs, as 3.9"
+        default=None, pattern=r"^3\.\d{1,2}$", description="Version of the Python that runs programs, such as 3.9"
     )
-    images: dict[str, str] = Field(default_factory=dict, description="Docker: which image has which Python")
+    images: dict[str, str] = Field(default_factory=dict, description="Docker image for each Python version")
     store_mb: int = Field(
         default=20480,
         ge=0,
-        description="environments kept, those unused longest go first; so many downloads are kept, too (0: all)",
+        description="Size to which environments are pruned, and downloads as well, in MB (0: unlimited)",
     )
-    network_for_builds: bool = Field(default=True, description="fetch missing dependencies from the package index")
+    network_for_builds: bool = Field(default=True, description="Install missing dependencies from the package index")
     index_rule: bool = Field(
         default=True,
-        description="fetch what is not in the map of imports, too, if the index shows it to be old and often released",
+        description="Install packages outside the import map if the index shows that they are old and well released",
     )
 
 
 class TracingConfig(BaseModel):
-    """What is sent of a run, by OpenTelemetry, while it is in progress."""
+    """What a run sends by OpenTelemetry."""
 
     model_config = _STRICT
 
-    otel: bool = Field(default=False, description="give spans and metrics to OpenTelemetry (its own variables: where)")
-    content: bool = Field(default=False, description="prompts and replies, and so queries and code, too")
+    otel: bool = Field(default=False, description="Send spans and metrics to the exporter that OTEL_* variables name")
+    content: bool = Field(default=False, description="Include prompts and replies, and so queries and code")
 
 
 class Config(BaseModel):
@@ -168,15 +202,19 @@ class Config(BaseModel):
 
     model_config = _STRICT
 
-    variant: str = Field(default="full", description="a pipeline's name (see `agent graph`) or a YAML file")
+    variant: str = Field(default="full", description="Name of a pipeline (see `agent graph`), or a YAML file")
     pipeline: PipelineConfig = PipelineConfig()
     runner: RunnerConfig = RunnerConfig()
     sandbox: SandboxConfig = SandboxConfig()
     tracing: TracingConfig = TracingConfig()
 
 
-def configured(settings: Mapping[str, Any], base: Config | None = None) -> Config:
+def configured(
+    settings: Mapping[str, Any], base: Config | None = None, *, labels: Mapping[str, str] | None = None
+) -> Config:
     """Return `base` (the defaults) with settings by their keys, as in `{"variant": "ps_fa", "runner.concurrency": 4}`.
+
+    `labels` are the names of settings for error messages, such as the options that set them.
 
     Raises:
         ConfigError: a key is unknown, or a value is out of range.
@@ -189,22 +227,24 @@ def configured(settings: Mapping[str, Any], base: Config | None = None) -> Confi
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(explained(error, Config)) from error
+        raise ConfigError(explained(error, Config, labels or {})) from error
 
 
-def explained(error: ValidationError, kind: type[BaseModel]) -> str:
-    """Return which settings are wrong and why; of an unknown one, which there are."""
-    return "; ".join(_explained(problem, kind) for problem in error.errors())
+def explained(error: ValidationError, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
+    """Return which settings are wrong and why; for an unknown one, the settings it may mean."""
+    return "; ".join(_explained(problem, kind, labels) for problem in error.errors())
 
 
-def setting_keys(kind: type[BaseModel] = Config) -> list[str]:
-    """Return the keys of all settings, as in `variant`, `runner.concurrency`."""
-    groups = {name: type(held) for name, held in Config() if isinstance(held, BaseModel)}
-    keys = [
-        [f"{name}.{each}" for each in groups[name].model_fields] if name in groups else [name]
-        for name in kind.model_fields
-    ]
-    return [key for each in keys for key in each]
+def setting_fields(kind: type[BaseModel] = Config) -> dict[str, FieldInfo]:
+    """Return the field of each setting by its key, such as `variant` or `runner.concurrency`."""
+    fields: dict[str, FieldInfo] = {}
+    for name, field in kind.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            fields |= {f"{name}.{inner}": each for inner, each in group.model_fields.items()}
+        else:
+            fields[name] = field
+    return fields
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -224,17 +264,18 @@ def _near(key: str, known: list[str]) -> list[str]:
     return [last[each] for each in get_close_matches(key.rpartition(".")[2], last)]
 
 
-def _explained(problem: Any, kind: type[BaseModel]) -> str:
+def _explained(problem: Any, kind: type[BaseModel], labels: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        near = ", ".join(_near(key, setting_keys(kind)))
+        near = ", ".join(_near(key, [*setting_fields(kind)]))
         beside = [name for name in kind.model_fields if name not in Config.model_fields]
         listed = f"{', '.join(beside)}, and those of agent annotate -c help" if beside else "-c help"
         return f"unknown setting {key!r} ({f'near it: {near}; ' if near else ''}all of them: {listed})"
     if problem["type"] == "model_type":
         return f"setting {key} is a group: give one of its settings, as {key}.NAME=VALUE"
     given = "nothing" if problem["input"] in ("", None) else repr(problem["input"])
-    return f"setting {key}: {problem['msg'].removeprefix('Value error, ')}, not {given[:60]}"
+    name = labels.get(key, f"setting {key}")
+    return f"{name}: {problem['msg'].removeprefix('Value error, ')}, not {given[:60]}"
 
 
 _PACKAGE = Path(__file__).resolve().parent

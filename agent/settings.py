@@ -1,54 +1,45 @@
-"""What is set once: in `agent.toml`, in `[tool.agent]` of `pyproject.toml`, or by variables `AGENT_*`."""
+"""Settings from `agent.toml`, from `[tool.agent]` in `pyproject.toml`, and from variables `AGENT_*`."""
 
 from __future__ import annotations
 
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from agent.config import Config, explained
+from agent.config import Config, ModelSettings, explained
 from agent.errors import ConfigError
 
 FILE, PROJECT = "agent.toml", "pyproject.toml"
 PREFIX, NESTED = "AGENT_", "__"
-OF_MODELS = (
-    "base_url", "reply_format", "thinking", "temperature", "max_tokens", "extra_body", "call_timeout", "attempts",
-    "prices",
-)  # fmt: skip
-"""The settings that are options of `agent.llm.models.parse_model`."""
-BESIDE = ("model", *OF_MODELS, "prompts", "cache")
-"""The settings that are no part of `Config`."""
 
 
-class Settings(Config):
-    """All that can be set once: the settings of a run, which models are asked and how, and what is kept where.
+class Settings(Config, ModelSettings):
+    """All that files and the environment can set: the settings of a run, its models, and where files are.
 
     `model` is a name, or names by role (`default` for the rest).
     """
 
-    model: str | dict[str, str] | None = None
-    base_url: str | None = None
-    reply_format: Literal["json_object", "json_schema", "text"] | None = None
-    thinking: Literal["on", "off"] | None = None
-    temperature: float | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    extra_body: dict[str, Any] | None = None
-    call_timeout: float | None = Field(default=None, gt=0)
-    attempts: int | None = Field(default=None, ge=1)
-    prices: Path | None = None
-    prompts: Path | None = None
-    cache: Path | None = None
+    model: str | dict[str, str] | None = Field(default=None, description="Name of the model, or names by role")
+    prices: Path | None = Field(default=None, description="File of prices to add to the built-in ones")
+    prompts: Path | None = Field(default=None, description="Folder of templates that replace the built-in ones")
+    cache: Path | None = Field(
+        default=None, description="File that keeps the model's replies across runs; commands use runs/cache.sqlite"
+    )
 
 
+MODEL_SETTINGS = (*ModelSettings.model_fields, "prices")
+"""The settings that are options of `agent.llm.models.parse_model`."""
+BESIDE = ("model", *MODEL_SETTINGS, "prompts", "cache")
+"""The settings that are no part of `Config`."""
 _PATHS = ("prices", "prompts", "cache", "sandbox.requirements")
 """What a file names relative to its own folder."""
 
 
 def settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
-    """Return by source, the one that counts least first, what it sets, by keys such as `runner.concurrency`.
+    """Return what each source sets, by keys such as `runner.concurrency`; later sources override earlier ones.
 
     Raises:
         ConfigError: a file cannot be read, a key is unknown, a value is out of range; names the source and the key.
@@ -57,15 +48,15 @@ def settings_by_source(folder: Path | str = ".") -> dict[str, dict[str, Any]]:
     tool = _toml(folder / PROJECT).get("tool")
     project = tool.get("agent", {}) if isinstance(tool, dict) else {}
     sources = {f"{folder / PROJECT} [tool.agent]": project, str(folder / FILE): _toml(folder / FILE)}
-    found = {source: _checked(source, values) for source, values in sources.items()}
-    for values in found.values():
+    settings = {source: _checked(source, values) for source, values in sources.items()}
+    for values in settings.values():
         values |= {key: type(path)(folder / path) for key in _PATHS if (path := values.get(key)) is not None}
-    found["the environment"] = _variables()
-    return {source: values for source, values in found.items() if values}
+    settings["the environment"] = _variables()
+    return {source: values for source, values in settings.items() if values}
 
 
 def read_settings(folder: Path | str = ".") -> dict[str, Any]:
-    """Return what the files of a folder and the environment set, as arguments of `Annotator` and `annotate`.
+    """Return the settings of a folder's files and the environment as arguments of `Annotator` and `annotate`.
 
     Raises:
         ConfigError: as `settings_by_source` raises.
@@ -87,14 +78,14 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _variables() -> dict[str, Any]:
-    """Read the variables that are settings. Others of that prefix are somebody else's (Azure Pipelines sets some)."""
+    """Read the variables that are settings; other programs use the prefix too, such as Azure Pipelines."""
     if not any(name.upper().startswith(PREFIX) for name in os.environ):
         return {}
-    # the import takes a tenth of a command's start
+    # Importing this library takes a tenth of a command's start.
     from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
     class Variables(Settings, BaseSettings):  # type: ignore[misc]  # both have a `model_config`
-        """The settings as they are looked for."""
+        """The settings as variables."""
 
     try:
         values = EnvSettingsSource(Variables, env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True)()
@@ -105,20 +96,20 @@ def _variables() -> dict[str, Any]:
 
 
 def _checked(source: str, values: Any, prefix: str = "") -> dict[str, Any]:
-    """Return settings by their keys, groups dissolved."""
+    """Validate a table of settings; return its values by dotted keys."""
     if not isinstance(values, dict):
-        raise ConfigError(f"{source}: holds {values!r:.60}, where a table of settings belongs")
+        raise ConfigError(f"{source}: {values!r:.60} is not a table of settings")
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         named = [prefix + NESTED.join(map(str, problem["loc"])).upper() for problem in error.errors()]
         where = f"{source} {', '.join(named)}" if prefix else source
-        raise ConfigError(f"{where}: {explained(error, Settings)}") from error
-    found: dict[str, Any] = {}
-    for name in settings.model_fields_set:
+        raise ConfigError(f"{where}: {explained(error, Settings, {})}") from error
+    by_key: dict[str, Any] = {}
+    for name in sorted(settings.model_fields_set):
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
-            found |= {f"{name}.{key}": getattr(value, key) for key in value.model_fields_set}
+            by_key |= {f"{name}.{key}": getattr(value, key) for key in sorted(value.model_fields_set)}
         else:
-            found[name] = value
-    return dict(sorted(found.items()))
+            by_key[name] = value
+    return by_key

@@ -21,7 +21,7 @@ import agent
 from agent import errors
 from agent.cli import DONE, SOME_ERRORS, STOPPED, WRONG_USAGE, exit_code
 from agent.cli.app import app
-from agent.config import setting_keys
+from agent.config import setting_fields
 from agent.settings import Settings
 from tests.cli.commands import Commands, serving
 from tests.retrieval.pooled import make_folder, write_benchmark
@@ -95,10 +95,8 @@ def commands(group: TyperGroup, path: str = "") -> Iterator[tuple[str, list[str]
         if isinstance(command, TyperGroup):
             yield from commands(command, f"{path}{name} ")
         else:
-            yield (
-                f"{path}{name}",
-                sorted(word for each in command.params for word in (*each.opts, *each.secondary_opts)),
-            )
+            words = [word for each in command.get_params(context) for word in (*each.opts, *each.secondary_opts)]
+            yield f"{path}{name}", sorted({*words} - {"-h", "--help"})
 
 
 def keys(value: Any, path: str = "") -> Iterator[str]:
@@ -125,7 +123,7 @@ def interface() -> dict[str, Any]:
     return {
         "python": {name: public(f"agent.{name}", getattr(agent, name)) for name in sorted(agent.__all__)},
         "commands": dict(commands(group)),
-        "settings": sorted(setting_keys(Settings)),
+        "settings": sorted(setting_fields(Settings)),
         "exit codes": {
             "done": DONE,
             "some errors": SOME_ERRORS,

@@ -16,7 +16,7 @@ from agent.cli.interrupts import run_interruptible
 from agent.cli.options import RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, default_folder, explain_stop, finished, print_oddities
-from agent.cli.settings import Defaults, note_without_effect
+from agent.cli.settings import ChosenSettings, note_without_effect
 from agent.cli.text import Console, plain, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import RunStopped, UsageError
@@ -55,8 +55,8 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
         typer.Exit: with the exit code of the design (0 done, 1 some errors, 3 stopped).
     """
     console = Console(stderr=True)
-    defaults = Defaults(console)
-    config = defaults.config(options.configured(), options.settings)
+    settings = ChosenSettings(console, options)
+    config = settings.config
     rounds = config.runner.rounds
     chosen = choose_variants(() if variants is None else variants.split(","))
     reference = choose_reference(chosen, against)
@@ -65,7 +65,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
     wanted = dataset[: options.limit]
     labels = _gold(gold, dataset, wanted, console)
     measures(Confusion())  # what it takes is asked for before anything is spent
-    models, cache = defaults.models(options), defaults.cache(options.cache)
+    models, cache = settings.models(), settings.cache
     out = options.out or default_folder(dataset, "ablation", models.label())
     _check_links(out, chosen)
     _check_folder(out, [variant.name for variant in chosen], len(wanted), rounds)
@@ -80,7 +80,7 @@ def run(pairs: list[Path], gold: Path | None, variants: str | None, against: str
             models=models,
             config=config,
             cache=cache,
-            prompts=defaults.prompts(options),
+            prompts=settings.prompts,
             unsupported=options.unsupported,
             retry_errors=options.retry_errors,
             on_event=display,

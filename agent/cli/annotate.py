@@ -18,7 +18,6 @@ from agent.store.run_view import load_run
 
 def run(
     pairs: list[Path],
-    variant: str | None,
     without: tuple[str, ...],
     options: RunOptions,
     *,
@@ -35,7 +34,7 @@ def run(
     if like is not None and not dry_run:
         raise UsageError("--like is for --dry-run: it names the run whose costs an estimate goes by")
     # an estimate calls no model and needs no key
-    setup = read_setup(pairs, variant, without, options, console, **({"api_key": "none"} if dry_run else {}))
+    setup = read_setup(pairs, without, options, console, **({"api_key": "none"} if dry_run else {}))
     if dry_run:
         estimate = forecast_run(
             setup.pairs[: options.limit],

@@ -23,7 +23,7 @@ from agent.cli.running import (
     print_oddities,
     print_stop,
 )
-from agent.cli.settings import Defaults, note_without_effect
+from agent.cli.settings import ChosenSettings, note_without_effect
 from agent.cli.summary import as_table
 from agent.cli.text import Console, one_line, say
 from agent.config import Config
@@ -81,7 +81,6 @@ class RunOutcome:
 
 def read_setup(
     pairs: list[Path],
-    variant: str | None,
     without: tuple[str, ...],
     options: RunOptions,
     console: Console,
@@ -92,21 +91,20 @@ def read_setup(
     Raises:
         UsageError: wrong usage or input.
     """
-    defaults = Defaults(console)
-    config = defaults.config({"variant": variant, **options.configured()}, options.settings)
+    settings = ChosenSettings(console, options)
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
-    models = defaults.models(options, **of_models)
-    chosen = load_variant(config.variant)
+    models = settings.models(**of_models)
+    chosen = load_variant(settings.config.variant)
     for node in without:
         chosen = chosen.without(node)
     return RunSetup(
         pairs=dataset,
         variant=chosen,
         models=models,
-        config=config,
-        cache=defaults.cache(options.cache),
-        prompts=defaults.prompts(options),
+        config=settings.config,
+        cache=settings.cache,
+        prompts=settings.prompts,
         out=options.out or default_folder(dataset, chosen.name, models.label()),
         options=options,
     )

@@ -9,24 +9,20 @@ import typer
 
 from agent.cli import requests, retrieval, runs
 from agent.cli.options import (
+    AnnotateOptions,
     AsJson,
-    ExcludeNewer,
+    EnvOptions,
+    ExecOptions,
     Formats,
-    Image,
     ListOptions,
-    Memory,
     ModelOptions,
-    MountRo,
     PairsFiles,
-    Python,
     ReplayOptions,
-    Requirements,
     ReviewOptions,
     RunFolder,
     RunOptions,
     Sandboxes,
-    SandboxName,
-    Settings,
+    SettingsCommand,
     Without,
     takes_options,
 )
@@ -61,13 +57,10 @@ def root(
         raise typer.Exit
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def annotate(
     pairs: PairsFiles,
-    variant: Annotated[
-        str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
-    ] = None,
     without: Without = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask and write nothing: estimate calls, tokens, cost and time.")
@@ -76,15 +69,15 @@ def annotate(
         Path | None, typer.Option(metavar="RUN", help="With --dry-run: a run of the same variant to estimate by.")
     ] = None,
     *,
-    options: RunOptions,
+    options: AnnotateOptions,
 ) -> None:
     """Label pairs; each label comes with the test that decided it. The same command again goes on where it stopped."""
     from agent.cli.annotate import run
 
-    run(pairs, variant, tuple(without or ()), options, dry_run=dry_run, like=like)
+    run(pairs, tuple(without or ()), options, dry_run=dry_run, like=like)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def ablate(
     pairs: PairsFiles,
@@ -107,23 +100,15 @@ def ablate(
     run(pairs, gold, variants, against, options)
 
 
-@app.command("exec")
+@app.command("exec", cls=SettingsCommand)
+@takes_options
 def execute(
     program: Annotated[Path, typer.Argument(help="A test program: test_* functions or unittest cases.")],
     code: Annotated[Path | None, typer.Option(help="A snippet to put in place of the line `# <candidate>`.")] = None,
-    sandbox: SandboxName = None,
-    image: Image = None,
-    memory: Memory = None,
-    mount_ro: MountRo = None,
-    requirements: Requirements = None,
-    exclude_newer: ExcludeNewer = None,
-    python: Python = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0.1, max=86400, help="Seconds for the execution [default: 15].")
-    ] = None,
     install: Annotated[bool, typer.Option(help="Install missing imports first (stage 1 of the repair).")] = True,
-    settings: Settings = None,
     as_json: AsJson = False,
+    *,
+    options: ExecOptions,
 ) -> None:
     """Run a test program in a sandbox and print the report.
 
@@ -131,20 +116,10 @@ def execute(
     """
     from agent.cli.execute import run
 
-    options = {
-        "sandbox.backend": sandbox,
-        "sandbox.image": image,
-        "sandbox.memory_mb": memory,
-        "sandbox.mount_ro": mount_ro,
-        "sandbox.requirements": requirements and str(requirements),
-        "sandbox.exclude_newer": exclude_newer,
-        "sandbox.python": python,
-        "pipeline.test_timeout": timeout,
-    }
-    run(program, code, options=options, install=install, settings=settings or [], as_json=as_json)
+    run(program, code, options, install=install, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def doctor(
     sandbox: Annotated[
@@ -203,7 +178,7 @@ def show(
     run(run_folder, pair_id, options, round=number, prompts=prompts, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def replay(
     run_folder: RunFolder,
@@ -326,26 +301,28 @@ environments = typer.Typer(no_args_is_help=True, help="Look after the dependency
 app.add_typer(environments, name="env")
 
 
-@environments.command("list")
-def list_environments(sandbox: SandboxName = None, settings: Settings = None, as_json: AsJson = False) -> None:
+@environments.command("list", cls=SettingsCommand)
+@takes_options
+def list_environments(as_json: AsJson = False, *, options: EnvOptions) -> None:
     """List what is kept: packages, size and last use. With `--sandbox auto`: of every backend that works here."""
     from agent.cli.env import show
 
-    show(sandbox, settings or [], as_json=as_json)
+    show(options, as_json=as_json)
 
 
-@environments.command("prune")
+@environments.command("prune", cls=SettingsCommand)
+@takes_options
 def prune_environments(
     older_than: Annotated[
         float | None, typer.Option(min=0, metavar="DAYS", help="Remove what was not used for so many days.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    sandbox: SandboxName = None,
-    settings: Settings = None,
     as_json: AsJson = False,
+    *,
+    options: EnvOptions,
 ) -> None:
     """Remove environments that nobody uses: by default those unused longest, down to the setting sandbox.store_mb."""
     from agent.cli.env import prune
 
-    prune(sandbox, settings or [], older_than=older_than, everything=everything, dry_run=dry_run, as_json=as_json)
+    prune(options, older_than=older_than, everything=everything, dry_run=dry_run, as_json=as_json)

@@ -18,7 +18,7 @@ from agent import __version__
 from agent.cli.interrupts import run_interruptible
 from agent.cli.options import ModelOptions
 from agent.cli.progress import bar
-from agent.cli.settings import Defaults
+from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
@@ -67,8 +67,8 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
 
     `sandbox` names the only backend to look at, or is `auto` for the one it takes; None: all.
     """
-    defaults = Defaults(Console(stderr=True))
-    findings = run_interruptible(_examine(options, defaults, sandbox, quick))
+    settings = ChosenSettings(Console(stderr=True), options)
+    findings = run_interruptible(_examine(settings, sandbox, quick))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -76,12 +76,12 @@ def run(options: ModelOptions, *, sandbox: str | None, as_json: bool, quick: boo
     raise typer.Exit(1 if any(finding.needed and not finding.works for finding in findings) else 0)
 
 
-async def _examine(options: ModelOptions, defaults: Defaults, sandbox: str | None, quick: bool) -> list[Diagnosis]:
+async def _examine(settings: ChosenSettings, sandbox: str | None, quick: bool) -> list[Diagnosis]:
     return [
         _python(),
         *await _sandboxes(sandbox, quick),
         await _index(),
-        *await _models(options, defaults),
+        *await _models(settings),
     ]
 
 
@@ -176,8 +176,8 @@ async def _index() -> Diagnosis:
     return Diagnosis("index", "uv", True, "the package index answers: missing imports can be installed")
 
 
-async def _models(options: ModelOptions, defaults: Defaults) -> list[Diagnosis]:
-    named = options.model or defaults.model
+async def _models(settings: ChosenSettings) -> list[Diagnosis]:
+    named = settings.names
     if not named:
         key = "set" if os.environ.get("OPENAI_API_KEY") else "not set"
         detail = f"none named; OPENAI_API_KEY is {key}"
@@ -187,7 +187,7 @@ async def _models(options: ModelOptions, defaults: Defaults) -> list[Diagnosis]:
         )
         return [Diagnosis("model", "-", key == "set", detail, todo)]
     try:
-        models = defaults.models(options, attempts=1)
+        models = settings.models(attempts=1)
     except UsageError as error:
         return [
             Diagnosis("model", named if isinstance(named, str) else ", ".join(named), False, str(error), needed=True)

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from agent.cli.interrupts import run_interruptible
-from agent.cli.settings import Defaults
+from agent.cli.options import EnvOptions
+from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import SandboxUnavailable, UsageError
@@ -26,14 +27,14 @@ Found = tuple[str, str, Stored]
 """A backend's name, where its store is, and an environment in it."""
 
 
-def show(sandbox: str | None, settings: list[str], *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
+def show(options: EnvOptions, *, as_json: bool, backends: Mapping[str, Make] = BACKENDS) -> None:
     """Print every environment, those used last first.
 
     Raises:
         SandboxUnavailable: the backend asked for does not work here, or none does.
         SandboxError: a store cannot be read.
     """
-    config = Defaults(Console(stderr=True)).config({"sandbox.backend": sandbox}, settings).sandbox
+    config = ChosenSettings(Console(stderr=True), options).config.sandbox
 
     async def look() -> list[Found]:
         async with _stores(config, backends) as stores:
@@ -56,8 +57,7 @@ def show(sandbox: str | None, settings: list[str], *, as_json: bool, backends: M
 
 
 def prune(
-    sandbox: str | None,
-    settings: list[str],
+    options: EnvOptions,
     *,
     older_than: float | None,
     everything: bool,
@@ -76,7 +76,7 @@ def prune(
     """
     if everything and older_than is not None:
         raise UsageError("--all and --older-than ask for different things: give one of them")
-    config = Defaults(Console(stderr=True)).config({"sandbox.backend": sandbox}, settings).sandbox
+    config = ChosenSettings(Console(stderr=True), options).config.sandbox
     if older_than is None and not everything and not config.store_mb:
         raise UsageError("there is no limit to shrink to (sandbox.store_mb=0): say --older-than DAYS or --all")
     days = 0.0 if everything else older_than

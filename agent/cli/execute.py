@@ -12,7 +12,8 @@ from typing import Any
 import typer
 
 from agent.cli.interrupts import run_interruptible
-from agent.cli.settings import Defaults
+from agent.cli.options import ExecOptions
+from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import DependencyUnavailable, InputError, SnippetTooLarge
 from agent.languages import Language, built_in_languages
@@ -39,9 +40,7 @@ _SAW = ("exit_code", "signal", "timed_out", "limit", "records", "hang", "hang_be
 """What the JSON answer says of a run, by the names of `RunResult`."""
 
 
-def run(
-    program: Path, code: Path | None, *, options: Mapping[str, Any], install: bool, settings: list[str], as_json: bool
-) -> None:
+def run(program: Path, code: Path | None, options: ExecOptions, *, install: bool, as_json: bool) -> None:
     """Run the program, print its report, exit with 0 when every case passed, else 1.
 
     Raises:
@@ -52,7 +51,7 @@ def run(
     parsed = _program(language, program, code)
     # one sandbox is all that is needed, and none for a next program
     console = Console(stderr=True)
-    config = Defaults(console).config({"sandbox.pool": 1, **options}, settings)
+    config = ChosenSettings(console, options, over={"sandbox.pool": 1}).config
 
     async def execute() -> tuple[_Ran, Mapping[str, str]]:
         backend = await choose(config.sandbox, partial(say, console))

@@ -1,23 +1,77 @@
-"""Every option that several commands have, written once; a command takes those of annotating as one object."""
+"""The options that several commands share. An option that is a setting names only its flag and its setting."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from agent.exports.registry import NAMES
 from agent.sandbox.registry import CHOICES
 
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
-def _listed_on_request(settings: list[str] | None) -> list[str] | None:
+    Sandboxes = str
+    Formats = str
+else:
+    Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
+
+MODEL_FLAGS = {
+    "--base-url": "base_url",
+    "--reply-format": "reply_format",
+    "--thinking": "thinking",
+    "--temperature": "temperature",
+    "--max-tokens": "max_tokens",
+    "--extra-body": "extra_body",
+    "--call-timeout": "call_timeout",
+}
+SANDBOX_FLAGS = {
+    "--sandbox": "sandbox.backend",
+    "--image": "sandbox.image",
+    "--memory": "sandbox.memory_mb",
+    "--mount-ro": "sandbox.mount_ro",
+    "--python": "sandbox.python",
+}
+PACKAGE_FLAGS = {"--requirements": "sandbox.requirements", "--exclude-newer": "sandbox.exclude_newer"}
+RUN_FLAGS = {
+    **MODEL_FLAGS,
+    "--attempts": "attempts",
+    "--prices": "prices",
+    "--prompts": "prompts",
+    "--cache": "cache",
+    **SANDBOX_FLAGS,
+    **PACKAGE_FLAGS,
+    "--criterion": "pipeline.criterion",
+    "--timeout": "pipeline.test_timeout",
+    "--pair-timeout": "pipeline.pair_timeout",
+    "--abstain": "pipeline.abstain",
+    "--audit-screen": "pipeline.audit_screen",
+    "--rounds": "runner.rounds",
+    "--concurrency": "runner.concurrency",
+    "--calls-per-minute": "runner.calls_per_minute",
+    "--tokens-per-minute": "runner.tokens_per_minute",
+    "--engine": "runner.engine",
+    "--address": "runner.address",
+    "--budget": "runner.budget_usd",
+    "--max-tokens-total": "runner.max_tokens_total",
+    "--deadline": "runner.deadline",
+    "--batch": "runner.batch",
+    "--otel/--no-otel": "tracing.otel",
+}
+"""The setting that each option sets. Type, bounds, default and help text are those of the setting's field."""
+
+
+def _list_if_asked(settings: list[str] | None) -> list[str] | None:
     if "help" in (settings or ()):
-        from agent.cli.settings import print_settings
+        from agent.cli.reference import print_settings
 
         print_settings()
         raise typer.Exit
@@ -32,17 +86,6 @@ Models = Annotated[
         help="A model's name at --base-url, `heuristic`, or `replay:FILE`; per role as `screen=NAME`. Repeatable.",
     ),
 ]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server, ending in /v1.")]
-if TYPE_CHECKING:
-    Sandboxes = str
-    Formats = str
-else:
-    Sandboxes, Formats = Literal[CHOICES], Literal[NAMES]
-SandboxName = Annotated[
-    Sandboxes | None,
-    typer.Option("--sandbox", help="Where programs run [default: auto, bwrap if all its limits hold, else docker]."),
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,23 +93,11 @@ Settings = Annotated[
         "-c",
         metavar="KEY=VALUE",
         help="Any setting, such as sandbox.memory_mb=512; `-c help` lists them. Repeatable.",
-        callback=_listed_on_request,
+        callback=_list_if_asked,
         is_eager=True,
     ),
 ]
-Image = Annotated[str | None, typer.Option(metavar="NAME", help="Docker: the image to run, with Python 3.8 or later.")]
-Memory = Annotated[int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: 1024].")]
-MountRo = Annotated[
-    list[str] | None,
-    typer.Option("--mount-ro", metavar="HOST:BOX", help="Show programs a folder or file, read-only. Repeatable."),
-]
-Requirements = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A requirements file: every program has what it names.")
-]
-ExcludeNewer = Annotated[
-    str | None, typer.Option(metavar="DATE", help="Take no wheel that was uploaded later; the index must say when.")
-]
-Python = Annotated[str | None, typer.Option(metavar="VERSION", help="The Python that runs programs, such as 3.9.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 Without = Annotated[
     list[str] | None,
     typer.Option(metavar="NODE", help="Leave a node out, or put the plain one in its place. Repeatable."),
@@ -81,101 +112,86 @@ PairsFiles = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
 
+_CHOICES = {"sandbox.backend": CHOICES}
+"""What a text may be, where no field can name it."""
 _OBJECT = "options"
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Which models are asked, and how."""
+class SettingOptions:
+    """Options of a command that are settings.
 
-    model: Models = None
-    base_url: BaseUrl = None
-    reply_format: Annotated[
-        Literal["json_object", "json_schema", "text"] | None,
-        typer.Option(help="How JSON is asked of the server [default: json_object]."),
-    ] = None
-    thinking: Annotated[Literal["on", "off"] | None, typer.Option(help="Switch a model's reasoning.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Sent only when given.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest reply.")] = None
-    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None
-    call_timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one try of a model call.")] = None
+    `flags` maps each flag to its setting. `given` has the values from the command line, by setting.
+    """
 
-    def model_options(self) -> dict[str, Any]:
-        """Return how models are reached, as `Models.from_options` takes it."""
-        return _given({name: getattr(self, name) for name in self._of_models()})
+    flags: ClassVar[Mapping[str, str]] = {}
+    default: ClassVar[str | None] = None
+    """What the help texts name as the default, if it is not the field's."""
 
-    def model_flags(self) -> list[str]:
-        """Return the options for reaching models that were given."""
-        return [_flag(name) for name in self._of_models() if self._chosen(name)]
+    given: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def _of_models(cls) -> list[str]:
-        return [each.name for each in fields(ModelOptions) if each.name != "model"]
+    @property
+    def assignments(self) -> list[str]:
+        """The values of `-c`."""
+        return []
 
-    def _chosen(self, name: str) -> bool:
-        return getattr(self, name) is not None
+    def setting_flags(self) -> dict[str, str]:
+        """Return how each setting of the command line was given: its flag, or `-c`."""
+        flags = {setting: flag.partition("/")[0] for flag, setting in self.flags.items() if setting in self.given}
+        named = [each.partition("=")[0].strip() for each in self.assignments]
+        return {**flags, **{setting: f"-c {setting}" for setting in named}}
 
 
 @dataclass(frozen=True)
-class RunOptions(ModelOptions):
-    """What model annotates, where programs run, how much of it, and where it is kept."""
+class ConfigOptions(SettingOptions):
+    """Options that are settings, with `-c` for the others."""
 
-    attempts: Annotated[int | None, typer.Option(min=1, help="Tries of a model call whose failures pass.")] = None
-    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None
+    settings: Settings = None
+
+    @property
+    def assignments(self) -> list[str]:
+        """The values of `-c`."""
+        return self.settings or []
+
+
+@dataclass(frozen=True)
+class ModelOptions(SettingOptions):
+    """Which models are asked, and how."""
+
+    flags: ClassVar[Mapping[str, str]] = MODEL_FLAGS
+    model: Models = None
+
+
+@dataclass(frozen=True)
+class ImportOptions(ModelOptions):
+    """Whose replies are imported, and where to."""
+
+    flags: ClassVar[Mapping[str, str]] = {**MODEL_FLAGS, "--prices": "prices", "--cache": "cache"}
+
+
+@dataclass(frozen=True)
+class ExecOptions(ConfigOptions):
+    """Where one program runs."""
+
+    flags: ClassVar[Mapping[str, str]] = {**SANDBOX_FLAGS, **PACKAGE_FLAGS, "--timeout": "pipeline.test_timeout"}
+
+
+@dataclass(frozen=True)
+class EnvOptions(ConfigOptions):
+    """Whose environments are meant."""
+
+    flags: ClassVar[Mapping[str, str]] = {"--sandbox": "sandbox.backend"}
+
+
+@dataclass(frozen=True)
+class RunOptions(ModelOptions, ConfigOptions):
+    """Which models annotate, where programs run, which pairs, and where results go."""
+
+    flags: ClassVar[Mapping[str, str]] = RUN_FLAGS
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder [default: a new one in runs/].")] = (
         None
     )
-    criterion: Annotated[
-        Literal["exact", "half"] | None,
-        typer.Option(help="What label 1 takes: the whole demand, or half of it [default: exact]."),
-    ] = None
-    rounds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Times that each pair is annotated; the majority counts [default: 1]."),
-    ] = None
-    sandbox: SandboxName = None
-    image: Image = None
-    memory: Memory = None
-    mount_ro: MountRo = None
-    requirements: Requirements = None
-    exclude_newer: ExcludeNewer = None
-    python: Python = None
-    concurrency: Annotated[
-        str | None,
-        typer.Option(metavar="auto|N", help="Pairs in progress: as many as the model's server takes [default], or N."),
-    ] = None
-    calls_per_minute: Annotated[int | None, typer.Option(min=1, help="Most calls of each model in a minute.")] = None
-    tokens_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of each model in a minute, in and out.")
-    ] = None
-    engine: Annotated[
-        Literal["local", "ray"] | None,
-        typer.Option(help="ray: in workers on this machine's cores, or on a cluster [default: local, one process]."),
-    ] = None
-    address: Annotated[str | None, typer.Option(metavar="HOST:PORT|auto", help="The Ray cluster.")] = None
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=0.1, max=86400, help="Seconds for one execution of a test program [default: 15]."),
-    ] = None
-    pair_timeout: Annotated[
-        float | None, typer.Option(min=0.1, max=86400, help="Seconds for one pair, all in all.")
-    ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first N pairs.")] = None
-    budget: Annotated[
-        float | None, typer.Option(min=1e-6, metavar="USD", help="What the run may cost, all its starts together.")
-    ] = None
-    max_tokens_total: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Tokens, in and out, that the run may use, all its starts together."),
-    ] = None
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Stop after a while, as 8h or 2h30m, or at a time, as 07:30."),
-    ] = None
-    batch: Annotated[
-        bool | None,
-        typer.Option("--batch", help="Ask by OpenAI's Batch API: half the price, up to a day per question."),
-    ] = None
     field_map: Annotated[
         str | None,
         typer.Option(
@@ -184,54 +200,23 @@ class RunOptions(ModelOptions):
             help="The input's own names of query, code, id, language, context, and of label (gold).",
         ),
     ] = None
-    abstain: Annotated[
-        Literal["keep", "negative"] | None,
-        typer.Option(help="Where the arbiter may abstain and does: no label, or 0 [default: keep]."),
-    ] = None
-    audit_screen: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="SHARE",
-            help="Test this share of the pairs settled by the screener, to estimate its error.",
-        ),
-    ] = None
     on_bad_line: Annotated[Literal["fail", "skip"], typer.Option(help="What to do with malformed lines.")] = "fail"
     unsupported: Annotated[
-        Literal["fail", "judge", "skip"], typer.Option(help="Pairs of a language that cannot be run here.")
+        Literal["fail", "judge", "skip"], typer.Option(help="What to do with pairs of a language that cannot run here.")
     ] = "fail"
     retry_errors: Annotated[bool, typer.Option(help="Annotate pairs again that ended in an error.")] = False
-    cache: Annotated[
-        Path | None, typer.Option(help="Keeps the model's replies over runs [default: runs/cache.sqlite].")
-    ] = None
-    prompts: Annotated[Path | None, typer.Option(help="A folder of templates that replace the built-in ones.")] = None
-    otel: Annotated[
-        bool | None, typer.Option(help="Send spans and metrics by OpenTelemetry, to where its own variables say.")
-    ] = None
-    settings: Settings = None
     as_json: AsJson = False
-
-    def setting_flags(self) -> dict[str, str]:
-        """Return by the name of its setting how each was given: as an option of its own, or by `-c`."""
-        flags = {setting: _flag(name) for setting, name in _SETTINGS.items() if self._chosen(name)}
-        named = [each.partition("=")[0].strip() for each in self.settings or ()]
-        return {**flags, **{setting: f"-c {setting}" for setting in named}}
-
-    @classmethod
-    def _of_models(cls) -> list[str]:
-        return [*super()._of_models(), "attempts", "prices"]
-
-    def configured(self) -> Mapping[str, Any]:
-        """Return the options that are settings, by the settings' names."""
-        given = _given({setting: getattr(self, name) for setting, name in _SETTINGS.items()})
-        if self.requirements is not None:
-            given["sandbox.requirements"] = str(self.requirements)
-        return given
 
 
 @dataclass(frozen=True)
-class PoolOptions(RunOptions):
+class AnnotateOptions(RunOptions):
+    """The options of a run of one variant."""
+
+    flags: ClassVar[Mapping[str, str]] = {"--variant": "variant", **RUN_FLAGS}
+
+
+@dataclass(frozen=True)
+class PoolOptions(AnnotateOptions):
     """How a pool of a retrieval folder is annotated. The folder decides files and fields, so they are no options."""
 
     out: Path | None = None
@@ -239,9 +224,11 @@ class PoolOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
-    """Which recorded executions run again, and what is otherwise than it was."""
+class ReplayOptions(ConfigOptions):
+    """Which recorded executions run again, and what differs from the recording."""
 
+    flags: ClassVar[Mapping[str, str]] = SANDBOX_FLAGS
+    default: ClassVar[str | None] = "as in the run"
     everything: Annotated[bool, typer.Option("--all", help="Replay every pair that was executed.")] = False
     sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --all: a random sample of N pairs.")] = (
         None
@@ -252,21 +239,7 @@ class ReplayOptions:
     ] = None
     round: Annotated[int | None, typer.Option(min=0, metavar="N", help="Which round [default: the first].")] = None
     concurrency: Annotated[int, typer.Option(min=1, help="Executions at once.")] = 4
-    sandbox: Annotated[
-        Sandboxes | None, typer.Option(help="Where programs run [default: where they ran in the run].")
-    ] = None
-    image: Image = None
-    memory: Annotated[
-        int | None, typer.Option(min=64, metavar="MB", help="What one sandbox may use [default: as in the run].")
-    ] = None
-    mount_ro: MountRo = None
-    python: Python = None
-    settings: Settings = None
     as_json: AsJson = False
-
-    def configured(self) -> Mapping[str, Any]:
-        """Return the options that are settings, by the settings' names."""
-        return _given({f"sandbox.{_SANDBOX[name]}": getattr(self, name) for name in _SANDBOX})
 
 
 @dataclass(frozen=True)
@@ -317,68 +290,115 @@ class ListOptions:
 
     def given(self) -> list[str]:
         """Return the options that were given and choose what is listed."""
-        return [_flag(each.name) for each in fields(self) if getattr(self, each.name) != each.default]
+        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) != each.default]
 
 
-_SANDBOX = {"image": "image", "memory": "memory_mb", "mount_ro": "mount_ro", "python": "python"}
-_SETTINGS = {
-    "sandbox.backend": "sandbox",
-    **{f"sandbox.{setting}": name for name, setting in _SANDBOX.items()},
-    "sandbox.requirements": "requirements",
-    "sandbox.exclude_newer": "exclude_newer",
-    "runner.concurrency": "concurrency",
-    "runner.calls_per_minute": "calls_per_minute",
-    "runner.tokens_per_minute": "tokens_per_minute",
-    "runner.engine": "engine",
-    "runner.address": "address",
-    "runner.rounds": "rounds",
-    "runner.budget_usd": "budget",
-    "runner.batch": "batch",
-    "runner.max_tokens_total": "max_tokens_total",
-    "runner.deadline": "deadline",
-    "pipeline.test_timeout": "timeout",
-    "pipeline.pair_timeout": "pair_timeout",
-    "pipeline.criterion": "criterion",
-    "pipeline.abstain": "abstain",
-    "pipeline.audit_screen": "audit_screen",
-    "tracing.otel": "otel",
-}
-"""The options that are settings too."""
+class SettingsCommand(TyperCommand):
+    """A command whose options for settings are made on first use, since pydantic takes time to import."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the declared options and those for settings."""
+        *declared, help_option = super().get_params(ctx)
+        return [*declared, *self._setting_options().values(), help_option]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Pass the given settings to the command as the object of its context."""
+        values = {setting: ctx.params.pop(option.name) for setting, option in self._setting_options().items()}
+        ctx.obj = {setting: value for setting, value in values.items() if value not in (None, [], ())}
+        return super().invoke(ctx)
+
+    def _setting_options(self) -> Mapping[str, Any]:
+        return _setting_options(self.callback.options_class)  # type: ignore[union-attr]  # set by `takes_options`
+
+
+@functools.cache
+def _setting_options(kind: type[SettingOptions]) -> Mapping[str, Any]:
+    """Make the options for a class's settings, by setting."""
+    from agent.config import setting_fields
+    from agent.settings import Settings as AllSettings
+
+    known = setting_fields(AllSettings)
+    names = {setting: setting.replace(".", "_") for setting in kind.flags.values()}
+
+    def command(**_: Any) -> None:
+        """Carry the signature that Typer reads."""
+
+    _set_signature(
+        command,
+        [
+            inspect.Parameter(
+                names[setting],
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_option(flag, setting, known[setting], kind.default),
+            )
+            for flag, setting in kind.flags.items()
+        ],
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    made = {option.name: option for option in typer.main.get_command(app).params}
+    return {setting: made[name] for setting, name in names.items()}
+
+
+def _option(flag: str, setting: str, field: FieldInfo, default: str | None) -> Any:
+    """Return the annotation from which Typer makes the option for a setting."""
+    kinds = [each for each in get_args(field.annotation) if each is not NoneType] or [field.annotation]
+    kind: Any = kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float, Path) else str
+    if setting in _CHOICES:
+        kind = Literal[_CHOICES[setting]]
+    elif get_origin(field.annotation) is Literal:
+        kind = field.annotation
+    elif get_origin(kinds[0]) is Literal:
+        kind = kinds[0]
+    elif get_origin(field.annotation) is tuple:
+        kind = list[str]
+    bounds = {name: getattr(each, name) for each in field.metadata for name in ("ge", "le") if hasattr(each, name)}
+    usual = field.get_default(call_default_factory=True)
+    shown = default or ("" if usual in (None, False, (), {}) else usual)
+    repeatable = " Repeatable." if kind == list[str] else ""
+    text = f"{field.description}.{repeatable}{f' [default: {shown}]' if shown else ''}"
+    return Annotated[kind | None, typer.Option(flag, help=text, min=bounds.get("ge"), max=bounds.get("le"))]
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, in place of its parameter `options`, an option for each annotated field of that class."""
-    own = inspect.signature(command)
+    """Give a command an option for each annotated field of the class of its parameter `options`.
+
+    A command whose class is a `SettingOptions` is declared with `cls=SettingsCommand`.
+    """
     resolved = get_type_hints(command, include_extras=True)
     taken = resolved[_OBJECT]
     hints = get_type_hints(taken, include_extras=True)
-    added = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
-        for each in fields(taken)
-        if get_origin(hints[each.name]) is Annotated
-    ]
-    assert all(parameter.default is not MISSING for parameter in added)
+    declared = [each for each in fields(taken) if get_origin(hints[each.name]) is Annotated]
+    of_settings = issubclass(taken, SettingOptions)
 
-    @functools.wraps(command)
-    def taking(**given: Any) -> None:
-        options = taken(**{parameter.name: given.pop(parameter.name) for parameter in added})
-        command(**given, **{_OBJECT: options})
+    def run(context: typer.Context, **values: Any) -> None:
+        own = {each.name: values.pop(each.name) for each in declared}
+        command(**values, options=taken(**own, **({"given": context.obj} if of_settings else {})))
 
-    kept = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
-        for name, parameter in own.parameters.items()
-        if name != _OBJECT
-    ]
-    # typer reads the signature, and where it stands the annotations
-    taking.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
-    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, *added)}
-    del taking.__wrapped__
-    return taking
+    _set_signature(
+        run,
+        [
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            *(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=resolved[name])
+                for name, parameter in inspect.signature(command).parameters.items()
+                if name != _OBJECT
+            ),
+            *(
+                inspect.Parameter(
+                    each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+                )
+                for each in declared
+            ),
+        ],
+    )
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.options_class = taken  # type: ignore[attr-defined]
+    return run
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _set_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+    """Have Typer, which reads the signature and the annotations, see these parameters."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

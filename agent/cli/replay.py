@@ -63,8 +63,8 @@ def _config(options: ReplayOptions, conditions: Conditions) -> Config:
     held = conditions.config
     settings: dict[str, Any] = {f"sandbox.{name}": value for name, value in held.sandbox.model_dump().items()}
     settings |= {f"pipeline.{name}": value for name, value in held.pipeline.model_dump().items()}
-    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.configured()}
-    return read_config(settings, options.settings or ())
+    settings |= {"sandbox.pool": min(4, options.concurrency) if options.everything else 1, **options.given}
+    return read_config(settings, options.assignments)
 
 
 class Course:
@@ -96,7 +96,7 @@ def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> NoReturn
     annotation = the_annotation(view, pair_id, options.round)
     key = annotation.id, annotation.round
     segment = recorded(view, *key, options.execution).segment
-    [group] = grouped(view.manifest, {key: segment}, options.sandbox)
+    [group] = grouped(view.manifest, {key: segment}, options.given.get("sandbox.backend"))
     config = _config(options, group.conditions)
 
     async def work() -> tuple[Replayed, Sequence[str]]:
@@ -120,7 +120,7 @@ def _replay_all(view: RunView, options: ReplayOptions) -> NoReturn:
     course, console = Course(view, options), Console(stderr=True)
 
     async def work() -> None:
-        groups = grouped(view.manifest, course.chosen, options.sandbox)
+        groups = grouped(view.manifest, course.chosen, options.given.get("sandbox.backend"))
         configs = [_config(options, group.conditions) for group in groups]
         notes: list[Sequence[str]] = []
         with bar(console) as shown:

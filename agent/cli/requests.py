@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import ModelOptions, PairsFiles, RunOptions, Without, takes_options
+from agent.cli.options import AnnotateOptions, ImportOptions, PairsFiles, SettingsCommand, Without, takes_options
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,14 +15,13 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def export(
     pairs: PairsFiles,
-    variant: Annotated[str | None, typer.Option(help="As of `agent annotate` [default: full].")] = None,
     without: Without = None,
     *,
-    options: RunOptions,
+    options: AnnotateOptions,
 ) -> None:
     """Write to -o FILE, in OpenAI's batch format, the next request of each pair that the cache cannot answer.
 
@@ -30,25 +29,21 @@ def export(
     """
     from agent.cli.requests_files import export
 
-    export(pairs, variant, tuple(without or ()), options)
+    export(pairs, tuple(without or ()), options)
 
 
-@app.command("import")
+@app.command("import", cls=SettingsCommand)
 @takes_options
 def import_(
     outputs: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Output and error files, in OpenAI's batch format.")
     ],
-    cache: Annotated[
-        Path | None, typer.Option(help="Where replies are kept [default: runs/cache.sqlite, as for `annotate`].")
-    ] = None,
-    prices: Annotated[Path | None, typer.Option(help="A file of prices that adds to the built-in ones.")] = None,
     price_factor: Annotated[
         float, typer.Option(min=0, metavar="X", help="What the replies cost, by the list price.")
     ] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")] = False,
     *,
-    options: ModelOptions,
+    options: ImportOptions,
 ) -> None:
     """Put the replies of batches into the cache; failed lines are counted and shown, and may be exported again.
 
@@ -56,4 +51,4 @@ def import_(
     """
     from agent.cli.requests_files import import_
 
-    import_(outputs, options, cache, prices, price_factor, as_json=as_json)
+    import_(outputs, options, price_factor, as_json=as_json)

@@ -13,10 +13,10 @@ import typer
 from agent.annotator import Annotator
 from agent.cli import DONE, SOME_ERRORS
 from agent.cli.interrupts import run_interruptible
-from agent.cli.options import ModelOptions, RunOptions
+from agent.cli.options import ImportOptions, RunOptions
 from agent.cli.progress import Display
 from agent.cli.running import check_writable, print_oddities
-from agent.cli.settings import Defaults
+from agent.cli.settings import ChosenSettings
 from agent.cli.text import Console, one_line, print_json, say
 from agent.datasets import Dataset, read_pairs
 from agent.errors import ConfigError, Deferred, InputError, UsageError
@@ -63,7 +63,7 @@ class _Export:
         return int(count)
 
 
-def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], options: RunOptions) -> None:
+def export(pairs: list[Path], without: tuple[str, ...], options: RunOptions) -> None:
     """Take the pairs as far as the cache answers, and write down what they ask next.
 
     Raises:
@@ -72,16 +72,16 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
     if options.out is None:
         raise UsageError("name the file for the requests: -o requests.jsonl")
     console = Console(stderr=True)
-    defaults = Defaults(console)
-    settings = (*(options.settings or ()), "runner.batch=false", "runner.engine=local")  # nothing is sent from here
-    config = defaults.config({"variant": variant, **options.configured()}, settings)
+    # This command sends nothing.
+    settings = ChosenSettings(console, options, over={"runner.batch": False, "runner.engine": "local"})
+    config = settings.config
     dataset = read_pairs(pairs, mapping=options.field_map, on_bad_line=options.on_bad_line)
     print_oddities(dataset, console)
     chosen = load_variant(config.variant)
     for node in without:
         chosen = chosen.without(node)
-    check_writable(options.out.parent, cache := defaults.cache(options.cache))
-    models = defaults.models(options, api_key="none")
+    check_writable(options.out.parent, cache := settings.cache)
+    models = settings.models(api_key="none")
     model = _only(models)
     with ExitStack() as stack:
         kept = stack.enter_context(SqliteReplyCache(cache))
@@ -91,7 +91,7 @@ def export(pairs: list[Path], variant: str | None, without: tuple[str, ...], opt
         annotator = Annotator(
             model=models,
             variant=chosen,
-            prompts=defaults.prompts(options),
+            prompts=settings.prompts,
             unsupported=options.unsupported,
             config=config,
             cache=kept,
@@ -123,19 +123,17 @@ async def _ends(annotator: Annotator, pairs: Dataset, limit: int | None) -> Coun
         return Counter([each.error is None async for each in annotator.annotate(pairs, limit=limit)])
 
 
-def import_(
-    outputs: list[Path], options: ModelOptions, cache: Path | None, prices: Path | None, factor: float, *, as_json: bool
-) -> None:
+def import_(outputs: list[Path], options: ImportOptions, factor: float, *, as_json: bool) -> None:
     """Put replies into the cache, as prepaid at `factor` of their list price, and say what else the files hold.
 
     Raises:
         UsageError: there is no model, there are several, or it has no batches; or a file cannot be read.
     """
-    defaults = Defaults(Console(stderr=True))
-    given = defaults.models(options, api_key="none", **({} if prices is None else {"prices": prices}))
+    settings = ChosenSettings(Console(stderr=True), options)
+    given = settings.models(api_key="none")
     model = _only(given)
     counts, errors = Counter[str](imported=0, already=0, failed=0, unknown=0), Counter[str]()
-    with SqliteReplyCache(defaults.cache(cache)) as kept:
+    with SqliteReplyCache(settings.cache) as kept:
         for raw in (line for path in outputs for line in _lines(path)):
             line = read_line(raw)
             if line is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.options import AsJson, PoolOptions, Without, takes_options
+from agent.cli.options import AsJson, PoolOptions, SettingsCommand, Without, takes_options
 
 app = typer.Typer(no_args_is_help=True, help="Measure how well code searchers find the codes that answer queries.")
 
@@ -128,14 +128,11 @@ def compare(
     compare(folder, metric or [], against, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 @takes_options
 def judge(
     folder: Folder,
     depth: Annotated[int, typer.Option(min=1, help="How far down each ranking, with all that tie there.")] = 10,
-    variant: Annotated[
-        str | None, typer.Option(help="A pipeline's name (see `agent graph`) or a YAML file [default: full].")
-    ] = None,
     without: Without = None,
     *,
     options: PoolOptions,
@@ -146,4 +143,4 @@ def judge(
     """
     from agent.cli.retrieval_judge import run
 
-    run(folder, depth, variant, tuple(without or ()), options)
+    run(folder, depth, tuple(without or ()), options)

@@ -28,7 +28,7 @@ from agent.wording import counted
 Changes = dict[str, dict[str, dict[str, float | None]]]
 
 
-def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...], options: PoolOptions) -> None:
+def run(folder: Path, depth: int, without: tuple[str, ...], options: PoolOptions) -> None:
     """Pool, annotate, write whose judgements there are, and print what they change.
 
     Raises:
@@ -47,7 +47,7 @@ def run(folder: Path, depth: int, variant: str | None, without: tuple[str, ...],
     if pairs:
         within = replace(options, out=folder / JUDGED)
         try:
-            outcome = annotate_pairs(read_setup([pool], variant, without, within, console), console)
+            outcome = annotate_pairs(read_setup([pool], without, within, console), console)
         except RunFolderError as error:
             # its own remedy is an option that is none here
             raise RunFolderError(f"{error}\nTo judge by other settings, move {within.out} away first.") from error

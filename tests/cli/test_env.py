@@ -7,12 +7,14 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.cli import env
+from agent.cli.options import EnvOptions
 from agent.errors import UsageError
 from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.dependencies.store import Leases
@@ -23,6 +25,7 @@ from tests.sandbox.stores import put
 from tests.sandbox.wheelhouse import make_wheel
 
 DAY = 24 * 3600
+BWRAP = EnvOptions(given={"sandbox.backend": "bwrap"})
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
 pytestmark = pytest.mark.bwrap
 
@@ -52,7 +55,7 @@ def read(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> Any:
 
     def listed() -> list[dict[str, Any]]:
         capsys.readouterr()
-        env.show("auto", [], as_json=True, backends=kept)
+        env.show(EnvOptions(), as_json=True, backends=kept)
         found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return found
 
@@ -61,13 +64,13 @@ def read(kept: Mapping[str, Make], capsys: pytest.CaptureFixture[str]) -> Any:
 
 def prune(kept: Mapping[str, Make], *settings: str, **options: Any) -> None:
     given = {"older_than": None, "everything": False, "dry_run": False, "as_json": False, **options}
-    env.prune("bwrap", list(settings), backends=kept, **given)
+    env.prune(replace(BWRAP, settings=list(settings)), backends=kept, **given)
 
 
 def test_environments_are_listed_with_what_is_known_of_them_then_places_and_sums(
     kept: Mapping[str, Make], store: Path, read: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    env.show("bwrap", [], as_json=False, backends=kept)
+    env.show(BWRAP, as_json=False, backends=kept)
     head, first, second, own, downloads, total = capsys.readouterr().out.splitlines()
     assert head.split() == ["KEY", "LAST", "USED", "SIZE", "BACKEND", "PACKAGES"]
     assert first.startswith("newnewnewnew  ")
@@ -87,7 +90,7 @@ def test_downloads_are_counted_and_go_with_the_rest(
     cache = tmp_path / "uv" / "cache"
     (cache / "archive-v0").mkdir(parents=True)
     (cache / "archive-v0" / "x").write_bytes(b"0" * 5_000_000)
-    env.show("bwrap", [], as_json=False, backends=kept)
+    env.show(BWRAP, as_json=False, backends=kept)
     assert "/uv/cache: 5.0 MB\ntotal: 7." in capsys.readouterr().out
     prune(kept, "sandbox.store_mb=6")
     assert "downloads" not in capsys.readouterr().out

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cli.settings import described, read_config
-from agent.config import Config, PipelineConfig
+from agent.cli.options import RUN_FLAGS
+from agent.cli.reference import describe_settings, markdown_table
+from agent.cli.settings import read_config
+from agent.config import PipelineConfig, setting_fields
 from agent.errors import ConfigError
 from agent.graph import load_variant, readers
 from agent.nodes import BUILT_IN
-from tests.cli.commands import Commands, pairs
+from agent.settings import Settings
+from tests.cli.commands import ROOT, Commands, pairs
 
 
 def test_settings_go_over_options_and_the_last_one_counts() -> None:
@@ -51,19 +54,29 @@ def test_an_unknown_setting_names_those_near_it_and_no_others() -> None:
     )
 
 
-def test_each_setting_is_listed_with_its_type_its_default_and_what_it_is(agent: Commands) -> None:
+def test_each_setting_is_listed_with_type_default_bounds_and_description(agent: Commands) -> None:
     listed = agent("annotate", "-c", "help")
     assert listed.code == 0
-    lines = [" ".join(line.split()) for line in listed.out.splitlines()]
-    assert "sandbox.memory_mb whole number 1024 memory of one sandbox, in MB" in lines
-    assert any(line.startswith("pipeline.abstain keep|negative keep ") for line in lines)
-    assert any(line.startswith("runner.concurrency whole number or auto auto ") for line in lines)
-    found = list(described())
-    assert {name for name, *_ in found} == {
-        "variant",
-        *(f"{group}.{name}" for group, held in Config() if group != "variant" for name in type(held).model_fields),
-    }
-    assert [name for name, *rest in found if not all(rest)] == []
+    keys = [line.split()[0] for line in listed.out.splitlines()[1:]]
+    assert keys == list(setting_fields())
+    described = {setting.key: setting for setting in describe_settings()}
+    assert described["sandbox.memory_mb"][1:4] == ("whole number", "1024", "≥ 64, ≤ 16,777,216")
+    assert described["pipeline.abstain"].type == "keep|negative"
+    assert described["runner.concurrency"].type == "whole number or auto"
+    assert [setting.key for setting in described.values() if not (setting.description and setting.default)] == []
+
+
+def test_an_option_takes_type_bounds_and_help_from_its_setting(agent: Commands) -> None:
+    text = " ".join(agent("annotate", "--help").out.split())
+    fields = setting_fields(Settings)
+    assert [key for key in RUN_FLAGS.values() if fields[key].description not in text.replace("- ", "-")] == []
+    assert agent("annotate", "p.jsonl", "--memory", "5").code == 2
+    assert agent("annotate", "p.jsonl", "--criterion", "third").code == 2
+
+
+def test_the_page_of_settings_is_the_table_of_their_fields() -> None:
+    """`python -m agent.cli.reference` prints it."""
+    assert markdown_table() in (ROOT / "docs/settings.md").read_text("utf-8")
 
 
 def test_versions_and_dates_stay_what_was_typed() -> None:

@@ -1,0 +1,86 @@
+"""What the settings are: for `-c help` and for the documentation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from rich.table import Table
+from rich.text import Text
+
+from agent.cli.options import AnnotateOptions
+from agent.cli.text import Console
+from agent.config import Config, setting_fields
+from agent.settings import Settings
+
+_PIPED_WIDTH = 200
+_TYPES = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true|false",
+    tuple: "list of texts",
+    dict: "mapping",
+}
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤"}
+
+
+class Setting(NamedTuple):
+    """A setting in words."""
+
+    key: str
+    type: str
+    default: str
+    bounds: str
+    description: str
+
+
+def describe_settings(kind: type[Config] = Config) -> Iterator[Setting]:
+    """Yield each setting in words, in order of declaration."""
+    for key, field in setting_fields(kind).items():
+        default = field.get_default(call_default_factory=True)
+        shown = "none" if default in (None, (), {}) else json.dumps(default).strip('"')
+        yield Setting(key, _type(field.annotation), shown, _bounds(field), field.description or "")
+
+
+def markdown_table() -> str:
+    """Return the table of docs/settings.md: every setting with its option of `agent annotate`."""
+    flags = {setting: flag for flag, setting in AnnotateOptions.flags.items()}
+    heads = ("setting", "option", "type", "default", "bounds", "meaning")
+    rows = [heads, ("---",) * len(heads)]
+    for setting in describe_settings(Settings):
+        flag = "--model" if setting.key == "model" else flags.get(setting.key, "")
+        cells = (f"`{setting.key}`", flag and f"`{flag}`", setting.type, setting.default, setting.bounds)
+        rows.append((*(cell.replace("|", "\\|") for cell in cells), setting.description))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _type(annotation: Any) -> str:
+    kinds = [each for each in get_args(annotation) if each is not NoneType]
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, kinds))
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(map(_type, kinds))
+    return _TYPES.get(get_origin(annotation) or annotation, "file")
+
+
+def _bounds(field: FieldInfo) -> str:
+    bounds = [(sign, getattr(each, name, None)) for name, sign in _SIGNS.items() for each in field.metadata]
+    return ", ".join(f"{sign} {limit:,}" for sign, limit in bounds if limit is not None)
+
+
+def print_settings() -> None:
+    """Print the settings of a run, one per line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("setting", "type", "default", "bounds", "")
+    for setting in describe_settings():
+        table.add_row(*map(Text, setting))
+    (Console() if sys.stdout.isatty() else Console(width=_PIPED_WIDTH)).print(table)
+
+
+if __name__ == "__main__":
+    print(markdown_table(), end="")
