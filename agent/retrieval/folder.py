@@ -217,10 +217,10 @@ class RetrievalFolder:
         Raises:
             RunFolderError: it is damaged.
         """
-        try:
-            return read_document(self.path / name, kind, what="what `agent retrieval` writes", remedy=_REMEDY)
-        except FileNotFoundError:
+        path = self.path / name
+        if not path.exists():
             return None
+        return read_document(path, kind, what="what `agent retrieval` writes", remedy=_REMEDY)
 
     def _check(self, identity: Mapping[str, Any]) -> None:
         if found := differences(self.identity, as_json(identity)):

@@ -16,9 +16,8 @@ from pydantic import ConfigDict
 
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
-from agent.errors import RunFolderError
 from agent.scratch import Scratch, as_key, from_key
-from agent.store.files import append_line, decode_record, numbered_lines, open_own, replacing, writing
+from agent.store.files import append_line, decode_record, numbered_lines, open_own, reading, replacing, writing
 from agent.types import Annotation, Frozen, Round, Share, majority
 
 Label = Literal[0, 1] | None
@@ -161,12 +160,10 @@ class AnnotationIndex:
         self.path = path
         self.end = self._count = 0
         self._scratch = Scratch(_TABLES)
-        try:
+        with reading(path):
             self._file = open_regular(path)
             weakref.finalize(self, self._file.close)
             self._put(self._whole_lines())
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
 
     def add(self, annotation: Annotation, size: int) -> None:
         """Add an annotation whose line, of `size` bytes, was written to the end of the file."""

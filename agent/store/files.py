@@ -74,6 +74,17 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot be written: {cause}. {GO_ON}") from error
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn system errors into `RunFolderError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise RunFolderError(f"{path}: no such file") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
 def append_line(descriptor: int, end: int, line: bytes, *, sync: bool = False) -> None:
     """Write a line at the end of a file, whole or not at all; with `sync` it is on the disk then.
 
@@ -125,16 +136,10 @@ def read_document(path: Path, kind: type[Record], *, what: str, remedy: str) -> 
     """Read a file that is one record of JSON.
 
     Raises:
-        FileNotFoundError: there is none.
-        RunFolderError: it cannot be read, or as `decode_record`.
+        RunFolderError: it is missing or cannot be read, or as `decode_record`.
     """
-    try:
-        with open_regular(path) as file:
-            data = file.read(LONGEST_LINE)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with reading(path), open_regular(path) as file:
+        data = file.read(LONGEST_LINE)
     return decode_record(data, kind, str(path), what=what, remedy=remedy)
 
 

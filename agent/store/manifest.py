@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from agent.datasets.encoding import dumps, loads
-from agent.errors import RunFolderError
 from agent.llm.base import Reply
 from agent.store.files import read_document, replacing
 from agent.types import SCHEMA_VERSION, Count
@@ -193,11 +192,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: it is missing, damaged or of a newer version.
     """
-    try:
-        found = read_document(path, _Document, what="the manifest of a run", remedy="Choose another folder (-o)")
-    except FileNotFoundError:
-        raise RunFolderError(f"{path}: no such file") from None
-    return found.model_dump(by_alias=True)
+    document = read_document(path, _Document, what="the manifest of a run", remedy="Choose another folder (-o)")
+    return document.model_dump(by_alias=True)
 
 
 def replies_elsewhere(document: Mapping[str, Any]) -> dict[str, int]:

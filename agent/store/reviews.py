@@ -20,9 +20,19 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from agent.datasets.encoding import dumps
 from agent.datasets.sources import open_regular
-from agent.errors import RunFolderError, UsageError
+from agent.errors import UsageError
 from agent.store.annotations import Ended, ended, standing_for
-from agent.store.files import append_line, decode_record, open_own, read_document, replacing, to_disk, writing
+from agent.store.files import (
+    append_line,
+    decode_record,
+    numbered_lines,
+    open_own,
+    read_document,
+    reading,
+    replacing,
+    to_disk,
+    writing,
+)
 from agent.types import SCHEMA_VERSION, Annotation, Count, Frozen, Round
 
 Source = Literal["sample", "queue"]
@@ -95,17 +105,14 @@ def iter_reviews(path: Path) -> Iterator[Review]:
 def _lines(path: Path) -> Iterator[tuple[int, Review]]:
     """Yield every review with the place where its line ends."""
     end = 0
-    try:
-        with open_regular(path) as file:
-            for number, line in enumerate(file, start=1):
-                end += len(line)
-                if line.endswith(b"\n"):
-                    place = f"{path}:{number}"
-                    yield end, decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
-    except FileNotFoundError:
+    if not path.exists():
         return
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with reading(path), open_regular(path) as file:
+        for number, line in numbered_lines(file, path):
+            end += len(line)
+            if line.endswith(b"\n"):
+                place = f"{path}:{number}"
+                yield end, decode_record(line, Review, place, what="a review", remedy="Mend or delete that line")
 
 
 class ReviewLog:
@@ -281,10 +288,9 @@ def read_sample(path: Path) -> ReviewSample | None:
     Raises:
         RunFolderError: the file cannot be read or is not a sample.
     """
-    try:
-        return read_document(path, ReviewSample, what="a sample", remedy="Draw another (--new-sample)")
-    except FileNotFoundError:
+    if not path.exists():
         return None
+    return read_document(path, ReviewSample, what="a sample", remedy="Draw another (--new-sample)")
 
 
 def write_sample(path: Path, sample: ReviewSample) -> None:

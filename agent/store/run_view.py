@@ -83,10 +83,7 @@ class RunView:
     @cached_property
     def index(self) -> AnnotationIndex:
         """Where each annotation is, as of the first use."""
-        file = self.path / files.ANNOTATIONS
-        if not file.is_file():
-            raise RunFolderError(f"{file}: no such file")
-        return AnnotationIndex(file)
+        return AnnotationIndex(self.path / files.ANNOTATIONS)
 
     def annotations(self) -> Iterator[Annotation]:
         """Yield the last annotation of each pair and round."""

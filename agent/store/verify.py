@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 from agent.datasets.encoding import loads
 from agent.datasets.sources import open_regular
 from agent.datasets.spool import Spool, iter_normalised
-from agent.errors import InputError, RunFolderError
+from agent.errors import RunFolderError, UsageError
 from agent.store import files
 from agent.store.annotations import REMEDY, AnnotationIndex, decode_annotation, label_line
 from agent.store.evidence import EvidenceStore
-from agent.store.files import numbered_lines
+from agent.store.files import numbered_lines, reading
 from agent.store.run_view import load_run
 from agent.types import Annotation
 
@@ -24,7 +25,6 @@ Progress = Callable[[str, int, int], None]
 MOST_LISTED = 1_000
 _EACH = 500
 _COPY = "A whole copy of the file from where the run was made mends this"
-_OTHER_LABEL = "differs from what the annotations say"
 _AGAIN = "Give the run's command again, which mends it"
 
 
@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass
 class Findings:
-    """What was found: the first thousand problems, how many each file has, and what the run has.
+    """The result of a check: the first thousand problems, how many each file has, and what the run has.
 
     `missing` pairs and rounds are not annotated yet. `closed`: the run's last start has ended, and was not killed; None
     where the manifest is damaged.
@@ -57,10 +57,18 @@ class Findings:
     closed: bool | None = None
 
     def add(self, file: str, what: object, remedy: str, **where: Any) -> None:
-        """Take in a problem."""
+        """Add a problem."""
         self.counts[file] = self.counts.get(file, 0) + 1
         if len(self.problems) < MOST_LISTED:
             self.problems.append(Problem(file, str(what), remedy, **where))
+
+    @contextmanager
+    def checking(self, file: str, remedy: str = _COPY) -> Iterator[None]:
+        """Add the error that ends the block as a problem of a file."""
+        try:
+            yield
+        except UsageError as error:
+            self.add(file, error, remedy, line=getattr(error, "line", None))
 
 
 def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -> Findings:
@@ -69,79 +77,69 @@ def verify(path: Path, progress: Progress = lambda _what, _done, _total: None) -
     Raises:
         RunFolderError: it is no run at all.
     """
-    found, sha256 = Findings(str(path)), None
-    try:
-        with load_run(path) as view:
-            sha256, segments = view.manifest["identity"].get("input_sha256"), view.manifest["segments"]
-        found.closed = bool(segments) and segments[-1]["ended"] is not None
-    except RunFolderError as error:
-        if not (path / files.ANNOTATIONS).is_file() and not (path / files.MANIFEST).is_file():
-            raise
-        found.add(files.MANIFEST, error, _COPY)
-    pairs = _checked_input(path / files.INPUT, sha256, found)
-    try:
+    findings, sha256 = Findings(str(path)), None
+    if not (path / files.ANNOTATIONS).is_file() and not (path / files.MANIFEST).is_file():
+        load_run(path)  # says what the folder is
+    with findings.checking(files.MANIFEST), load_run(path) as view:
+        sha256, segments = view.manifest["identity"].get("input_sha256"), view.manifest["segments"]
+        findings.closed = bool(segments) and segments[-1]["ended"] is not None
+    pairs = _read_pairs(path / files.INPUT, sha256, findings)
+    with findings.checking(files.ANNOTATIONS):
         index = AnnotationIndex(path / files.ANNOTATIONS)
-        _check_annotations(path, index, pairs, found, progress)
-    except RunFolderError as error:
-        found.add(files.ANNOTATIONS, error, _COPY)
-    else:
-        if found.closed and pairs is not None:
-            _check_labels(path / files.LABELS, index, pairs, found)
-    return found
+        _check_annotations(path, index, pairs, findings, progress)
+        if findings.closed and pairs is not None:
+            with findings.checking(files.LABELS, _AGAIN):
+                _check_labels(path / files.LABELS, index, pairs, findings)
+    return findings
 
 
-def _checked_input(path: Path, sha256: str | None, found: Findings) -> Spool | None:
+def _read_pairs(path: Path, sha256: str | None, findings: Findings) -> Spool | None:
     """Return the pairs, None where they are not the run's: nothing can be compared with them."""
     pairs = Spool()
-    try:
+    with findings.checking(files.INPUT):
         for pair in iter_normalised(path):
             pairs.add(pair)
-    except InputError as error:
-        found.add(files.INPUT, error, _COPY, line=error.line)
-        return None
-    found.pairs = len(pairs)
-    if sha256 not in (None, pairs.sha256):
-        found.add(files.INPUT, "is not the input that the manifest names: their hashes differ", _COPY)
-        return None
-    return pairs
+        findings.pairs = len(pairs)
+        if sha256 in (None, pairs.sha256):
+            return pairs
+        findings.add(files.INPUT, "is not the input that the manifest names: their hashes differ", _COPY)
+    return None
 
 
 def _check_annotations(
-    path: Path, index: AnnotationIndex, pairs: Spool | None, found: Findings, progress: Progress
+    path: Path, index: AnnotationIndex, pairs: Spool | None, findings: Findings, progress: Progress
 ) -> None:
-    found.annotations = len(index)
-    found.missing = max(0, found.pairs * max(index.rounds, 1) - len(index))
-    if found.closed and (index.superseded or index.end != (path / files.ANNOTATIONS).stat().st_size):
-        found.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
-    store = _opened_evidence(path / files.EVIDENCE, found) if len(index) else None
+    findings.annotations = len(index)
+    findings.missing = max(0, findings.pairs * max(index.rounds, 1) - len(index))
+    if findings.closed and (index.superseded or index.end != index.path.stat().st_size):
+        findings.add(files.ANNOTATIONS, "a pair and round has two lines, or the last line is cut off", _AGAIN)
+    store = _open_evidence(path / files.EVIDENCE, findings) if len(index) else None
     for done, (line, content) in enumerate(index.lines(), start=1):
         annotation = decode_annotation(content, f"{index.path}:{line}")
         where = {"pair": annotation.id, "round": annotation.round}
         if pairs is not None:
-            number = pairs.place(annotation.id)
-            if number is None or pairs[number].input_sha256() != annotation.input_sha256:
+            place = pairs.place(annotation.id)
+            if place is None or pairs[place].input_sha256() != annotation.input_sha256:
                 what = "its pair is not in the input, or differs there"
-                found.add(files.ANNOTATIONS, what, REMEDY, line=line, **where)
+                findings.add(files.ANNOTATIONS, what, REMEDY, line=line, **where)
         if store and (what := _problem_of_evidence(store, annotation)):
             remedy = f"Delete line {line} of {files.ANNOTATIONS}: its pair is annotated again"
-            found.add(files.EVIDENCE, what, remedy, **where)
+            findings.add(files.EVIDENCE, what, remedy, **where)
         if done % _EACH == 0:
             progress("annotations and evidence", done, len(index))
     if store:
         store.close()
 
 
-def _opened_evidence(path: Path, found: Findings) -> EvidenceStore | None:
-    try:
+def _open_evidence(path: Path, findings: Findings) -> EvidenceStore | None:
+    with findings.checking(files.EVIDENCE):
         store = EvidenceStore(path, read_only=True)
         store.spent_usd()
         for (what,) in store.execute("PRAGMA integrity_check(20)"):
             if what != "ok":
-                found.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)
+                findings.add(files.EVIDENCE, f"is damaged: {what}", EvidenceStore.remedy)
         return store
-    except RunFolderError as error:
-        found.add(files.EVIDENCE, error, _COPY)
-        return None
+    return None
 
 
 def _problem_of_evidence(store: EvidenceStore, annotation: Annotation) -> str:
@@ -158,35 +156,28 @@ def _problem_of_evidence(store: EvidenceStore, annotation: Annotation) -> str:
     return ""
 
 
-def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, found: Findings) -> None:
+def _check_labels(path: Path, index: AnnotationIndex, pairs: Spool, findings: Findings) -> None:
     """Compare each label with the annotations'."""
     seen = bytearray(len(pairs))
-    try:
-        with open_regular(path) as file:
-            for number, line in numbered_lines(file, path):
-                pair_id = _pair_of(line)
-                place = None if pair_id is None else pairs.place(pair_id)
-                label = None if pair_id is None or place is None or seen[place] else index.label(pair_id)
-                if place is not None:
-                    seen[place] = True
-                if label is None or label_line(label) != line:
-                    found.add(files.LABELS, _OTHER_LABEL, _AGAIN, line=number, pair=pair_id)
-    except OSError as error:
-        found.add(files.LABELS, f"cannot be read ({error.strerror or error})", _AGAIN)
-        return
-    except RunFolderError as error:
-        found.add(files.LABELS, error, _AGAIN)
-        return
+    with reading(path), open_regular(path) as file:
+        for number, line in numbered_lines(file, path):
+            pair_id = _pair_of(line)
+            place = None if pair_id is None else pairs.place(pair_id)
+            label = None if pair_id is None or place is None or seen[place] else index.label(pair_id)
+            if place is not None:
+                seen[place] = True
+            if label is None or label_line(label) != line:
+                what = "differs from what the annotations say"
+                findings.add(files.LABELS, what, _AGAIN, line=number, pair=pair_id)
     for pair_id, is_there in zip(pairs.ids(), seen, strict=True):
         if not is_there and index.label(pair_id) is not None:
-            found.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
+            findings.add(files.LABELS, "has no label of the pair", _AGAIN, pair=pair_id)
 
 
 def _pair_of(line: bytes) -> str | None:
     """Return the id in a line of labels; None where it has none."""
     try:
-        record = loads(line)
-    except ValueError:
+        pair_id = loads(line)["id"]
+    except (ValueError, TypeError, KeyError):
         return None
-    pair_id = record.get("id") if isinstance(record, dict) else None
     return pair_id if isinstance(pair_id, str) else None
