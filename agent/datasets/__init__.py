@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from agent.datasets.fields import parse_mapping
-from agent.datasets.objects import Pairs, pairs_of
+from agent.datasets.fields import Pairs, pairs_of, parse_mapping
 from agent.datasets.reading import Dataset, read_pairs
 from agent.datasets.sources import BadLine
 from agent.datasets.spool import Spool, group_by_query, iter_normalised

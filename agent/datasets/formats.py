@@ -8,14 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from agent.datasets.huggingface import folder_rows, is_dataset
-from agent.datasets.json_files import json_array, json_lines
-from agent.datasets.parquet import parquet_rows
-from agent.datasets.sources import STDIN, BadLine, Record, in_words, opened
-from agent.datasets.tables import table_rows
+from agent.datasets.arrow import folder_rows, is_dataset, parquet_rows
+from agent.datasets.sources import STDIN, BadLine, SourceRow, in_words, opened
+from agent.datasets.text_files import json_array, json_lines, table_rows
 from agent.errors import InputError
 
-Reader = Callable[[IO[bytes], Path], Iterator[Record | BadLine]]
+Reader = Callable[[IO[bytes], Path], Iterator[SourceRow | BadLine]]
 
 _READERS: Mapping[str, Reader] = {
     ".jsonl": json_lines,
@@ -46,7 +44,7 @@ def files_of(names: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def records(path: Path, *, regular: bool = False) -> Iterator[Record | BadLine]:
+def records(path: Path, *, regular: bool = False) -> Iterator[SourceRow | BadLine]:
     """Yield the records of a file or a dataset's folder in order; what is no record as a `BadLine`.
 
     With `regular`, what is no ordinary file is refused rather than waited for.

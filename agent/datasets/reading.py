@@ -10,7 +10,7 @@ from typing import Literal
 from agent.checks import check_type
 from agent.datasets.fields import MAPPING_EXAMPLE, Fields
 from agent.datasets.formats import files_of, records
-from agent.datasets.sources import STDIN, BadLine, Record, shown
+from agent.datasets.sources import STDIN, BadLine, SourceRow, shown
 from agent.datasets.spool import Spool
 from agent.errors import InputError
 from agent.wording import counted
@@ -95,7 +95,7 @@ class _Reader:
     def _lines(self) -> int:
         return len(self.pairs) + len(self.pairs.bad_lines)
 
-    def _add(self, record: Record, number: int) -> None:
+    def _add(self, record: SourceRow, number: int) -> None:
         try:
             pair = self._fields.pair(record.value, record.number)
             if not self.pairs.put(pair, number, record.line):

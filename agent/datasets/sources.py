@@ -40,7 +40,7 @@ class BadLine:
 
 
 @dataclass(frozen=True)
-class Record:
+class SourceRow:
     """One object of a file.
 
     `line` is where it begins, of Parquet and folders its row. `number` counts lines in JSON lines, elements in an

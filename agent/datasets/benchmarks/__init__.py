@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.datasets.arrow import is_dataset
 from agent.datasets.benchmark import Benchmark
 from agent.datasets.benchmarks import beir, codesearchnet, cosqa, neural_code_search, pairs
 from agent.datasets.benchmarks.building import BenchmarkBuilder, BenchmarkRequest, read_rows
-from agent.datasets.huggingface import is_dataset
 from agent.errors import InputError, UsageError
 
 

@@ -1,23 +1,89 @@
-"""The rows of a local Hugging Face dataset's folder, by `datasets` (extra `io`)."""
+"""The rows of Parquet files, by pyarrow, and of a local Hugging Face dataset's folder, by `datasets` (extra `io`)."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 from collections.abc import Iterator
+from datetime import date, time
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 
-from agent.datasets.parquet import table_records
-from agent.datasets.sources import BadLine, Record
+from agent.datasets.sources import BadLine, SourceRow
 from agent.errors import ExtraMissing, InputError
 
 _BATCH = 1000
+"""Rows that are in memory as Python objects at once."""
 _BAD_VALUES = (ValueError, KeyError, TypeError, OverflowError, NotImplementedError)
 _SAVED = ("dataset_dict.json", "state.json")
 _MARKS = (*_SAVED, "dataset_info.json", "dataset_infos.json", "README.md", "data")
+
+
+def parquet_rows(file: IO[bytes], path: Path) -> Iterator[SourceRow | BadLine]:
+    """Yield an object for each row, in JSON's types (`as_json_type`).
+
+    Raises:
+        InputError: it is no Parquet file, a damaged one, or names a column twice.
+        ExtraMissing: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ExtraMissing("io", error) from error
+    try:
+        with TemporaryFile() as unpacked:
+            if not file.seekable() or path.suffix.lower() == ".gz":
+                shutil.copyfileobj(file, unpacked)  # read from its end
+                file = unpacked
+            table = pyarrow.parquet.ParquetFile(file)
+            names = table.schema_arrow.names
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise InputError(f"has two columns named {twice!r}; rename one", path=path)
+            yield from table_records(table.iter_batches(_BATCH))
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise InputError(f"cannot be read as Parquet ({error})", path=path) from None
+
+
+def table_records(batches: Any) -> Iterator[SourceRow | BadLine]:
+    """Yield an object for each row of Arrow's tables or batches."""
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            number += 1
+            prefix = f"row {number}: "
+            try:
+                value = {name: as_json_type(cell) for name, cell in row.items()}
+            except ValueError as error:
+                yield BadLine(number, str(error), prefix=prefix)
+            else:
+                yield SourceRow(number, number, value, prefix)
+
+
+def as_json_type(value: Any) -> Any:
+    """Return a value of Arrow's as JSON has it.
+
+    What is no number (NaN, infinity) becomes null, dates and times ISO 8601, bytes their text, and what else there is
+    (decimals, durations) what Python prints of it.
+
+    Raises:
+        ValueError: bytes that are not UTF-8.
+    """
+    if isinstance(value, dict):
+        return {str(name): as_json_type(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json_type(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def is_dataset(folder: Path) -> bool:
@@ -25,7 +91,7 @@ def is_dataset(folder: Path) -> bool:
     return folder.is_dir() and (any((folder / mark).exists() for mark in _MARKS) or any(folder.glob("*.parquet")))
 
 
-def folder_rows(folder: Path) -> Iterator[Record | BadLine]:
+def folder_rows(folder: Path) -> Iterator[SourceRow | BadLine]:
     """Yield an object for each row of the dataset in a folder, in JSON's types (`as_json_type`).
 
     Raises:
