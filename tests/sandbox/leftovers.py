@@ -61,7 +61,7 @@ _ENGINE_S = ("/var/lib/docker/", "/var/lib/containerd/", "/run/docker/", "/run/c
 
 def control_groups() -> set[str]:
     """Return the control groups that this process made."""
-    own = re.compile(rf"/{PREFIX}/\d+-{os.getpid()}-")
+    own = re.compile(rf"/{PREFIX}/{os.getpid()}-")
     return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if own.search(folder)}
 
 

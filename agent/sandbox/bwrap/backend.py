@@ -75,7 +75,7 @@ class BwrapBackend(SandboxBackend):
         self._found: tuple[Bubblewrap, BwrapStore] | None = None
         self._arguments: list[str] = []
         self._compiled: dict[str, str] = {}
-        self._groups = ControlGroups(None, {})
+        self._groups = ControlGroups({}, {})
         self._alive: set[BwrapSandbox] = set()
         self._pool = Pool(self._fresh, size=pool, starts=starts)
         self.store = BwrapShelf(self._running)
@@ -95,12 +95,11 @@ class BwrapBackend(SandboxBackend):
             tmpfs=dict.fromkeys(_TEMPORARY, self.limits.files),
             kept={},
         )
-        self._groups = await finished(asyncio.to_thread(ControlGroups.find), _closed)
+        self._groups = await asyncio.to_thread(ControlGroups.find)
         self._found = bubblewrap, store
         try:
             await self._try()
         except BaseException:
-            await _closed(self._groups)
             self._found = None
             raise
         self._pool.fill()
@@ -145,7 +144,6 @@ class BwrapBackend(SandboxBackend):
         for sandbox in tuple(self._alive):
             await sandbox.release()
         self.store.leases.close()
-        await asyncio.to_thread(self._groups.close)
         self._found = None
 
     async def _fresh(self) -> BwrapSandbox:
@@ -254,10 +252,6 @@ def _version(executable: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-async def _closed(groups: ControlGroups) -> None:
-    await asyncio.to_thread(groups.close)
 
 
 async def _crash(process: BwrapProcess) -> RunnerCrashed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from agent.sandbox.bwrap.backend import BwrapBackend
 from agent.sandbox.bwrap.cgroups import ControlGroups
 from agent.sandbox.owner import PREFIX
 from tests.sandbox.conftest import LIMITS, start, statements
+from tests.sandbox.leftovers import control_groups
 
 MEMORY = 64 << 20
 HALVES = f"""
@@ -30,45 +32,37 @@ for n in range(4): os.wait()
 
 
 @pytest.fixture
-def real() -> Iterator[ControlGroups]:
+def real() -> ControlGroups:
     """This machine's own, where it lets this process make any."""
     groups = ControlGroups.find()
     if "memory" in groups.missing:
         pytest.skip(groups.missing["memory"])
-    yield groups
-    groups.close()
-    assert not any(folder.exists() for folder in groups._own())
+    return groups
 
 
 def test_a_group_that_cannot_be_entered_is_not_left(real: ControlGroups) -> None:
+    before = control_groups()
     with pytest.raises(SandboxError, match="could not be put into its control group"):
         real.enter(2**22 + 1, SandboxLimits())
-    assert not [entry for folder in real._own() for entry in folder.iterdir() if entry.is_dir()]
+    assert control_groups() == before
 
 
 def test_what_a_dead_process_left_is_removed_by_the_next(real: ControlGroups) -> None:
-    dead = replace(real.owner, pid=2**22 - 1)
-    left = replace(real, owner=dead)
-    folders = left._own()
-    for folder in folders:
-        (folder / "0").mkdir(parents=True)
-    ControlGroups.find().close()
-    assert not any(folder.exists() for folder in folders)
-    assert all(folder.exists() for folder in real._own()), "those of the living stay"
-
-
-def test_names_that_are_no_groups_of_ours_are_left_alone(real: ControlGroups) -> None:
-    strange = [folder.with_name("1-2-3-4-5") for folder in real._own()]
-    for folder in strange:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = {folder / f"{dead.pid}-0" for folder in real.folders.values()}
+    living = {folder / f"{os.getpid()}-0" for folder in real.folders.values()}
+    for folder in left | living:
         folder.mkdir()
-    ControlGroups.find().close()
-    assert all(folder.exists() for folder in strange)
-    for folder in strange:
-        folder.rmdir()
+    ControlGroups.find()
+    assert not any(folder.exists() for folder in left)
+    for folder in living:
+        folder.rmdir()  # was not removed
 
 
 @pytest.mark.bwrap
-async def test_a_sandbox_is_limited_as_a_whole(real: ControlGroups) -> None:
+@pytest.mark.usefixtures("real")
+async def test_a_sandbox_is_limited_as_a_whole() -> None:
     backend = await start("bwrap", replace(LIMITS, memory=MEMORY))
     assert isinstance(backend, BwrapBackend)
     assert not {"memory", "cpu"} & backend.unenforced().keys()
@@ -78,7 +72,6 @@ async def test_a_sandbox_is_limited_as_a_whole(real: ControlGroups) -> None:
     assert (await sandbox.run(statements("pass"))).clean
     await sandbox.release()
     await backend.close()
-    assert all(folder.exists() for folder in real._own()), "a backend removes its own alone"
 
 
 # What follows has plain folders in place of the kernel's: no machine has every kind.
@@ -131,7 +124,6 @@ def test_version_2_is_used_below_the_nearest_group_that_passes_its_controllers_o
     assert (folder.parent / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
     (folder / "memory.events").write_text("low 0\noom 2\noom_kill 2\noom_group_kill 0\n")
     assert group.kills() == 2
-    groups.close()
 
 
 @pytest.mark.usefixtures("removable")
@@ -148,7 +140,6 @@ def test_without_delegation_nothing_is_limited_and_the_remedy_is_told(tmp_path: 
     assert set(groups.missing) == {"memory", "pids", "cpu"}
     assert "Delegate=yes" in groups.missing["memory"]
     assert groups.enter(1, SandboxLimits()) is None
-    groups.close()
 
 
 def test_a_system_without_control_groups_says_so(tmp_path: Path) -> None:
