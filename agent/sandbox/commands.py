@@ -104,11 +104,12 @@ def plan(command: str) -> Plan:
     if not command or command.startswith("#"):
         return _EMPTY
     try:
-        scan = _scan(command)
-        words = shlex.split(scan.text, posix=True)
+        tokens = _tokens(command)
+        words = shlex.split("".join(text for _kind, text in tokens), posix=True)
     except ValueError as error:
         return Refuse(f"the command cannot be read: {str(error).lower()}")
-    if scan.breaks or not scan.operators <= _WORD_OPERATORS:
+    operators = _operators(tokens)
+    if not operators <= _WORD_OPERATORS:
         return Refuse(_NO_SHELL)
     if not words or not words[0]:
         return _EMPTY
@@ -116,8 +117,8 @@ def plan(command: str) -> Plan:
         return Refuse("the command holds characters that no command has")
     installer = _after_installer(words)
     if installer is not None:
-        return _plan_pip(installer, scan.operators)
-    return _plan_run(words, scan.operators)
+        return _plan_pip(installer, operators)
+    return _plan_run(words, operators)
 
 
 def _plan_run(words: list[str], operators: frozenset[str]) -> Plan:
@@ -185,25 +186,13 @@ def _requirement(word: str) -> str:
 
 def _without_prompt(command: str) -> str:
     command = command.strip()
-    found = _PROMPT.match(command)
-    return command[found.end() :].strip() if found else command
+    prompt = _PROMPT.match(command)
+    return command[prompt.end() :].strip() if prompt else command
 
 
 def _is_program_text(word: str) -> bool:
     # `python -c` takes a program of several lines; nothing else unprintable has a place in a word.
     return word.replace("\n", "").replace("\t", "").isprintable()
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """`text` without a trailing comment; `operators` are the characters in it that a shell would act on.
-
-    `breaks` are the (start, end) places of unquoted newlines and `&&`.
-    """
-
-    text: str
-    operators: frozenset[str]
-    breaks: tuple[tuple[int, int], ...]
 
 
 _TOKEN = re.compile(
@@ -218,30 +207,34 @@ _TOKEN = re.compile(
 )
 
 
-def _scan(command: str) -> _Scan:
-    """Find what a shell would act on."""
-    kept: list[str] = []
-    operators: set[str] = set()
-    breaks: list[tuple[int, int]] = []
-    place = length = 0
+def _tokens(command: str) -> list[tuple[str, str]]:
+    """Return kind and text of what a shell would tell apart, without comments.
+
+    Raises:
+        ValueError: a quotation is not closed.
+    """
+    tokens = []
+    place = 0
     while place < len(command):
-        found = _TOKEN.match(command, place)
-        if found is None:
+        match = _TOKEN.match(command, place)
+        if match is None:
             raise ValueError("No closing quotation")
-        text, kind = found.group(), found.lastgroup
-        line_start = place == 0 or command[place - 1] == "\n"
-        place = found.end()
-        if kind == "comment" and not (line_start and _PROMPT.match(text)):
-            continue
-        if kind == "break":
-            breaks.append((length, length + len(text)))
-        elif kind == "operator":
+        starts_line = place == 0 or command[place - 1] == "\n"
+        if match.lastgroup != "comment" or (starts_line and _PROMPT.match(match.group())):
+            tokens.append((match.lastgroup or "", match.group()))
+        place = match.end()
+    return tokens
+
+
+def _operators(tokens: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return what a shell would act on; double quotes keep it from all but variables and substitutions."""
+    operators = set()
+    for kind, text in tokens:
+        if kind in ("break", "operator"):
             operators.add(text)
         elif kind == "double":
             operators.update(re.findall(r"[$`]", re.sub(r"\\.", "", text, flags=re.DOTALL)))
-        kept.append(text)
-        length += len(text)
-    return _Scan("".join(kept), frozenset(operators), tuple(breaks))
+    return frozenset(operators)
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -258,12 +251,14 @@ def _parts(text: str) -> Iterator[str]:
 
 def _split(text: str, separator: str) -> list[str]:
     try:
-        scan = _scan(text)
+        tokens = _tokens(text)
     except ValueError:
         parts = text.split(separator)
     else:
-        places = [(start, end) for start, end in scan.breaks if scan.text[start:end] == separator]
-        starts = [0, *(end for _start, end in places)]
-        ends = [*(start for start, _end in places), len(scan.text)]
-        parts = [scan.text[start:end] for start, end in zip(starts, ends, strict=True)]
+        parts = [""]
+        for kind, token in tokens:
+            if kind == "break" and token == separator:
+                parts.append("")
+            else:
+                parts[-1] += token
     return [part.strip() for part in parts if part.strip()]

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ print(json.dumps({
 
 
 _NAME = re.compile(r"python3\.\d{1,2}")
+_OWN_VERSION = "{}.{}".format(*sys.version_info)
 _FOLDERS = ("/usr/local/bin", "/usr/bin")
 
 
@@ -81,42 +83,37 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         InterpreterUnavailable: none of that version can be run by an unprivileged user; names the versions that can.
         SandboxUnavailable: none at all can.
     """
-    if python is not None:
-        return _of_version(python)
-    for candidate in dict.fromkeys(_candidates()):
-        found = _ask(candidate)
-        if found is not None:
-            return found
-    raise SandboxUnavailable(
-        "sandboxes and the installation of packages need a Python 3.8 or later that an unprivileged user can run, and "
-        "there is none: install the system's (apt install python3), or run as the user who owns this one"
-    )
-
-
-def _of_version(python: str) -> Interpreter:
     unusable = []
-    for candidate in _named(python):
-        found = _ask(candidate)
-        if found is not None and found.tag.version == python:
-            return found
-        unusable.append(str(candidate))
-    others = filter(None, map(_ask, dict.fromkeys([*_candidates(), *_every_python()])))
-    there = sorted({found.tag.version for found in others}, key=lambda version: int(version.partition(".")[2]))
+    for path in _candidates(python):
+        interpreter = _ask(path)
+        if interpreter is not None and python in (None, interpreter.tag.version):
+            return interpreter
+        unusable.append(str(path))
+    if python is None:
+        raise SandboxUnavailable(
+            "sandboxes and the installation of packages need a Python 3.8 or later that an unprivileged user can run, "
+            "and there is none: install the system's (apt install python3), or run as the user who owns this one"
+        )
+    usable = filter(None, map(_ask, {*_candidates(None), *_every_python()}))
+    versions = sorted({each.tag.version for each in usable}, key=lambda version: int(version.partition(".")[2]))
     closed = f" ({', '.join(unusable)} cannot be run by the sandbox's user)" if unusable else ""
     raise InterpreterUnavailable(
-        f"there is no Python {python} that bubblewrap sandboxes can run{closed}; there is: {', '.join(there)}. "
+        f"there is no Python {python} that bubblewrap sandboxes can run{closed}; there is: {', '.join(versions)}. "
         f"Put it into /opt/python{python}, where everybody may read it, or use --sandbox docker"
     )
 
 
-def _candidates() -> Iterator[Path]:
-    # what stands on the PATH may be a shim in a folder that the sandbox's user cannot enter
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    paths = [getattr(sys, "_base_executable", "") or sys.executable]
-    paths += [f"{folder}/{name}" for folder in ("/usr/local/bin", "/usr/bin") for name in (version, "python3")]
-    for path in map(Path, paths):
-        if path.is_file():
-            yield path.resolve()
+def _candidates(python: str | None) -> list[Path]:
+    """Return the executables that may be of a minor version, without one those of this process and of the system."""
+    paths = []
+    if python in (None, _OWN_VERSION):
+        paths.append(Path(getattr(sys, "_base_executable", "") or sys.executable))
+    if python is None:
+        # not the PATH's: that may be a shim in a folder that the sandbox's user cannot enter
+        paths += [Path(folder, name) for folder in _FOLDERS for name in (f"python{_OWN_VERSION}", "python3")]
+    else:
+        paths += [path for path in _every_python() if path.name == f"python{python}"]
+    return list(dict.fromkeys(path.resolve() for path in paths if path.is_file()))
 
 
 def _ask(path: Path) -> Interpreter | None:
@@ -154,43 +151,23 @@ def _folders(prefix: str) -> tuple[str, ...]:
 
 def _every_python() -> Iterator[Path]:
     """Yield every executable that is named after a minor version, the system's and the path's first; links resolved."""
-    seen: dict[Path, None] = {}
     for folder in _program_folders():
-        try:
-            found = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-        except OSError:
-            continue
-        for path in found:
-            if path.is_file() and not _is_shim(path):
-                seen.setdefault(path.resolve())
-    yield from seen
-
-
-def _named(version: str) -> Iterator[Path]:
-    """Yield the executables that are named after a minor version, and this process's own where it is of that one."""
-    if version == "{}.{}".format(*sys.version_info):
-        own = Path(getattr(sys, "_base_executable", "") or sys.executable)
-        if own.is_file():
-            yield own.resolve()
-    yield from (path for path in _every_python() if path.name == f"python{version}")
+        with suppress(OSError):
+            for path in sorted(folder.iterdir()):
+                if _NAME.fullmatch(path.name) and path.is_file() and not _is_shim(path):
+                    yield path.resolve()
 
 
 def _program_folders() -> Iterator[Path]:
     yield from map(Path, _FOLDERS)
     yield from (Path(folder) for folder in os.get_exec_path() if Path(folder).is_absolute())
-    for place in (Path("/opt"), *_version_managers()):
-        try:
-            yield from sorted(place.glob("*/bin"))
-        except OSError:
-            # PYENV_ROOT and its like may be left from another user's shell
-            continue
-
-
-def _version_managers() -> Iterator[Path]:
     home = Path("~").expanduser()
-    yield Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
-    yield Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    for versions in (Path("/opt"), pyenv, uv):
+        with suppress(OSError):  # PYENV_ROOT and its like may be left from another user's shell
+            yield from sorted(versions.glob("*/bin"))
 
 
 def _is_shim(path: Path) -> bool:

@@ -197,6 +197,6 @@ def test_pythons_are_found_where_version_managers_keep_them(tmp_path: Path, monk
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    found = {path.name for path in interpreter._every_python() if path.is_relative_to(tmp_path)}
-    assert found == {"python3.8", "python3.9", "python3.10"}
-    assert [path.parent.name for path in interpreter._named("3.8") if path.is_relative_to(tmp_path)] == ["path"]
+    names = {path.name for path in interpreter._every_python() if path.is_relative_to(tmp_path)}
+    assert names == {"python3.8", "python3.9", "python3.10"}
+    assert [path.parent.name for path in interpreter._candidates("3.8") if path.is_relative_to(tmp_path)] == ["path"]

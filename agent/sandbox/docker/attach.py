@@ -28,7 +28,7 @@ class Demultiplexer:
     """
 
     def __init__(self) -> None:
-        self._header = b""
+        self._data = b""
         self._stream = 0
         self._left = 0
 
@@ -38,26 +38,19 @@ class Demultiplexer:
         Raises:
             MalformedStream: a header is not one.
         """
-        position = 0
-        while position < len(data):
+        self._data += data
+        while self._left or len(self._data) >= _HEADER:
             if self._left == 0:
-                taken = data[position : position + _HEADER - len(self._header)]
-                self._header += taken
-                position += len(taken)
-                if len(self._header) == _HEADER:
-                    self._open(self._header)
-                    self._header = b""
-                continue
-            payload = data[position : position + self._left]
-            position += len(payload)
+                header, self._data = self._data[:_HEADER], self._data[_HEADER:]
+                if header[0] > STDERR or header[1:4] != b"\0\0\0":
+                    raise MalformedStream(f"the engine sent {header!r} where a frame of the attached stream begins")
+                self._stream, self._left = header[0], int.from_bytes(header[4:], "big")
+            payload, self._data = self._data[: self._left], self._data[self._left :]
             self._left -= len(payload)
-            yield self._stream, payload
-
-    def _open(self, header: bytes) -> None:
-        if header[0] > STDERR or header[1:4] != b"\0\0\0":
-            raise MalformedStream(f"the engine sent {header!r} where a frame of the attached stream begins")
-        self._stream = header[0]
-        self._left = int.from_bytes(header[4:], "big")
+            if payload:
+                yield self._stream, payload
+            elif self._left:
+                return
 
 
 class _DemultiplexingProtocol(asyncio.StreamReaderProtocol):

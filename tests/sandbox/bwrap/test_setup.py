@@ -84,7 +84,7 @@ def test_an_interpreter_is_one_that_the_sandboxs_user_can_run() -> None:
 
 
 def test_without_an_interpreter_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "_candidates", lambda: iter([Path("/bin/false"), Path("/no/python3")]))
+    monkeypatch.setattr(interpreter, "_candidates", lambda _python: [Path("/bin/false"), Path("/no/python3")])
     with pytest.raises(SandboxUnavailable, match="apt install python3"):
         find_interpreter()
 
