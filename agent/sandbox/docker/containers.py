@@ -1,7 +1,6 @@
 """The life of containers: what they are given, how none is left behind, and what became of one that broke.
 
-Engine calls block, so they run in threads. A launch cancelled half-way is undone by its own thread: nothing depends on
-the event loop still being there.
+Engine calls block, so they run in threads. A launch cancelled half-way is undone by its own thread.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -137,15 +136,15 @@ class ContainerCrew:
 
     def __init__(self, engine: DockerEngine, *, threads: int = 16) -> None:
         self._engine = engine
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
-        self._work: set[Future[Any]] = set()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="agent-docker")
+        self._work: set[asyncio.Future[Any]] = set()
         self._running: set[str] = set()
-        self._left: dict[str, BaseException] = {}
+        self._left: dict[str, SandboxError] = {}
         self._closing = False
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a blocking engine call in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def launch(
         self, config: Mapping[str, Any], prepare: Prepare | None = None, *, deadline: float = LAUNCH_DEADLINE
@@ -161,15 +160,9 @@ class ContainerCrew:
             raise SandboxError("the sandbox backend is closed")
         given_up = threading.Event()
         launch = self._submit(self._launch, config, prepare, given_up)
-        work = asyncio.wrap_future(launch)
-        # once nobody waits for it any more, asyncio would complain of a failure that nobody looked at
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(deadline):
-                launched = await asyncio.shield(work)
-            if self._closing:
-                raise SandboxError("the sandbox backend was closed while a container started")
-            return launched
+                return await asyncio.shield(launch)
         except BaseException as error:
             given_up.set()
             launch.add_done_callback(self._drop)
@@ -180,32 +173,32 @@ class ContainerCrew:
     def discard(self, name: str) -> None:
         """Have a container removed by force, without waiting for it; after `close` it is gone already."""
         if name in self._running:
-            self._submit(self._remove, name)  # first: `close`, in another thread, must see one or the other
             self._running.discard(name)
+            self._submit(self._remove, name)
 
-    async def close(self) -> Mapping[str, BaseException]:
+    async def close(self) -> Mapping[str, SandboxError]:
         """Wait until every container is gone; return those that could not be removed, with the reasons."""
         self._closing = True
-        await self._finished()
+        await self._finish_work()
         # containers whose users are still being cancelled, and what the engine could not remove while it was away
         rest = {*self._running, *self._left}
         self._running.clear()
         self._left.clear()
         for name in rest:
             self._submit(self._remove, name)
-        await self._finished()
-        await asyncio.to_thread(self._pool.shutdown)
+        await self._finish_work()
+        await asyncio.to_thread(self._threads.shutdown)
         return self._left
 
-    def _submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        future = self._pool.submit(function, *arguments)
+    def _submit(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
         self._work.add(future)
         future.add_done_callback(self._work.discard)
         return future
 
-    async def _finished(self) -> None:
+    async def _finish_work(self) -> None:
         while self._work:
-            await asyncio.gather(*map(asyncio.wrap_future, list(self._work)), return_exceptions=True)
+            await asyncio.wait(self._work)
 
     def _launch(self, config: Mapping[str, Any], prepare: Prepare | None, given_up: threading.Event) -> Launched:
         """Create, attach, start: in one thread, undone there when it fails or was given up meanwhile."""
@@ -223,6 +216,7 @@ class ContainerCrew:
             connection = self._engine.attach(name)
             go_on()
             self._engine.start(name)
+            go_on()
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -233,7 +227,7 @@ class ContainerCrew:
         self._running.add(name)
         return Launched(name, connection)
 
-    def _drop(self, launch: Future[Launched]) -> None:
+    def _drop(self, launch: asyncio.Future[Launched]) -> None:
         """Remove a container that nobody waits for any more."""
         if not launch.cancelled() and launch.exception() is None:
             launch.result().connection.close()
