@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
-from collections import deque
 from dataclasses import dataclass
 
 from agent.languages.base import MalformedProgram
@@ -14,6 +11,7 @@ from agent.languages.python.source import (
     MAX_CHARACTERS,
     Unparsable,
     check_compiles,
+    is_text,
     normalise,
     parse,
     same_tree,
@@ -26,7 +24,7 @@ MAX_PROGRAM = 4 * MAX_CHARACTERS
 
 
 _MARKER_LINE = re.compile(r"([ \t]*)# <candidate>[ \t]*")
-_LEADING = re.compile(r"[ \t\f]*\f")
+_LEADING = re.compile(r"([ \t\f]*\f)?")
 _SHOWN = 120
 _DEEPEST = 60
 
@@ -35,17 +33,14 @@ _DEEPEST = 60
 class Placement:
     """A program with its snippet in place, in lines `first_line` to `last_line` (1-based, inclusive).
 
-    `statements` are the snippet's, in the program's `tree`; `owner` is the module, class or function they stand in.
-    `shift` counts the lines that were put before the template's first.
+    `statements` are the snippet's, in the program's `tree`.
     """
 
     source: str
     first_line: int
     last_line: int
     tree: ast.Module
-    owner: ast.AST
     statements: tuple[ast.stmt, ...]
-    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,26 +62,25 @@ def place(template: str, code: str) -> Placement:
     split = _split(normalise(template))
     code = normalise(code)
     try:
-        statements = parse(code).body
+        tree = parse(code)
     except Unparsable as error:
         raise MalformedProgram(f"the candidate does not parse: {error}") from error
-    futures = leading_futures(statements)
-    expected = [node for node in statements if node not in futures]
+    futures = leading_futures(tree.body)
+    expected = [node for node in tree.body if node not in futures]
     if not expected:
         raise MalformedProgram("the candidate holds no statement that could be tested")
-    snippet = _indented(_without(code, statements, futures), split.prefix).split("\n")
-    first = len(split.before) + 1
-    placement = _checked("\n".join([*split.before, *snippet, *split.after]), first, len(snippet), 0, expected)
+    snippet = _indented(_without(code, futures).split("\n"), split.prefix, tree)
+    first, source = len(split.before) + 1, "\n".join([*split.before, *snippet, *split.after])
+    placement = _checked(source, first, len(snippet), 0, expected)
     if futures:
         own = leading_futures([node for node in placement.tree.body if node not in placement.statements])
-        source = _without(placement.source, placement.tree.body, own)
         features = dict.fromkeys(alias.name for node in (*own, *futures) for alias in node.names)
-        line = f"from __future__ import {', '.join(features)}"
-        placement = _checked(f"{line}\n{source}", first + 1, len(snippet), 1, expected)
+        source = f"from __future__ import {', '.join(features)}\n{_without(source, own)}"
+        placement = _checked(source, first, len(snippet), 1, expected)
     try:
         check_compiles(placement.tree)
     except Unparsable as error:
-        raise MalformedProgram(_complaint(error, placement.source, first, len(snippet), int(bool(futures)))) from error
+        raise MalformedProgram(_complaint(error, source, first, len(snippet), int(bool(futures)))) from error
     return placement
 
 
@@ -98,79 +92,48 @@ def mark(template: str, name: str) -> str:
 
 def leading_futures(statements: list[ast.stmt]) -> list[ast.ImportFrom]:
     """Return the `from __future__` imports that stand where the language lets them, in order."""
-    found: list[ast.ImportFrom] = []
+    futures: list[ast.ImportFrom] = []
     for position, node in enumerate(statements):
         if isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level:
-            found.append(node)
-        elif position or not _is_string(node):
+            futures.append(node)
+        elif position or ast.get_docstring(ast.Module([node], [])) is None:
             break
-    return found
-
-
-def _is_string(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return futures
 
 
 def _split(template: str) -> _Template:
     if len(template) > MAX_CHARACTERS:
         raise MalformedProgram(f"the program has {len(template):,} characters; {MAX_CHARACTERS:,} are the limit")
     lines = template.split("\n")
-    found = [(row, match[1]) for row, line in enumerate(lines) if (match := _MARKER_LINE.fullmatch(line))]
-    if len(found) != 1:
-        times = f"{len(found)} times" if found else "nowhere"
+    markers = [(row, match[1]) for row, line in enumerate(lines) if (match := _MARKER_LINE.fullmatch(line))]
+    if len(markers) != 1:
+        times = f"{len(markers)} times" if markers else "nowhere"
         raise MalformedProgram(
             f"the line `{MARKER}` stands {times}; it must stand once, alone on its line, where the candidate goes"
         )
-    row, prefix = found[0]
+    row, prefix = markers[0]
     if len(prefix) > _DEEPEST:
         raise MalformedProgram(f"the marker stands in column {len(prefix)}; indent it like its neighbours")
     return _Template(tuple(lines[:row]), prefix, tuple(lines[row + 1 :]))
 
 
-def _indented(code: str, prefix: str) -> str:
-    if not prefix:
-        return code
-    inside = _rows_inside_strings(code)
-    lines = enumerate(code.split("\n"), 1)
-    return "\n".join(line if row in inside else _prefixed(line, prefix) for row, line in lines)
-
-
-def _prefixed(line: str, prefix: str) -> str:
-    # A form feed sets the column back to 0, so that indentation counts only behind it.
-    match = _LEADING.match(line)
-    behind = match.end() if match else 0
-    return line[:behind] + prefix + line[behind:]
-
-
-def _rows_inside_strings(code: str) -> frozenset[int]:
-    """Return the 1-based rows that begin inside a string token."""
+def _indented(lines: list[str], prefix: str, tree: ast.Module) -> list[str]:
+    """Return lines of code with the prefix before each, but for those that begin inside a string of its tree."""
     inside: set[int] = set()
-    opened: list[int] = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(code, newline="\n").readline):
-            kind = tokenize.tok_name[token.type]
-            if kind == "STRING":
-                inside.update(range(token.start[0] + 1, token.end[0] + 1))
-            elif kind.endswith("STRING_START"):
-                opened.append(token.start[0])
-            elif kind.endswith("STRING_END"):
-                inside.update(range(opened.pop() + 1, token.end[0] + 1))
-    except (tokenize.TokenError, SyntaxError) as error:
-        raise MalformedProgram(
-            f"the candidate cannot be indented ({error}); put the marker at the start of a line, outside of any class"
-        ) from error
-    return frozenset(inside)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or is_text(node):
+            inside.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+    # A form feed sets the column back to 0, so that indentation counts only behind it.
+    indented = (_LEADING.sub(rf"\g<0>{prefix}", line, count=1) for line in lines)
+    return [old if row in inside else new for row, (old, new) in enumerate(zip(lines, indented, strict=True), 1)]
 
 
-def _without(code: str, statements: list[ast.stmt], removed: list[ast.ImportFrom]) -> str:
-    """Blank statements out; every other one keeps its line."""
+def _without(code: str, futures: list[ast.ImportFrom]) -> str:
+    """Return code with these imports blanked out; every other statement keeps its line."""
     lines = [line.encode() for line in code.split("\n")]
-    for node in reversed(removed):
-        following = statements[statements.index(node) + 1 :][:1]
+    for node in reversed(futures):
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        shares_line = bool(following) and following[0].lineno - 1 == last
-        rest = lines[last][following[0].col_offset :] if shares_line else b""
-        head = lines[first][: node.col_offset]
+        head, rest = lines[first][: node.col_offset], lines[last][node.end_col_offset :].lstrip(b"; \t")
         lines[first : last + 1] = [b""] * (last + 1 - first)
         lines[first] = head
         lines[last] += rest
@@ -178,35 +141,29 @@ def _without(code: str, statements: list[ast.stmt], removed: list[ast.ImportFrom
 
 
 def _checked(source: str, first: int, length: int, shift: int, expected: list[ast.stmt]) -> Placement:
-    last = first + length - 1
+    """Return the placement in a source whose template was moved down by `shift` lines; `first` is the template's."""
     try:
         tree = parse(source, MAX_PROGRAM)
     except Unparsable as error:
-        raise MalformedProgram(_complaint(error, source, first - shift, length, shift)) from error
-    owner, statements = statements_between(tree, first, last)
+        raise MalformedProgram(_complaint(error, source, first, length, shift)) from error
+    lines = range(first + shift, first + shift + length)
+    statements = _outermost(tree, lines)
     if not same_tree(statements, expected):
         raise MalformedProgram(
             f"at the place of `{MARKER}` the candidate would be changed: put the marker where a statement may stand, "
             "with the indentation of its neighbours, without a decorator above it and nothing below that continues it"
         )
-    return Placement(source, first, last, tree, owner, tuple(statements), shift)
+    return Placement(source, lines[0], lines[-1], tree, tuple(statements))
 
 
-def statements_between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, list[ast.stmt]]:
-    """Return the outermost statements that start in these lines, and the scope they stand in."""
-    pending: deque[tuple[ast.AST, ast.AST]] = deque([(tree, tree)])
-    while pending:
-        node, owner = pending.popleft()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            owner = node
-        for _, value in ast.iter_fields(node):
-            if not isinstance(value, list):
-                continue
-            inside = [item for item in value if isinstance(item, ast.stmt) and first <= start_line(item) <= last]
+def _outermost(tree: ast.Module, lines: range) -> list[ast.stmt]:
+    """Return the outermost statements that start in these lines: they are of one block, or the first block's."""
+    for node in ast.walk(tree):
+        for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
+            inside = [item for item in block if isinstance(item, ast.stmt) and start_line(item) in lines]
             if inside:
-                return owner, inside
-        pending.extend((child, owner) for child in ast.iter_child_nodes(node))
-    return tree, []
+                return inside
+    return []
 
 
 def _complaint(error: Unparsable, source: str, first: int, length: int, shift: int) -> str:

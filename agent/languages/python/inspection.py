@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from agent.languages.python import python2
 from agent.languages.python.insertion import leading_futures
@@ -15,6 +15,7 @@ from agent.languages.python.source import (
     Unparsable,
     bindings,
     fragment_reason,
+    last_name,
     names_bound,
     names_used,
     parse,
@@ -30,9 +31,8 @@ MAX_NAMES = 10
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__class__", "__path__", "__annotations__"}
 _ALWAYS_THERE = frozenset(dir(object)) | {"__dict__"}
+_OF_METHODS = frozenset({"property", "classmethod", "setter", "getter", "deleter"})
 _LONGEST_NAME = 60
-
-_Sentence = Callable[[ast.Module], str | None]
 
 
 def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
@@ -44,13 +44,13 @@ def examine(code: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         tree = parse(code)
         fragment = fragment_reason(code)
-    except TooLarge:
-        raise
     except Unparsable as error:
+        if isinstance(error, TooLarge):
+            raise
         return str(error), ()
     if not [node for node in tree.body if node not in leading_futures(tree.body)]:
         return "it holds no statement", ()
-    advice = [sentence for give in _ADVICE if (sentence := give(tree)) is not None]
+    advice = [sentence for give in _ADVICE for sentence in give(tree)]
     if any(line.startswith("\t") for line in code.split("\n")):
         advice.append(
             "It is indented with tabs, which stay: each line of it gets the marker's indentation before them."
@@ -81,120 +81,71 @@ def python2_attributes(tree: ast.Module) -> Iterator[str]:
         yield from (f"{module}.{name}" for name in names if name in python2.ATTRIBUTES.get(module, ()))
 
 
-def _about_python2_names(tree: ast.Module) -> str | None:
-    names = [name for name in free_names(tree) if name in python2.NAMES]
-    if not names:
-        return None
-    ways = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MAX_NAMES])
-    return f"It uses names of Python 2: {_listed(names)}. Provide them above the marker: {ways}."
-
-
-def _about_python2_modules(tree: ast.Module) -> str | None:
-    roots = dict.fromkeys(root for node in ast.walk(tree) for root in roots_imported(node) if root in PYTHON2_MODULES)
-    if not roots:
-        return None
-    now = [f"{root} (now {PYTHON2_MODULES[root]})" for root in roots]
-    return f"It imports modules of Python 2: {_listed(now)}. Put stand-ins into `sys.modules` above the marker."
-
-
-def _about_python2_attributes(tree: ast.Module) -> str | None:
-    names = list(dict.fromkeys(python2_attributes(tree)))
-    if not names:
-        return None
-    return f"It uses what Python 3 took away: {_listed(names)}. Set it on the module above the marker."
-
-
-def _about_python2_methods(tree: ast.Module) -> str | None:
-    attributes = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    names = list(dict.fromkeys(name for name in attributes if name in python2.METHODS))
-    if not names:
-        return None
-    return f"It calls methods of Python 2's dictionaries: {_listed(names)}. Give it a `dict` subclass that has them."
-
-
-def _about_print(tree: ast.Module) -> str | None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift) and _is_name(node.left, "print"):
-            return "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
-    return None
-
-
-def _about_free_names(tree: ast.Module) -> str | None:
-    names = [name for name in free_names(tree) if name not in python2.NAMES]
-    if not names:
-        return None
-    return f"It uses names that it does not define: {_listed(names)}. Import or define them in the program."
-
-
-def _about_relative_imports(tree: ast.Module) -> str | None:
-    names = [
-        "." * node.level + (node.module or "")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-    if not names:
-        return None
-    return (
-        f"It imports from its own package: {_listed(dict.fromkeys(names))}. Set `__package__` and put stand-ins for "
-        "the package into `sys.modules` above the marker."
-    )
-
-
-def _about_methods(tree: ast.Module) -> str | None:
+def _about_methods(tree: ast.Module) -> Iterator[str]:
     methods = [node for node in tree.body if isinstance(node, Function) and _is_method(node)]
-    if not methods:
-        return None
-    names = _listed([node.name for node in methods])
-    sentence = f"{names} belongs into a class: put the marker, indented, into the body of a stand-in class."
-    attributes = _attributes_of_receivers(methods)
-    if attributes:
-        sentence += f" The class must have what it uses of `{_receiver(methods[0])}`: {_listed(attributes)}."
-    if any(_receiver(node) == "cls" and not node.decorator_list for node in methods):
-        sentence += " It takes `cls` without being a classmethod: call it as `Class.name(Class, ...)`."
-    return sentence
+    if methods:
+        names = _listed([node.name for node in methods])
+        sentence = f"{names} belongs into a class: put the marker, indented, into the body of a stand-in class."
+        if attributes := _attributes_of_receivers(methods):
+            sentence += f" The class must have what it uses of `{_receiver(methods[0])}`: {_listed(attributes)}."
+        if any(_receiver(node) == "cls" and not node.decorator_list for node in methods):
+            sentence += " It takes `cls` without being a classmethod: call it as `Class.name(Class, ...)`."
+        yield sentence
 
 
-def _about_properties(tree: ast.Module) -> str | None:
-    for node in tree.body:
-        for decorator in node.decorator_list if isinstance(node, Function) else ():
-            if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter", "getter"):
-                name = decorator.value.id if isinstance(decorator.value, ast.Name) else "it"
-                return f"It adds to a property: define the property {_listed([name])} in the class above the marker."
-            if isinstance(decorator, ast.Name) and "property" in decorator.id.lower():
-                return f"{_listed([node.name])} is a property: read it, do not call it."  # type: ignore[attr-defined]
-    return None
+def _about_properties(tree: ast.Module) -> Iterator[str]:
+    functions = [node for node in tree.body if isinstance(node, Function)]
+    for node, decorator in ((node, decorator) for node in functions for decorator in node.decorator_list):
+        if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter", "getter"):
+            name = decorator.value.id if isinstance(decorator.value, ast.Name) else "it"
+            yield f"It adds to a property: define the property {_listed([name])} in the class above the marker."
+            return
+        if isinstance(decorator, ast.Name) and "property" in decorator.id.lower():
+            yield f"{_listed([node.name])} is a property: read it, do not call it."
+            return
 
 
-def _about_async(tree: ast.Module) -> str | None:
-    names = [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]
-    return f"{_listed(names)} is asynchronous: await it in an `async def test_...`." if names else None
+def _about_python2(tree: ast.Module) -> Iterator[str]:
+    nodes = list(ast.walk(tree))
+    if names := [name for name in free_names(tree) if name in python2.NAMES]:
+        ways = "; ".join(f"`{python2.NAMES[name]}`" for name in names[:MAX_NAMES])
+        yield f"It uses names of Python 2: {_listed(names)}. Provide them above the marker: {ways}."
+    if roots := dict.fromkeys(root for node in nodes for root in roots_imported(node) if root in PYTHON2_MODULES):
+        now = [f"{root} (now {PYTHON2_MODULES[root]})" for root in roots]
+        yield f"It imports modules of Python 2: {_listed(now)}. Put stand-ins into `sys.modules` above the marker."
+    if attributes := dict.fromkeys(python2_attributes(tree)):
+        yield f"It uses what Python 3 took away: {_listed(attributes)}. Set it on the module above the marker."
+    read = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
+    if methods := dict.fromkeys(name for name in read if name in python2.METHODS):
+        yield (
+            f"It calls methods of Python 2's dictionaries: {_listed(methods)}. Give it a `dict` subclass that has them."
+        )
+    shifts = [node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift)]
+    if any(_is_name(left, "print") for left in shifts):
+        yield "It prints as Python 2 does (`print >>file, text`), which fails at run time in Python 3."
 
 
-def _about_generators(tree: ast.Module) -> str | None:
-    names = [node.name for node in tree.body if isinstance(node, Function) and yields(node)]
-    return f"{_listed(names)} is a generator: nothing runs until the result is iterated." if names else None
+def _about_names(tree: ast.Module) -> Iterator[str]:
+    if names := [name for name in free_names(tree) if name not in python2.NAMES]:
+        yield f"It uses names that it does not define: {_listed(names)}. Import or define them in the program."
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    if relative := dict.fromkeys("." * node.level + (node.module or "") for node in imports):
+        yield (
+            f"It imports from its own package: {_listed(relative)}. Set `__package__` and put stand-ins for "
+            "the package into `sys.modules` above the marker."
+        )
 
 
-def _about_loading(tree: ast.Module) -> str | None:
-    if any(isinstance(node, Definition) for node in tree.body) or not acts_at_load(tree.body):
-        return None
-    return "It does its work when it is loaded, not when called: prepare what it needs above the marker."
+def _about_running(tree: ast.Module) -> Iterator[str]:
+    if names := [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]:
+        yield f"{_listed(names)} is asynchronous: await it in an `async def test_...`."
+    if names := [node.name for node in tree.body if isinstance(node, Function) and yields(node)]:
+        yield f"{_listed(names)} is a generator: nothing runs until the result is iterated."
+    if acts_at_load(tree.body) and not any(isinstance(node, Definition) for node in tree.body):
+        yield "It does its work when it is loaded, not when called: prepare what it needs above the marker."
 
 
-_ADVICE: tuple[_Sentence, ...] = (
-    _about_methods,
-    _about_properties,
-    _about_python2_names,
-    _about_python2_modules,
-    _about_python2_attributes,
-    _about_python2_methods,
-    _about_print,
-    _about_free_names,
-    _about_relative_imports,
-    _about_async,
-    _about_generators,
-    _about_loading,
-)
+_ADVICE = (_about_methods, _about_properties, _about_python2, _about_names, _about_running)
 
 
 def acts_at_load(statements: Iterable[ast.stmt]) -> bool:
@@ -205,10 +156,8 @@ def acts_at_load(statements: Iterable[ast.stmt]) -> bool:
 
 
 def _is_method(node: Function) -> bool:
-    decorators = {part.id for part in node.decorator_list if isinstance(part, ast.Name)}
-    attributes = {part.attr for part in node.decorator_list if isinstance(part, ast.Attribute)}
-    makes_it_one = decorators & {"property", "classmethod"} or attributes & {"setter", "getter", "deleter"}
-    return _receiver(node) in ("self", "cls") or bool(makes_it_one)
+    decorators = {last_name(part) for part in node.decorator_list}
+    return _receiver(node) in ("self", "cls") or not decorators.isdisjoint(_OF_METHODS)
 
 
 def _receiver(node: Function) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.languages.python.source import Definition, is_main_guard
+from agent.languages.python.source import Definition, is_main_guard, is_text
 
 _Comparisons = dict[type[ast.cmpop], type[ast.cmpop]]
 _NEGATED: _Comparisons = {ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Eq: ast.NotEq, ast.In: ast.NotIn, ast.Is: ast.IsNot}
@@ -149,13 +149,9 @@ def _is_sequence(node: ast.expr) -> bool:
         part = pending.pop()
         if isinstance(part, ast.BinOp):
             pending += [part.left, part.right]
-        elif type(part) in _EMPTY_OF or _is_text(part) or (isinstance(part, ast.Call) and _called(part) in _SEQUENCES):
+        elif type(part) in _EMPTY_OF or is_text(part) or (isinstance(part, ast.Call) and _called(part) in _SEQUENCES):
             return True
     return False
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
 
 
 def _called(node: ast.Call) -> str:

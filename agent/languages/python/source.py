@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
+from typing import TypeGuard
 
 from agent.languages.python import python2
 
@@ -143,6 +144,11 @@ def is_within(node: ast.AST, first_line: int, last_line: int) -> bool:
     return first_line <= getattr(node, "lineno", 0) <= last_line
 
 
+def is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+    """Say whether a node is a constant text or bytes."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
 def same_tree(left: object, right: object) -> bool:
     """Compare syntax trees as `ast.dump` would, at any depth."""
     pending = [(left, right)]
@@ -215,20 +221,18 @@ def is_main_guard(test: ast.expr) -> bool:
 
 def bindings(node: ast.AST) -> Iterator[str]:
     """Yield the names that a single node binds."""
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, Definition):
-        yield node.name
+    if isinstance(node, ast.Name):
+        name = None if isinstance(node.ctx, ast.Load) else node.id
     elif isinstance(node, ast.arg):
-        yield node.arg
+        name = node.arg
     elif isinstance(node, ast.alias):
-        yield (node.asname or node.name).partition(".")[0]
-    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        yield node.name
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        yield node.rest
-    elif type(node).__name__ in ("TypeVar", "ParamSpec", "TypeVarTuple"):
-        yield str(vars(node)["name"])
+        name = (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, ast.MatchMapping):
+        name = node.rest
+    else:  # definitions, handlers of exceptions, patterns and type parameters
+        name = getattr(node, "name", None)
+    if isinstance(name, str):
+        yield name
 
 
 def names_bound(nodes: Iterable[ast.AST]) -> frozenset[str]:
