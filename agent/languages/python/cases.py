@@ -10,8 +10,10 @@ from agent.languages.python.insertion import MAX_PROGRAM, Placement
 from agent.languages.python.source import (
     Definition,
     Function,
+    bindings,
     is_within,
     last_name,
+    listed,
     loaded,
     names_bound,
     names_used,
@@ -30,6 +32,7 @@ _REACH_HARNESS = frozenset({
     "_current_frames", "_getframe", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "tb_frame",
     "__closure__", "__globals__", "_ctypes", "ctypes", "gc", "harness", "setprofile", "settrace",
 })  # fmt: skip
+_NAMING = ast.Name | ast.Attribute | ast.alias | ast.ImportFrom | ast.Constant
 _MAX_LINEAGE = 20
 _MOST_NAMED = 5
 _MISSING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -43,7 +46,7 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
     Raises:
         MalformedProgram: no case, too many, two of one name, or one whose body would never run.
     """
-    cases, needs_pytest = _found(tree, snippet)
+    cases, needs_pytest = _search(tree, snippet)
     _check(cases)
     return tuple(name for name, _ in cases), needs_pytest
 
@@ -51,15 +54,15 @@ def find_cases(tree: ast.Module, snippet: range) -> tuple[tuple[str, ...], bool]
 def check_correction(program: Program, corrected: Program) -> None:
     """Raise `MalformedProgram` for a corrected program that changes anything inside a test function."""
     before, after = (
-        dict(_found(parse(each.source, MAX_PROGRAM), range(each.first_line, each.last_line + 1))[0])
+        dict(_search(parse(each.source, MAX_PROGRAM), range(each.first_line, each.last_line + 1))[0])
         for each in (program, corrected)
     )
     if gone := [name for name in before if name not in after]:
-        raise MalformedProgram(f"every test case stays, under its name; put these back: {_listed(gone)}")
+        raise MalformedProgram(f"every test case stays, under its name; put these back: {listed(gone, _MOST_NAMED)}")
     if changed := [name for name, node in before.items() if not same_tree(node, after[name])]:
         raise MalformedProgram(
-            f"test cases stay word for word, with their decorators and parameters; {_listed(changed)} changed. Repair "
-            "what is around them"
+            "test cases stay word for word, with their decorators and parameters; "
+            f"{listed(changed, _MOST_NAMED)} changed. Repair what is around them"
         )
 
 
@@ -73,33 +76,17 @@ def can_be_entered(program: Program) -> bool:
 def introspection(tree: ast.Module) -> tuple[str, ...]:
     """Return the names in a program by which code can reach the harness that runs it, in alphabetical order.
 
-    Looks at names that the program does not assign itself, attributes, imports, and texts such as `getattr` is given.
+    Looks at names that the program does not bind itself, attributes, imports, and texts such as `getattr` is given.
     Incomplete: a text built at run time, and a library that walks frames, are not seen.
     """
-    named: set[str] = set()
-    read: set[str] = set()
-    assigned: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            named.add(node.attr)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-            named.update(part for module in modules for part in module.split("."))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            named.update(node.value.split("."))
-        elif isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else assigned).add(node.id)
-        elif isinstance(node, ast.arg):
-            assigned.add(node.arg)
-    return tuple(sorted(_REACH_HARNESS & (named | (read - assigned))))
+    bound = names_bound([tree])
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING) and getattr(node, "id", "") not in bound]
+    fields = [field for node in nodes for field in ast.iter_fields(node)]
+    texts = [value for name, value in fields if name != "asname" and isinstance(value, str)]
+    return tuple(sorted(_REACH_HARNESS.intersection(part for text in texts for part in text.split("."))))
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(f"`{name[:60]}`" for name in names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _found(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]], bool]:
+def _search(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]], bool]:
     definitions = [node for node in loaded(tree.body) if isinstance(node, Definition)]
     classes = {node.name: node for node in definitions if isinstance(node, ast.ClassDef)}
     functions = [node for node in definitions if isinstance(node, Function) and _is_test_function(node)]
@@ -110,8 +97,9 @@ def _found(tree: ast.Module, snippet: range) -> tuple[list[tuple[str, ast.AST]],
     for node in classes.values():
         lineage = _lineage(node, classes)
         if _is_test_case(lineage) or (needs_pytest and node.name.startswith("Test")):
-            methods = _methods(lineage).items()
-            cases.extend((f"{node.name}.{name}", method) for name, method in methods if name.startswith("test"))
+            parts = [part for each in reversed(lineage) for part in each.body if isinstance(part, Function)]
+            methods = {part.name: part for part in parts if part.name.startswith("test")}
+            cases.extend((f"{node.name}.{name}", method) for name, method in methods.items())
     return [(name, node) for name, node in cases if node.lineno not in snippet], needs_pytest
 
 
@@ -149,31 +137,22 @@ def _is_test_case(lineage: Iterable[ast.ClassDef]) -> bool:
 
 def _lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.ClassDef]:
     """Return a class and those of its bases that the program defines, nearest first."""
-    found: dict[str, ast.ClassDef] = {}
+    lineage: dict[str, ast.ClassDef] = {}
     pending = [node]
-    while pending and len(found) < _MAX_LINEAGE:
+    while pending and len(lineage) < _MAX_LINEAGE:
         each = pending.pop()
-        if each.name not in found:
-            found[each.name] = each
+        if each.name not in lineage:
+            lineage[each.name] = each
             pending.extend(classes[name] for base in reversed(each.bases) if (name := last_name(base)) in classes)
-    return list(found.values())
-
-
-def _methods(lineage: list[ast.ClassDef]) -> dict[str, ast.stmt]:
-    bodies = (part for node in reversed(lineage) for part in node.body)
-    return {part.name: part for part in bodies if isinstance(part, Function)}
+    return list(lineage.values())
 
 
 def stand_ins(placement: Placement) -> tuple[str, ...]:
     """Return the names that the program defines around the snippet and the snippet reads, in order of first use."""
-    nodes = (node for node in loaded(placement.tree.body) if not isinstance(node, ast.Import | ast.ImportFrom))
-    around = {name for node in nodes if node not in placement.statements for name in _defined(node)}
-    return tuple(name for name in names_used(placement.statements) if name in around)
-
-
-def _defined(node: ast.stmt) -> frozenset[str]:
-    """Return what a statement of a module defines there."""
-    return frozenset({node.name}) if isinstance(node, Definition) else names_bound([node])
+    nodes = [node for node in loaded(placement.tree.body) if not isinstance(node, ast.Import | ast.ImportFrom)]
+    around = [node for node in nodes if node not in placement.statements]
+    names = {name for node in walk_scope(around) for name in bindings(node)}
+    return tuple(name for name in names_used(placement.statements) if name in names)
 
 
 def third_party(tree: ast.Module) -> tuple[str, ...]:

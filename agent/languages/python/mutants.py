@@ -31,16 +31,16 @@ def mutants(code: str, limit: int) -> tuple[Mutation, ...]:
     try:
         tree = parse(code)
         seen = {_dump(ast.unparse(tree))}
-        found: list[Mutation] = []
+        made: list[Mutation] = []
         for kind, change, text in _written(tree, mutate=len(code) <= MAX_CHARACTERS):
-            if len(found) >= limit:
+            if len(made) >= limit:
                 break
             if (dump := _dump(text)) is not None and dump not in seen:
                 seen.add(dump)
-                found.append(Mutation(kind, change, Snippet(text)))
+                made.append(Mutation(kind, change, Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
-    return tuple(found)
+    return tuple(made)
 
 
 def universal_mocks(code: str) -> tuple[Mutation, ...]:
@@ -53,16 +53,16 @@ def universal_mocks(code: str) -> tuple[Mutation, ...]:
         imports, names = _names(tree)
         if not names:
             return ()
-        (made,) = (node for node in parse(source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
-        head = ast.unparse(ast.Module([*imports, made], []))
-        found = []
+        (mock,) = (node for node in parse(source("python_universal_mock")).body if isinstance(node, ast.ClassDef))
+        head = ast.unparse(ast.Module([*imports, mock], []))
+        made = []
         for kind, says in ((MutantKind.SAYS_NO, False), (MutantKind.SAYS_YES, True)):
-            text = f"{head}\n{made.name}._says = {says}\n{' = '.join(names)} = {made.name}()\n"
+            text = f"{head}\n{mock.name}._says = {says}\n{' = '.join(names)} = {mock.name}()\n"
             fragment_reason(text)
-            found.append(Mutation(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
+            made.append(Mutation(kind, f"it goes along with everything and says {says} to it", Snippet(text)))
     except (Unparsable, RecursionError, MemoryError):
         return ()
-    return tuple(found)
+    return tuple(made)
 
 
 def _names(tree: ast.Module) -> tuple[list[ast.stmt], list[str]]:
@@ -83,8 +83,7 @@ def _dump(text: str) -> str | None:
 
 def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]]:
     """Yield kind, change and source of every mutant, those that are surely wrong and the least alike first."""
-    functions = list(_outermost(tree))
-    if functions:
+    if functions := _outermost(tree):
         for kind, change, body_of in _STAND_INS:
             bodies = [(node, body_of(node)) for node in functions]
             if any(body is not None for _, body in bodies):
@@ -108,10 +107,10 @@ def _written(tree: ast.Module, *, mutate: bool) -> Iterator[tuple[str, str, str]
             yield edit.kind, f"line {line}: {before} became {_shown(_after(edit))}", ast.unparse(tree)
 
 
-def _outermost(tree: ast.Module) -> Iterator[Function]:
-    """Yield the functions and methods whose bodies do the work: no constructors, unless there is nothing else."""
-    found = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
-    yield from [node for node in found if node.name not in _CONSTRUCTORS] or found
+def _outermost(tree: ast.Module) -> list[Function]:
+    """Return the functions and methods whose bodies do the work: no constructors, unless there is nothing else."""
+    functions = [node for node in walk_scope(tree.body, classes=True) if isinstance(node, Function)]
+    return [node for node in functions if node.name not in _CONSTRUCTORS] or functions
 
 
 @contextmanager
@@ -134,18 +133,15 @@ def _docstring(node: Function) -> list[ast.stmt]:
 
 
 def _first_argument(node: Function) -> list[ast.stmt] | None:
-    arguments = node.args
-    named = [*arguments.posonlyargs, *arguments.args]
-    if named and named[0].arg in _RECEIVERS:
-        named = named[1:]
-    named += arguments.kwonlyargs
-    if named:
-        value = named[0].arg
-    elif arguments.vararg is not None:
-        value = f"next(iter({arguments.vararg.arg}), None)"
-    else:
+    positional = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+    if positional and positional[0] in _RECEIVERS:
+        del positional[0]
+    values = positional + [each.arg for each in node.args.kwonlyargs]
+    if node.args.vararg is not None:
+        values.append(f"next(iter({node.args.vararg.arg}), None)")
+    if not values:
         return None
-    return [*ast.parse(f"yield {value}").body] if yields(node) else _statements(f"return {value}", node)
+    return ast.parse(f"yield {values[0]}" if yields(node) else f"return {values[0]}").body
 
 
 def _statements(text: str, node: Function) -> list[ast.stmt]:
@@ -160,10 +156,10 @@ _STAND_INS = (
 )
 
 
-def _spread(found: list[Edit]) -> Iterator[Edit]:
+def _spread(every: list[Edit]) -> Iterator[Edit]:
     """Yield edits of different kinds in turn, so that the first few are as various as can be."""
     by_kind: dict[str, list[Edit]] = {}
-    for edit in found:
+    for edit in every:
         by_kind.setdefault(edit.kind, []).append(edit)
     kinds = sorted(by_kind, key=_KINDS.index)
     for turn in zip_longest(*(by_kind[kind] for kind in kinds)):
@@ -185,9 +181,7 @@ _KINDS = (
 
 def _after(edit: Edit) -> ast.AST | None:
     """Return what stands, once an edit is made, in the place of what it is about."""
-    if edit.about is edit.node:
-        return edit.node
-    value = getattr(edit.node, edit.field)
+    value = edit.node if edit.about is edit.node else getattr(edit.node, edit.field)
     return value if isinstance(value, ast.AST) else None
 
 

@@ -60,23 +60,21 @@ class Edit:
 def edits(tree: ast.Module) -> list[Edit]:
     """Return every edit of what the code does, in the order of its lines; the tree is left as it is."""
     steps = {id(node) for node in _steps(tree)}
-    found = [edit for node in _doing(tree) for operator in _OPERATORS for edit in operator(node)]
-    found = [edit for edit in found if id(edit.node) not in steps and id(edit.about) not in steps]
-    return sorted(found, key=lambda edit: (edit.later, edit.about.lineno))
+    every = [edit for node in _doing(tree) for operator in _OPERATORS for edit in operator(node)]
+    safe = [edit for edit in every if id(edit.node) not in steps and id(edit.about) not in steps]
+    return sorted(safe, key=lambda edit: (edit.later, edit.about.lineno))
 
 
 def _steps(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield what makes `while` loops come to their end: changed, most of them would go on until the time limit."""
-    for loop in ast.walk(tree):
-        if isinstance(loop, ast.While):
-            if isinstance(loop.test, ast.Constant):
-                yield loop.test
-            names = {part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)}
-            changes = [part for part in ast.walk(loop) if isinstance(part, ast.Assign | ast.AugAssign)]
-            for change in changes:
-                targets = change.targets if isinstance(change, ast.Assign) else [change.target]
-                if any(isinstance(target, ast.Name) and target.id in names for target in targets):
-                    yield from ast.walk(change)
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
+        if isinstance(loop.test, ast.Constant):
+            yield loop.test
+        names = {part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)}
+        for change in (part for part in ast.walk(loop) if isinstance(part, ast.Assign | ast.AugAssign)):
+            targets = change.targets if isinstance(change, ast.Assign) else [change.target]
+            if any(isinstance(target, ast.Name) and target.id in names for target in targets):
+                yield from ast.walk(change)
 
 
 def _doing(tree: ast.Module) -> Iterator[ast.AST]:
@@ -144,14 +142,9 @@ def _operators(node: ast.AST) -> Iterator[Edit]:
 
 
 def _is_sequence(node: ast.expr) -> bool:
-    pending = [node]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, ast.BinOp):
-            pending += [part.left, part.right]
-        elif type(part) in _EMPTY_OF or is_text(part) or (isinstance(part, ast.Call) and _called(part) in _SEQUENCES):
-            return True
-    return False
+    if isinstance(node, ast.BinOp):
+        return _is_sequence(node.left) or _is_sequence(node.right)
+    return type(node) in _EMPTY_OF or is_text(node) or (isinstance(node, ast.Call) and _called(node) in _SEQUENCES)
 
 
 def _called(node: ast.Call) -> str:
@@ -165,15 +158,13 @@ def _truth(node: ast.AST) -> Iterator[Edit]:
 
 
 def _statements(node: ast.AST) -> Iterator[Edit]:
-    for field in ("body", "orelse", "finalbody"):
-        value = getattr(node, field, None)
-        block: list[ast.stmt] = value if isinstance(value, list) else []
-        for at, statement in enumerate(block):
+    for field, block in ast.iter_fields(node):
+        for at, statement in enumerate(block if isinstance(block, list) else []):
             if _acts(statement):
                 yield Edit("dropped_statement", node, field, partial(_with, block, at, ast.Pass()), statement)
 
 
-def _acts(statement: ast.stmt) -> bool:
+def _acts(statement: object) -> bool:
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call | ast.Await)
     if isinstance(statement, ast.Assign):
@@ -190,11 +181,8 @@ def _results(node: ast.AST) -> Iterator[Edit]:
     elif isinstance(value, ast.Constant) and isinstance(value.value, str):
         empty = "''"
     if empty is not None:
-        yield Edit("empty_result", node, "value", partial(_expression, empty), value)
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+        result = ast.parse(empty, mode="eval").body
+        yield Edit("empty_result", node, "value", lambda: result, value)
 
 
 _OPERATORS: tuple[Callable[[ast.AST], Iterable[Edit]], ...] = (

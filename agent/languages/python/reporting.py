@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from agent.languages.base import Program
@@ -35,8 +35,7 @@ _OPTIONAL = re.compile(r"Missing optional dependency '([\w.-]+)'")
 _CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
 _NO_LIBRARY = re.compile(r"cannot open shared object file")
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
-_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
-_NO_CLASS_ATTRIBUTE = re.compile(r"type object '(\w+)' has no attribute '(\w+)'")
+_NO_ATTRIBUTE = re.compile(r"(?:type object )?'(\w+)' (?:object )?has no attribute '(\w+)'")
 _NO_MODULE_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
 _BUILT_IN_CHANGED = re.compile(r"changed (?:builtins|unittest[\w.]*)\.(\w+)")
 
@@ -61,23 +60,16 @@ class _Incident:
     replaced: bool = False
 
 
-@dataclass
-class _Tally:
-    """The records of one case."""
-
-    started: int = 0
-    ended: list[ReportLine] = field(default_factory=list)
-
-
 def report(program: Program, result: RunResult) -> TestReport:
     """Read a run; `passed` needs every case of the program started and ended as passed, in a run that ended cleanly."""
     blame = Blame(program)
-    tallies = _tally(program.cases, result.records)
-    running = next((name for name, tally in reversed(tallies.items()) if tally.started > len(tally.ended)), None)
-    incident = _incident(program, result, blame, running, sum(len(tally.ended) for tally in tallies.values()))
-    cases = tuple(_case(program, blame, name, tally, incident) for name, tally in tallies.items())
+    started, ended = (_by_case(program.cases, result.records, kind) for kind in ("start", "case"))
+    running = next((name for name in reversed(program.cases) if len(started[name]) > len(ended[name])), None)
+    incident = _incident(program, result, blame, running, sum(map(len, ended.values())))
     if incident is not None and incident.replaced:
-        cases = tuple(CaseResult(name=name, outcome=CaseOutcome.NOT_EXERCISED) for name in tallies)
+        cases = [CaseResult(name=name, outcome=CaseOutcome.NOT_EXERCISED) for name in program.cases]
+    else:
+        cases = [_case(program, blame, name, len(started[name]), ended[name], incident) for name in program.cases]
     status, cause = _verdict(cases, incident)
     message = incident.message if incident else ""
     if status is Status.ERROR and incident is None and cause is Cause.PROGRAM and not any(c.cause for c in cases):
@@ -86,7 +78,7 @@ def report(program: Program, result: RunResult) -> TestReport:
     return TestReport(
         status=status,
         cause=cause,
-        cases=cases,
+        cases=tuple(cases),
         message=canonical(message, MAX_MESSAGE),
         introspection=introspection(blame.tree),
     )
@@ -99,15 +91,10 @@ def missing(program: Program, result: RunResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*lacking, *program.imports))) if lacking else ()
 
 
-def _tally(cases: Sequence[str], records: Sequence[ReportLine]) -> dict[str, _Tally]:
-    tallies = {name: _Tally() for name in cases}
-    for record in records:
-        tally = tallies.get(record.name) or tallies.get(record.name.partition("[")[0])
-        if tally is not None and record.kind == "start":
-            tally.started += 1
-        elif tally is not None and record.kind == "case":
-            tally.ended.append(record)
-    return tallies
+def _by_case(cases: Sequence[str], records: Sequence[ReportLine], kind: str) -> dict[str, list[ReportLine]]:
+    """Return the records of a kind by case; those of a parametrized case, `name[...]`, are together."""
+    records = [record for record in records if record.kind == kind]
+    return {name: [each for each in records if name in (each.name, each.name.partition("[")[0])] for name in cases}
 
 
 def _incident(program: Program, result: RunResult, blame: Blame, running: str | None, ended: int) -> _Incident | None:
@@ -136,17 +123,19 @@ def _incident(program: Program, result: RunResult, blame: Blame, running: str | 
     return None
 
 
-def _case(program: Program, blame: Blame, name: str, tally: _Tally, incident: _Incident | None) -> CaseResult:
-    found = [_ended(program, blame, name, record) for record in tally.ended]
-    if tally.started > len(tally.ended):
+def _case(
+    program: Program, blame: Blame, name: str, started: int, ended: list[ReportLine], incident: _Incident | None
+) -> CaseResult:
+    results = [_ended(program, blame, name, record) for record in ended]
+    if started > len(ended):
         cause = incident.cause if incident is not None else Cause.SNIPPET
         message = incident.message if incident is not None else "the case began and did not end"
-        found.append(_result(name, CaseOutcome.ERROR, message, cause))
-    elif tally.started < len(tally.ended):
-        found.append(_result(name, CaseOutcome.ERROR, "the case ended without having begun", Cause.SNIPPET))
-    if not found:
+        results.append(_result(name, CaseOutcome.ERROR, message, cause))
+    elif started < len(ended):
+        results.append(_result(name, CaseOutcome.ERROR, "the case ended without having begun", Cause.SNIPPET))
+    elif not started:
         return CaseResult(name=name, outcome=CaseOutcome.NOT_RUN)
-    return max(found, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
+    return max(results, key=lambda case: (case.cause in _REPAIRABLE, _SEVERITY.index(case.outcome)))
 
 
 def _ended(program: Program, blame: Blame, name: str, record: ReportLine) -> CaseResult:
@@ -260,13 +249,11 @@ class Blame:
 
     def of_tampering(self, message: str) -> Cause:
         """Return the cause of changed built-ins: the program's own lines, where they name what was changed."""
-        match = _BUILT_IN_CHANGED.search(message)
-        name = match and match[1]
         lines = self._program.source.split("\n")
         own = "\n".join(lines[: self._program.first_line - 1] + lines[self._program.last_line :])
-        change = rf"(?:builtins|unittest)[\w.]*\.{name}\s*=[^=]|setattr\([^)]*['\"]{name}['\"]"
-        patched = name and re.search(change, own)
-        return Cause.PROGRAM if patched else Cause.SNIPPET
+        match = _BUILT_IN_CHANGED.search(message)
+        change = match and rf"(?:builtins|unittest)[\w.]*\.{match[1]}\s*=[^=]|setattr\([^)]*['\"]{match[1]}['\"]"
+        return Cause.PROGRAM if change and re.search(change, own) else Cause.SNIPPET
 
     def is_snippets(self, line: int) -> bool:
         """Say whether a line of the program is the snippet's."""
@@ -283,7 +270,7 @@ class Blame:
         if match := _CANNOT_IMPORT.search(message):
             name, module = match[1], match[2]
             root = module.partition(".")[0]
-            if root in self._provided or name in python2.ATTRIBUTES.get(module, ()):
+            if root in modules_provided(self.tree) or name in python2.ATTRIBUTES.get(module, ()):
                 return Cause.PROGRAM
             return Cause.DEPENDENCY if is_third_party(root) and root != "test_program" else None
         return None
@@ -299,33 +286,29 @@ class Blame:
         if kind != "AttributeError":
             return False
         if match := _NO_MODULE_ATTRIBUTE.match(message):
-            return match[2] in python2.ATTRIBUTES.get(match[1], ()) or match[1].partition(".")[0] in self._provided
-        if match := _NO_CLASS_ATTRIBUTE.match(message) or _NO_ATTRIBUTE.match(message):
+            provided = match[1].partition(".")[0] in modules_provided(self.tree)
+            return provided or match[2] in python2.ATTRIBUTES.get(match[1], ())
+        if match := _NO_ATTRIBUTE.match(message):
             if match[2] in python2.METHODS and match[1] in ("dict", "OrderedDict", "defaultdict", "Counter"):
                 return True
-            return match[1] in self._stand_ins and match[2] not in self._attributes_of_snippet
+            return match[1] in self._stand_ins() and match[2] not in self._attributes_of_snippet()
         return False
 
     @cached_property
     def _snippet(self) -> tuple[ast.AST, ...]:
-        program = self._program
-        inside = (node for node in ast.walk(self.tree) if is_within(node, program.first_line, program.last_line))
-        return tuple(inside)
+        first, last = self._program.first_line, self._program.last_line
+        return tuple(node for node in ast.walk(self.tree) if is_within(node, first, last))
 
-    @cached_property
-    def _attributes_of_snippet(self) -> frozenset[str]:
+    def _attributes_of_snippet(self) -> set[str]:
+        """Return the attributes that the snippet assigns, and the names that it defines."""
         attributes = (node for node in self._snippet if isinstance(node, ast.Attribute))
         stored = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
-        return frozenset(stored | {node.name for node in self._snippet if isinstance(node, Definition)})
+        return stored | {node.name for node in self._snippet if isinstance(node, Definition)}
 
-    @cached_property
-    def _stand_ins(self) -> frozenset[str]:
-        classes = (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
-        return frozenset(node.name for node in classes if not self.is_snippets(node.lineno))
-
-    @cached_property
-    def _provided(self) -> frozenset[str]:
-        return modules_provided(self.tree)
+    def _stand_ins(self) -> set[str]:
+        """Return the classes that the program defines around the snippet."""
+        classes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+        return {node.name for node in classes if not self.is_snippets(node.lineno)}
 
     @cached_property
     def tree(self) -> ast.Module:

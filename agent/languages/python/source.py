@@ -21,6 +21,10 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MAX_CHARACTERS = 100_000
 """Longer texts are not parsed: dense code of this size already takes 0.4 s and 60 MB."""
 
+MOST_LISTED = 10
+"""Names that one sentence lists; a longer list helps nobody."""
+
+_LONGEST_NAME = 60
 _WARNING_FILTERS = threading.Lock()
 _NEEDS_FUNCTION = re.compile(r"outside (async )?function|outside loop|not properly in loop")
 _DEFINITION = re.compile(r"(async\s+def|def|class|import|from)\b|@")
@@ -131,6 +135,13 @@ def _plain_errors(code: str = "") -> Iterator[None]:
         raise TooLarge("it is nested deeper than is read") from error
     except (ValueError, OverflowError) as error:
         raise Unparsable(str(error)) from error
+
+
+def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
+    """Return names for a sentence, each in backticks; of more than `most` the others are counted."""
+    every = [f"`{name[:_LONGEST_NAME]}`" for name in names]
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def start_line(node: ast.stmt) -> int:

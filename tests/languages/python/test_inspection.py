@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SnippetTooLarge
-from agent.languages.python import PythonLanguage, newlines_lost
+from agent.languages.python import PythonLanguage
+from agent.languages.python.source import newlines_lost
 
 python = PythonLanguage()
 
