@@ -25,8 +25,8 @@ from agent.store.files import ABLATION, ABLATION_CSV, ABLATION_MARKDOWN
 from agent.store.run_view import load_run
 from agent.types import Pair, added
 
+# the variant that all others are compared with where none is named (paper, Table VI)
 REFERENCE = "full"
-"""The variant that all others are compared with where none is named (paper, Table VI)."""
 
 _WITHOUT = "-without-"
 _TABLES = frozenset({ABLATION, ABLATION_CSV, ABLATION_MARKDOWN})
@@ -43,14 +43,16 @@ def choose_variants(names: Sequence[str] = ()) -> list[Variant]:
     """
     if not names:
         return sorted(map(load_variant, variant_names()), key=lambda each: (each.paper is None, len(each.nodes)))
+    # by what distinguishes folders on every file system
     chosen: dict[str, Variant] = {}
     for name in names:
         variant = _variant(name.strip())
-        if _place(variant).removesuffix(".tmp") in _TABLES:
+        folder = folder_name(variant).casefold()
+        if folder.removesuffix(".tmp") in _TABLES:
             raise ConfigError(f"the folder of a variant named {variant.name!r} would be where a table goes: rename it")
-        if _place(variant) in map(_place, chosen.values()):
+        if folder in chosen:
             raise ConfigError(f"two variants are named {variant.name!r}; each has a folder of its own")
-        chosen[variant.name] = variant
+        chosen[folder] = variant
     return list(chosen.values())
 
 
@@ -74,11 +76,6 @@ def choose_reference(variants: Sequence[Variant], name: str | None = None) -> st
 def folder_name(variant: Variant) -> str:
     """Return the name of the variant's folder: its own name without what file names cannot hold."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", variant.name).strip("._") or "variant"
-
-
-def _place(variant: Variant) -> str:
-    """Return what distinguishes folders on every file system."""
-    return folder_name(variant).casefold()
 
 
 def _variant(name: str) -> Variant:

@@ -20,6 +20,8 @@ from agent.store.run_view import load_run
 from agent.types import Frozen, Pair, Usage
 from agent.wording import counted
 
+_TOO_FEW = f"fewer than {LEAST_DISCORDANT} cannot reach p < .05"
+
 
 class ShareWithInterval(Frozen):
     """A share of pairs, with its Wilson 95% interval."""
@@ -126,7 +128,7 @@ class AblationSetting:
 
 @dataclass
 class Work:
-    """A variant's work on all pairs and rounds.
+    """A variant's work on all pairs and rounds, and the label of each pair: the majority of its rounds.
 
     `calls`, `usage` and `seconds` are what the variant takes by itself: a reply that another variant or an earlier run
     paid for counts with what it cost and how long it took then, once for all candidates of a query that share it; a
@@ -136,14 +138,13 @@ class Work:
     """
 
     tally: Tally = field(default_factory=Tally)
+    labels: dict[str, Label] = field(default_factory=dict)
     made: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     paid: Usage = Usage()
     executions: int = 0
     executions_made: int = 0
-    _labels: dict[str, Label] = field(default_factory=dict)
-    _asking: float = 0.0
-    _running: float = 0.0
+    _seconds: float = 0.0
     _first_answers: dict[str, tuple[Usage, float]] = field(default_factory=dict)
 
     @property
@@ -164,25 +165,20 @@ class Work:
     @property
     def seconds(self) -> float:
         """How long these calls and all runs of programs took."""
-        return sum((seconds for _, seconds in self._saved()), self._asking + self._running)
-
-    @property
-    def labels(self) -> dict[str, Label]:
-        """The label of each pair: the majority of its rounds."""
-        return self._labels
+        return sum((seconds for _, seconds in self._saved()), self._seconds)
 
     def add(self, *rounds: Seen) -> None:
         """Count a pair, seen in these rounds."""
         self.tally.add(*rounds)
         whole = as_one(rounds).annotation
-        self._labels[whole.id] = whole.label
+        self.labels[whole.id] = whole.label
         for history in (seen.history for seen in rounds if seen.history is not None):
             for exchange in history.exchanges:
                 self._add_call(exchange)
             for execution in history.executions:
                 self.executions += 1
                 self.executions_made += not execution.shared
-                self._running += execution.seconds
+                self._seconds += execution.seconds
 
     def _add_call(self, exchange: Exchange) -> None:
         # a call that failed was not measured
@@ -193,7 +189,7 @@ class Work:
         else:
             self.made[exchange.key] += 1
             self.paid += exchange.usage
-            self._asking += seconds
+            self._seconds += seconds
 
     def _saved(self) -> list[tuple[Usage, float]]:
         """Return the usage and seconds of questions that the cache alone answered."""
@@ -277,11 +273,11 @@ def _calls(works: Sequence[Work]) -> dict[str, int]:
 
 def _quality(labels: Mapping[str, Label], gold: Mapping[str, int]) -> dict[str, Any]:
     confusion = Confusion(**Counter(cell(labels.get(pair_id), label) for pair_id, label in gold.items()))
-    found, intervals = measures(confusion), wilson_intervals(confusion)
-    accuracy = None
-    if found["accuracy"] is not None:
-        accuracy = ShareWithInterval(value=found["accuracy"], **asdict(intervals["accuracy"]))
-    return {**found, "accuracy": accuracy}
+    values: dict[str, Any] = dict(measures(confusion))
+    if values["accuracy"] is not None:
+        interval = wilson_intervals(confusion)["accuracy"]
+        values["accuracy"] = ShareWithInterval(value=values["accuracy"], **asdict(interval))
+    return values
 
 
 def _effort(work: Work, pairs: int, *, executes: bool) -> dict[str, Any]:
@@ -320,13 +316,7 @@ def _tests(labels: Mapping[str, Mapping[str, Label]], gold: Mapping[str, int], a
             only_other_right=each[1],
             p=p,
             p_holm=adjusted,
-            note=_too_few(sum(each)),
+            note=None if sum(each) >= LEAST_DISCORDANT else f"{counted(sum(each), 'discordant pair')}: {_TOO_FEW}",
         )
         for (name, each), p, adjusted in zip(counts.items(), p_values, holm(p_values), strict=True)
     }
-
-
-def _too_few(discordant: int) -> str | None:
-    if discordant >= LEAST_DISCORDANT:
-        return None
-    return f"{counted(discordant, 'discordant pair')}: fewer than {LEAST_DISCORDANT} cannot reach p < .05"

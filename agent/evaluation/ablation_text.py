@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from agent.store.manifest import flatten
 from agent.types import SCHEMA_VERSION
 from agent.wording import counted
 
+# the heading of the one column that holds sentences
 REMARK = "remark"
-"""The heading of the one column that holds sentences."""
 _FORMULA = tuple("=+-@\t\r")
 
 
@@ -41,16 +41,16 @@ class Section:
 
 def sections(table: AblationTable) -> tuple[Section, ...]:
     """Return the parts of a table; what no row has is left out."""
-    found = [Section("Labels against gold", _LABELS)]
+    parts = [Section("Labels against gold", _LABELS)]
     if table.rounds > 1:
-        found.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
+        parts.append(Section(f"Agreement between {table.rounds} rounds", _BETWEEN_ROUNDS))
     if table.against is not None and any(row.mcnemar for row in table.rows):
         title = f"Pairs that one of two has right alone (exact McNemar test against {table.against})"
-        found.append(Section(title, _tested_against(table.against)))
-    found.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
+        parts.append(Section(title, _tested_against(table.against)))
+    parts.append(Section("What a variant takes by itself (calls to seconds: per pair)", _WORK))
     if any(row.tests_checked for row in table.rows):
-        found.append(Section("Tests that passed, tried on mutants", _CHECKED))
-    return tuple(found)
+        parts.append(Section("Tests that passed, tried on mutants", _CHECKED))
+    return tuple(parts)
 
 
 def remarks(table: AblationTable) -> list[str]:
@@ -67,15 +67,14 @@ def remarks(table: AblationTable) -> list[str]:
         "A label of null counts as wrong in accuracy; in brackets its Wilson 95% interval. Selective accuracy is that "
         "of the pairs with a label.",
         _of_tests(table),
-        f"{of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
+        f"{_of_calls(table.calls)} Of {runs} of programs {made:,} took place, the others share their results. Seconds "
         "add up model calls and all runs of programs, those on mutants and repeats among them; waiting and installing "
         "are not in them.",
         "Accuracy is that of the replies: scripted, replayed or rule-made ones mean nothing for a real model.",
     ]
 
 
-def of_calls(calls: Mapping[str, int]) -> str:
-    """Return what became of the questions, in a sentence."""
+def _of_calls(calls: Mapping[str, int]) -> str:
     return (
         f"Of {counted(calls['asked'], 'question')}, {calls['made']:,} went to a model, {calls['shared']:,} repeated "
         f"one of these, and the cache had the answers to {calls['earlier']:,} from before. Separate runs, each with an "
@@ -145,14 +144,10 @@ _BETWEEN_ROUNDS = (
 )
 
 
-def _of_checked(heading: str, name: str) -> Column:
-    return Column(heading, lambda row: f"{getattr(row, name):,}" if row.tests_checked else "–")
-
-
 _CHECKED = (
     _VARIANT,
-    _of_checked("tried", "tests_checked"),
-    _of_checked("prove nothing", "tests_vacuous"),
+    Column("tried", lambda row: f"{row.tests_checked:,}" if row.tests_checked else "–"),
+    Column("prove nothing", lambda row: f"{row.tests_vacuous:,}" if row.tests_checked else "–"),
     _column("mean strength", "mean_strength", "{:.2f}"),
 )
 
@@ -180,45 +175,41 @@ def as_document(table: AblationTable) -> dict[str, Any]:
 
 def as_csv(table: AblationTable) -> str:
     """Return a line per variant; nested values have columns such as `accuracy.low`. No text is a formula."""
-    lines = [_flat(row) for row in table.rows]
-    names = dict.fromkeys(name for line in lines for name in line)
+    lines = [_flat({**row.model_dump(mode="json"), "note": table.note or ""}) for row in table.rows]
+    names = dict.fromkeys(name for line in lines for name in line if name != "note")
     out = io.StringIO()
     writer = csv.DictWriter(out, [*names, "note"], restval="")
     writer.writeheader()
-    for line in lines:
-        writer.writerow({**line, "note": _harmless(table.note or "")})
+    writer.writerows(lines)
     return out.getvalue()
 
 
 def as_markdown(table: AblationTable) -> str:
     """Return the table in its parts, what has to be said of it first."""
     said = "\n".join(f"- {_one_line(remark)}" for remark in remarks(table))
-    parts = "\n\n".join("\n".join(_markdown(section, table)) for section in sections(table))
+    parts = "\n\n".join(_markdown(section, table) for section in sections(table))
     return f"# Ablation, {_one_line(table.model)}\n\n{said}\n\n{parts}\n"
 
 
-def _flat(row: AblationRow) -> dict[str, Any]:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
     # an absent group of values would be a column of its own
-    given = {name: value for name, value in row.model_dump(mode="json").items() if name != "mcnemar" or value}
-    leaves = flatten(given)
-    return {name: _harmless(value) if isinstance(value, str) else value for name, value in leaves.items()}
+    leaves = flatten({name: value for name, value in row.items() if name != "mcnemar" or value})
+    # no text is to start as a formula does (OWASP, CSV injection)
+    return {
+        name: f"'{each}" if str(each).startswith(_FORMULA) and isinstance(each, str) else each
+        for name, each in leaves.items()
+    }
 
 
-def _harmless(text: str) -> str:
-    """Keep spreadsheets from running a text as a formula (OWASP, CSV injection)."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _markdown(section: Section, table: AblationTable) -> Iterator[str]:
-    yield f"## {_one_line(section.title)}\n"
-    yield _line(column.heading for column in section.columns)
-    yield _line("---" for _ in section.columns)
-    for row in table.rows:
-        yield _line(column.text(row) for column in section.columns)
-
-
-def _line(cells: Iterator[str]) -> str:
-    return "| " + " | ".join(map(_one_line, cells)) + " |"
+def _markdown(section: Section, table: AblationTable) -> str:
+    columns = section.columns
+    lines = [
+        [column.heading for column in columns],
+        ["---"] * len(columns),
+        *([column.text(row) for column in columns] for row in table.rows),
+    ]
+    cells = "\n".join(f"| {' | '.join(map(_one_line, line))} |" for line in lines)
+    return f"## {_one_line(section.title)}\n\n{cells}"
 
 
 def _one_line(text: str) -> str:
