@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agent.cli.summary import money
 from agent.cli.text import Console, one_line, say
 from agent.events import Event, Note, PairFinished, ReplyReceived, RunStarted, Waiting
-from agent.types import Annotation, Usage
+from agent.types import Annotation, ErrorInfo, Usage
 from agent.wording import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -20,10 +20,39 @@ _MOST_MESSAGES = 1_000
 
 
 def bar(console: Console) -> Progress:
-    """Return a bar for work of a known length with a text beside it; it shows on a terminal alone."""
+    """Return a bar for work of a known length with a text beside it; it shows only on a terminal that can draw it."""
+    drawable = console.is_terminal and not console.is_dumb_terminal
     beside = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), beside, TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not drawable)
+
+
+class Gauge:
+    """Shows how far work of known length is: a bar on a terminal, elsewhere a line every ten seconds."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console, self._clock = console, clock
+        self._printed = clock()
+        self._bar = bar(console)
+
+    def start(self, total: int | None, done: int = 0) -> None:
+        """Begin work, in place of earlier work."""
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task("", total=total, completed=done)
+        self._bar.start()
+
+    def update(self, done: int, beside: str, line: str) -> None:
+        """Show how much is done: the bar with a text beside it, or the line."""
+        for task in self._bar.task_ids:
+            self._bar.update(task, completed=done, description=beside)
+        if self._bar.disable and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
+            self._printed = self._clock()
+            say(self._console, line)
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()
 
 
 class Display:
@@ -33,13 +62,13 @@ class Display:
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
-        self._clock = clock
+        self._console, self._clock = console, clock
+        self._gauge = Gauge(console, clock)
         self._noted: set[str] = set()
         self._begin(None, 0)
 
     def _begin(self, total: int | None, finished: int) -> None:
-        self._started = self._printed = self._clock()
+        self._started = self._clock()
         self.outcomes: Counter[str] = Counter()
         self.spent = Usage()
         self.total, self.finished_before, self.done = total, finished, 0
@@ -47,15 +76,12 @@ class Display:
         self._waiting, self._waiting_until = "", 0.0
         self._calls = ""
         self._what = "pairs"
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._gauge.stop()
         for (kind, message), count in self._errors.items():
             if count > 1:
                 say(self._console, f"{count:,} {self._what} ended in this error: {kind}: {message}")
@@ -72,48 +98,48 @@ class Display:
         elif isinstance(event, ReplyReceived):
             self._calls = f" · {event.in_flight}/{event.allowed} calls" if event.in_flight else ""
         elif isinstance(event, RunStarted):
-            self.__exit__()
-            self._begin(event.total, event.finished)
             self._start(event)
         elif isinstance(event, PairFinished):
             self._count(event.annotation)
 
     def seconds(self) -> float:
-        """Return the seconds since the display was made."""
+        """Return the seconds since the last run began, or since the display was made."""
         return self._clock() - self._started
 
     def _start(self, event: RunStarted) -> None:
+        self.__exit__()
+        self._begin(event.total, event.finished)
         where = "no sandbox needed" if event.sandbox is None else f"sandbox {event.sandbox}"
-        self._what = "pairs" if event.rounds == 1 else "annotations"
-        finished = f"{event.finished:,}" if event.rounds == 1 else counted(event.finished, "annotation")
-        found = f", {finished} finished before" if event.finished else ""
         pairs = "pairs" if event.total is None else counted(event.total // event.rounds, "pair")
-        rounds = "" if event.rounds == 1 else f" in {event.rounds} rounds"
-        say(self._console, f"{pairs}{rounds}{found} · variant {event.variant} · {where}")
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._bar = bar(self._console)
-            self._task = self._bar.add_task("", total=event.total, completed=event.finished)
-            self._bar.start()
+        rounds, finished = "", f"{event.finished:,}"
+        if event.rounds > 1:
+            self._what = "annotations"
+            rounds, finished = f" in {event.rounds} rounds", counted(event.finished, "annotation")
+        before = f", {finished} finished before" if event.finished else ""
+        say(self._console, f"{pairs}{rounds}{before} · variant {event.variant} · {where}")
+        self._gauge.start(event.total, event.finished)
 
     def _count(self, annotation: Annotation) -> None:
         self.done += 1
         self.spent += annotation.usage
-        self.outcomes[_outcome(annotation)] += 1
-        if annotation.error is not None:
-            kind, message = annotation.error.type, one_line(annotation.error.message, 160)
-            if (kind, message) not in self._errors and len(self._errors) >= _MOST_MESSAGES:
-                message = "too many different messages to list each"
-            self._errors[kind, message] += 1
-            if self._errors[kind, message] == 1:
-                say(self._console, f"{one_line(annotation.id, 40)}: {kind}: {message}")
-        self._update(advance=1)
+        if annotation.error is None:
+            self.outcomes[{1: "match", 0: "no", None: "undecided"}[annotation.label]] += 1
+        else:
+            self.outcomes["error"] += 1
+            self._count_error(annotation.id, annotation.error)
+        self._update()
 
-    def _update(self, advance: int = 0) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=advance, description=self.line())
-        elif self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
-            self._printed = self._clock()
-            say(self._console, f"{self._position()} {self.line()}")
+    def _count_error(self, pair_id: str, error: ErrorInfo) -> None:
+        key = error.type, one_line(error.message, 160)
+        if key not in self._errors and len(self._errors) >= _MOST_MESSAGES:
+            key = error.type, "too many different messages to list each"
+        self._errors[key] += 1
+        if self._errors[key] == 1:
+            say(self._console, f"{one_line(pair_id, 40)}: {': '.join(key)}")
+
+    def _update(self) -> None:
+        line = self.line()
+        self._gauge.update(self.finished_before + self.done, line, f"{self._position()} {line}")
 
     def line(self) -> str:
         """Return counts by outcome, rate and cost so far, calls in flight and how many may be, what is waited for."""
@@ -132,42 +158,26 @@ class Display:
         return f"{done}/{self.total} {self._what}, about {left:.0f} s left ·"
 
 
-def _outcome(annotation: Annotation) -> str:
-    if annotation.error is not None:
-        return "error"
-    return {1: "match", 0: "no", None: "undecided"}[annotation.label]
-
-
 class Steps:
-    """Shows work of known length, one step after another: a bar on a terminal, elsewhere a line every ten seconds.
+    """Shows work of known length, one step after another. `clock` gives seconds.
 
-    `prefix` stands before what a step does, and may be changed at any time. `clock` gives seconds.
+    `prefix` stands before what a step does, and may be changed at any time.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.prefix = ""
-        self._console = console
-        self._clock = clock
-        self._printed = clock()
-        self._bar = bar(console)
-        self._task: TaskID | None = None
-        self._step = ""
+        self.prefix = self._step = ""
+        self._gauge = Gauge(console, clock)
 
     def __enter__(self) -> Self:
-        self._bar.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._bar.stop()
+        self._gauge.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Take in how much of a step is done."""
         step = one_line(f"{self.prefix}{what}")
-        if self._task is None or step != self._step:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task, self._step = self._bar.add_task(step, total=total), step
-        self._bar.update(self._task, completed=done, total=total)
-        if not self._console.is_terminal and self._clock() - self._printed >= _SECONDS_BETWEEN_LINES:
-            self._printed = self._clock()
-            say(self._console, f"{step}: {done:,} of {total:,}")
+        if step != self._step:
+            self._step = step
+            self._gauge.start(total)
+        self._gauge.update(done, step, f"{step}: {done:,} of {total:,}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
@@ -51,11 +51,21 @@ def run(folder: Path, pair_id: str | None, options: ReplayOptions) -> None:
                 f"the pair {pair_id!r} and every pair (--all) were asked for: give one of them "
                 f"(a pair's id replays it, --all --sample N a random sample)"
             )
-        if options.everything:
-            _replay_all(view, options)
-        elif pair_id is not None:
-            _replay_one(view, pair_id, options)
-        raise UsageError("say which pair to replay by its id, or replay every one (--all)")
+        if pair_id is not None:
+            replayed = _replay_one(view, pair_id, options)
+            if options.as_json:
+                print_json(_as_json(replayed))
+            else:
+                _print(replayed)
+            raise typer.Exit(DONE if replayed.same else SOME_ERRORS)
+        if not options.everything:
+            raise UsageError("say which pair to replay by its id, or replay every one (--all)")
+        course = _replay_all(view, options)
+        if options.as_json:
+            print_json(_all_as_json(view.path, course, options))
+        else:
+            _print_all(course, options)
+        raise typer.Exit(course.exit_code)
 
 
 def _config(options: ReplayOptions, conditions: Conditions) -> Config:
@@ -67,30 +77,36 @@ def _config(options: ReplayOptions, conditions: Conditions) -> Config:
     return read_config(settings, options.assignments)
 
 
+@dataclass
 class Course:
     """How far replaying a run has come: of `tested` pairs those `chosen`, in each round that was executed.
 
     `executed` counts pairs, None where it was only looked whether those were executed that were drawn.
     """
 
-    def __init__(self, view: RunView, options: ReplayOptions) -> None:
-        self.options = options
-        keys = keys_with_tests(view)
-        self.tested = len({pair_id for pair_id, _ in keys})
-        self.chosen: Mapping[Key, int] = sampled(keys, options.sample, options.seed, partial(executed_in, view))
-        self.drawn = len({pair_id for pair_id, _ in self.chosen})
-        self.executed = self.drawn if options.sample is None or self.drawn < options.sample else None
-        self.outcomes = Outcomes()
-        self.notes: Sequence[str] = ()
-        self.started = time.monotonic()
+    tested: int
+    chosen: Mapping[Key, int]
+    executed: int | None
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    notes: Sequence[str] = ()
+    interrupted: bool = False
+    seconds: float = 0.0
 
     @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return time.monotonic() - self.started
+    def drawn(self) -> int:
+        """How many pairs were chosen."""
+        return len({pair_id for pair_id, _ in self.chosen})
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        if self.interrupted:
+            return STOPPED
+        return SOME_ERRORS if self.outcomes.different or self.outcomes.not_run else DONE
 
 
-def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> NoReturn:
+def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> Replayed:
+    """Replay one execution; the notes of its conditions come first."""
     if options.sample is not None:
         raise UsageError("--sample draws from all pairs: give it together with --all")
     annotation = the_annotation(view, pair_id, options.round)
@@ -99,25 +115,29 @@ def _replay_one(view: RunView, pair_id: str, options: ReplayOptions) -> NoReturn
     [group] = grouped(view.manifest, {key: segment}, options.given.get("sandbox.backend"))
     config = _config(options, group.conditions)
 
-    async def work() -> tuple[Replayed, Sequence[str]]:
+    async def work() -> Replayed:
         progress = partial(say, Console(stderr=True))
         async with replaying(view, group.conditions, config=config, concurrency=1, progress=progress) as replayer:
-            return await replayer.replay(*key, options.execution), replayer.notes
+            replayed = await replayer.replay(*key, options.execution)
+            return replace(replayed, notes=(*replayer.notes, *replayed.notes))
 
-    found, notes = run_interruptible(work())
-    notes = (*notes, *found.notes)
-    if options.as_json:
-        print_json({**_as_json(found), "notes": notes})
-    else:
-        _print_notes(notes)
-        _print(found)
-    raise typer.Exit(DONE if found.same else SOME_ERRORS)
+    return run_interruptible(work())
 
 
-def _replay_all(view: RunView, options: ReplayOptions) -> NoReturn:
+def _choose(view: RunView, options: ReplayOptions) -> Course:
+    keys = keys_with_tests(view)
+    chosen = sampled(keys, options.sample, options.seed, partial(executed_in, view))
+    course = Course(len({pair_id for pair_id, _ in keys}), chosen, None)
+    if options.sample is None or course.drawn < options.sample:
+        course.executed = course.drawn
+    return course
+
+
+def _replay_all(view: RunView, options: ReplayOptions) -> Course:
     if options.execution is not None or options.round is not None:
         raise UsageError("--execution and --round choose among the executions of one pair: give its id, and not --all")
-    course, console = Course(view, options), Console(stderr=True)
+    started, console = time.monotonic(), Console(stderr=True)
+    course = _choose(view, options)
 
     async def work() -> None:
         groups = grouped(view.manifest, course.chosen, options.given.get("sandbox.backend"))
@@ -136,25 +156,18 @@ def _replay_all(view: RunView, options: ReplayOptions) -> NoReturn:
                 async with running as replayer:
                     notes.append(replayer.notes)
                     course.notes = tuple(all_notes(groups, notes))
-                    async with aclosing(replayer.replay_all(group.keys)) as found:
-                        async for each in found:
-                            course.outcomes.add(each)
+                    async with aclosing(replayer.replay_all(group.keys)) as outcomes:
+                        async for outcome in outcomes:
+                            course.outcomes.add(outcome)
                             shown.update(task, advance=1, description=_counts(course.outcomes))
 
-    interrupted = False
     try:
         run_interruptible(work())
     except KeyboardInterrupt:
-        interrupted = True
+        course.interrupted = True
         say(console, "Interrupted; this is what is known so far.")
-    if options.as_json:
-        print_json(_all_as_json(view.path, course, interrupted))
-    else:
-        _print_notes(course.notes)
-        _print_all(course)
-    if interrupted:
-        raise typer.Exit(STOPPED)
-    raise typer.Exit(SOME_ERRORS if course.outcomes.different or course.outcomes.not_run else DONE)
+    course.seconds = time.monotonic() - started
+    return course
 
 
 def _counts(outcomes: Outcomes) -> str:
@@ -168,15 +181,16 @@ def _print_notes(notes: Sequence[str]) -> None:
         say(console, f"note: {one_line(note, 400)}")
 
 
-def _print(found: Replayed) -> None:
+def _print(outcome: Replayed) -> None:
     """Print what came of one execution."""
+    _print_notes(outcome.notes)
     console = Console()
-    say(console, "the same outcome" if found.same else "another outcome than recorded", style="bold")
-    if found.cause is not None:
-        say(console, _CAUSES[found.cause])
-    which = f"execution {found.execution}" + (f" of round {found.round}" if found.round else "")
-    say(console, f"{which}: {_outcome(found.report)}, in {found.seconds:.2f} s")
-    for each in found.differences:
+    say(console, "the same outcome" if outcome.same else "another outcome than recorded", style="bold")
+    if outcome.cause is not None:
+        say(console, _CAUSES[outcome.cause])
+    which = f"execution {outcome.execution}" + (f" of round {outcome.round}" if outcome.round else "")
+    say(console, f"{which}: {_outcome(outcome.report)}, in {outcome.seconds:.2f} s")
+    for each in outcome.differences:
         then, now = each.then or "none", each.now or "none"
         say(console, f"  {one_line(each.what)}\n    then  {one_line(then, 300)}\n    now   {one_line(now, 300)}")
 
@@ -186,8 +200,9 @@ def _outcome(report: TestReport) -> str:
     return f"{report.status.value}{cause}, {report.passed} of {counted(len(report.cases), 'case')} passed"
 
 
-def _print_all(course: Course) -> None:
+def _print_all(course: Course, options: ReplayOptions) -> None:
     """Print what came of a run's executions, and list those that were otherwise."""
+    _print_notes(course.notes)
     out, outcomes, counts = partial(say, Console()), course.outcomes, course.outcomes.counts()
     done = outcomes.same + len(outcomes.different) + len(outcomes.not_run)
     number, which = (course.tested, "tested") if course.executed is None else (course.executed, "executed")
@@ -196,7 +211,7 @@ def _print_all(course: Course) -> None:
     if course.drawn < len(course.chosen):
         of, over = f"{counted(done, 'round')} of {course.drawn:,} of {pairs}", " over pairs"
         alike = f"{counted(outcomes.same, 'round')}; every round of {counted(counts['pairs_same'], 'pair')}"
-    drawn = "" if course.options.sample is None else f" (a random sample, seed {course.options.seed})"
+    drawn = "" if options.sample is None else f" (a random sample, seed {options.seed})"
     out(f"replayed    {of}{drawn}")
     out(f"same        {alike}{_share(counts, over)}")
     more = f" ({counts['flaky']} flaky, {counts['only_messages']} in messages alone)" if outcomes.different else ""
@@ -218,42 +233,42 @@ def _share(counts: Mapping[str, Any], over: str) -> str:
     return f" ({counts['share']:.1%} of those that ran; 95% interval{over} {counts['low']:.1%} to {counts['high']:.1%})"
 
 
-def _line(found: Replayed | NotRun) -> str:
-    where = one_line(found.id, 40) + (f", round {found.round}" if found.round else "")
-    if isinstance(found, NotRun):
-        return f"  {where}: not run: {found.error.type}: {one_line(found.error.message, 200)}"
-    first, *rest = found.differences
+def _line(outcome: Replayed | NotRun) -> str:
+    where = one_line(outcome.id, 40) + (f", round {outcome.round}" if outcome.round else "")
+    if isinstance(outcome, NotRun):
+        return f"  {where}: not run: {outcome.error.type}: {one_line(outcome.error.message, 200)}"
+    first, *rest = outcome.differences
     more = f" and {len(rest)} more" if rest else ""
     change = f"{one_line(first.what, 60)}: {one_line(first.then or 'none', 80)} → {one_line(first.now or 'none', 80)}"
-    return f"  {where}: {found.cause}: {change}{more}"
+    return f"  {where}: {outcome.cause}: {change}{more}"
 
 
-def _as_json(found: Replayed) -> dict[str, Any]:
+def _as_json(outcome: Replayed) -> dict[str, Any]:
     """Return what came of one execution."""
     return {
-        "id": found.id,
-        "round": found.round,
-        "execution": found.execution,
-        "same": found.same,
-        "cause": found.cause,
-        "differences": [asdict(each) for each in found.differences],
-        "recorded": found.recorded.model_dump(mode="json"),
-        "replayed": found.report.model_dump(mode="json"),
-        "notes": found.notes,
-        "seconds": round(found.seconds, 4),
+        "id": outcome.id,
+        "round": outcome.round,
+        "execution": outcome.execution,
+        "same": outcome.same,
+        "cause": outcome.cause,
+        "differences": [asdict(each) for each in outcome.differences],
+        "recorded": outcome.recorded.model_dump(mode="json"),
+        "replayed": outcome.report.model_dump(mode="json"),
+        "notes": outcome.notes,
+        "seconds": round(outcome.seconds, 4),
     }
 
 
-def _all_as_json(run: Path, course: Course, interrupted: bool) -> dict[str, Any]:
+def _all_as_json(run: Path, course: Course, options: ReplayOptions) -> dict[str, Any]:
     """Return what came of a run's executions; pairs whose outcome was the same are counted alone."""
     return {
         "run": str(run),
         "tested": course.tested,
         "executions": None if course.executed is None else len(course.chosen),
         "chosen": len(course.chosen),
-        "sample": course.options.sample,
-        "seed": course.options.seed,
-        "interrupted": interrupted,
+        "sample": options.sample,
+        "seed": options.seed,
+        "interrupted": course.interrupted,
         **course.outcomes.counts(),
         "level": 0.95,
         "pairs": [_as_json(each) for each in course.outcomes.different],
