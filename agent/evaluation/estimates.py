@@ -17,9 +17,8 @@ from agent.store.run_view import RunView
 from agent.types import Frozen, majority
 
 MAJORITY = "majority of reviewers"
+# which review of a pair counts of each reviewer: the last blind one, or the last one
 ReviewChoice = Literal["blind", "last"]
-"""Which review of a pair counts of each reviewer: the last blind one, or the last one."""
-Cell = tuple[tuple[Value, ...], int | None]
 
 
 @dataclass(frozen=True)
@@ -173,16 +172,19 @@ def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
     in_sight, never_blind = sum(not review.blind for review in last), len(last) - len(blind)
     by_sample = {review.id for review in counted if review.source != "queue"}
     votes = [review for review in counted if review.source != "queue" or review.id not in by_sample]
-    found = Reviewed(_annotators(counted), _annotators(votes), words=words)
-    if words == "last":
-        found = replace(found, in_sight=in_sight)
-    else:
-        found = replace(found, corrections=in_sight - never_blind, never_blind=never_blind)
+    reviewed = Reviewed(
+        reviewers=_raters(counted),
+        voters=_raters(votes),
+        words=words,
+        in_sight=in_sight if words == "last" else 0,
+        corrections=in_sight - never_blind if words == "blind" else 0,
+        never_blind=never_blind if words == "blind" else 0,
+    )
     sample = read_sample(run.path / files.REVIEW_SAMPLE)
     if sample is None:
-        return found
+        return reviewed
     return replace(
-        found,
+        reviewed,
         sample=sample,
         is_stale=stale(sample, run.annotations()),
         strata=keys_of(run.annotations(), sample.by),
@@ -190,7 +192,7 @@ def read_reviewed(run: RunView, words: ReviewChoice = "blind") -> Reviewed:
     )
 
 
-def _annotators(reviews: Iterable[Review]) -> tuple[Rater, ...]:
+def _raters(reviews: Iterable[Review]) -> tuple[Rater, ...]:
     labels: dict[str, dict[str, int | None]] = {}
     for review in reviews:
         labels.setdefault(review.reviewer, {})[review.id] = review.label
@@ -233,7 +235,7 @@ def estimate_run(predicted: Labels, reviewed: Reviewed, settings: BootstrapSetti
         by=sample.by,
         seed=settings.seed,
         level=LEVEL,
-        unseen={_name(each, sample.by): size for each, size in sizes.items() if not seen[each]},
+        unseen={_name(*each, sample.by): size for each, size in sizes.items() if not seen[each]},
         **estimate(strata, settings),
     )
 
@@ -257,9 +259,9 @@ def _ahead(sample: ReviewSample, reviews: Sequence[Review]) -> frozenset[str]:
     return frozenset(order[pending[0] if furthest >= 0 else 0 :]) & seen
 
 
-def _name(each: Cell, by: Sequence[str]) -> str:
-    values: list[tuple[str, Value]] = [*zip(by, each[0], strict=True)]
-    if ("label", each[1]) not in values:
+def _name(stratum: tuple[Value, ...], label: int | None, by: Sequence[str]) -> str:
+    values: list[tuple[str, Value]] = [*zip(by, stratum, strict=True)]
+    if ("label", label) not in values:
         # of another round than the sample's, where one was asked for
-        values.append(("label scored" if "label" in by else "label", each[1]))
+        values.append(("label scored" if "label" in by else "label", label))
     return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values)

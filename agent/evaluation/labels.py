@@ -5,19 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 from agent.datasets.fields import Fields
 from agent.datasets.formats import records, stem
 from agent.datasets.sources import BadLine
 from agent.errors import InputError
 from agent.types import Pair, majority
+from agent.wording import what_is_wrong
 
 Labels = Mapping[str, int | None]
 RaterKind = Literal["run", "round", "file", "reviewer", "majority"]
 
 # CoSQA+ writes words, spreadsheets and CSV converters write text.
 _LABELS: Mapping[Any, int] = {0: 0, 1: 1, "0": 0, "1": 1, "no": 0, "yes": 1}
+
+
+def _label(value: Any) -> int | None:
+    # true and 1.0 are equal to 1, and not what was asked for
+    if value is None or (type(value) in (int, str) and value in _LABELS):
+        return None if value is None else _LABELS[value]
+    raise PydanticCustomError("label", "{value} must be 0, 1 or null (or yes, no)", {"value": repr(value)[:60]})
+
+
+class _Row(BaseModel):
+    """What one line says of a pair; `votes` are several annotators' labels."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    line: int
+    id: str
+    query: str | None
+    label: Annotated[int | None, BeforeValidator(_label)] = None
+    votes: list[Annotated[int | None, BeforeValidator(_label)]] | None = None
+    annotator: str | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the line has a label, if only null."""
+        return "label" in self.model_fields_set
 
 
 @dataclass(frozen=True)
@@ -82,15 +111,15 @@ def own_gold(pairs: Iterable[Pair]) -> dict[str, int]:
     Raises:
         InputError: a label is something else than 0 or 1.
     """
-    found: dict[str, int] = {}
+    gold: dict[str, int] = {}
     for pair in pairs:
         try:
-            label = _label(pair.meta.get("label"), "label")
+            label = _label(pair.meta.get("label"))
         except ValueError as error:
-            raise InputError(f"pair {pair.id[:60]!r}: {error}; or give gold with --gold FILE") from None
+            raise InputError(f"pair {pair.id[:60]!r}: its label: {error}; or give gold with --gold FILE") from None
         if label is not None:
-            found[pair.id] = label
-    return found
+            gold[pair.id] = label
+    return gold
 
 
 def read_labels(path: Path | str) -> tuple[list[Rater], dict[str, str]]:
@@ -141,60 +170,16 @@ def _bad(path: Path, row: _Row, cause: str) -> InputError:
     return InputError(cause, path=path, line=row.line)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """What one line says of a pair. `labelled`: the line has a label, if only null; `votes` are several annotators'."""
-
-    line: int
-    id: str
-    labelled: bool
-    label: int | None
-    votes: tuple[int | None, ...]
-    annotator: str | None
-    query: str | None
-
-
 def _rows(path: Path) -> Iterator[_Row]:
     """Yield the rows of JSON lines or a JSON array in order."""
     fields = Fields()
     for record in records(path):
         if isinstance(record, BadLine):
-            raise InputError(record.prefix + record.cause, path=path, line=record.line)
+            raise InputError(record.cause, path=path, line=record.line)
         try:
             pair_id, query = fields.identity(record.value, record.number)
-            row = _row(record.value, record.line, pair_id, query)
+            given = {name: record.value[name] for name in ("label", "votes", "annotator") if name in record.value}
+            row = _Row(line=record.line, id=pair_id, query=query, **given)
         except ValueError as error:
-            raise InputError(f"{record.prefix}{error}", path=path, line=record.line) from None
+            raise InputError(f"{record.prefix}{what_is_wrong(error)}", path=path, line=record.line) from None
         yield row
-
-
-def _row(value: Mapping[str, Any], line: int, pair_id: str, query: str | None) -> _Row:
-    votes = value.get("votes")
-    if votes is not None and not isinstance(votes, list):
-        raise ValueError(f"'votes' is {_shown(votes)}; a list of 0, 1 and null expected")
-    annotator = value.get("annotator")
-    if annotator is not None and not isinstance(annotator, str):
-        raise ValueError(f"'annotator' is {_shown(annotator)}; a name expected")
-    return _Row(
-        line=line,
-        id=pair_id,
-        labelled="label" in value,
-        label=_label(value.get("label"), "label"),
-        votes=tuple(_label(vote, f"vote {number}") for number, vote in enumerate(votes or (), start=1)),
-        annotator=annotator,
-        query=query,
-    )
-
-
-def _label(value: Any, name: str) -> int | None:
-    if value is None:
-        return None
-    # true and 1.0 are equal to 1, and not what was asked for
-    if type(value) in (int, str) and value in _LABELS:
-        return _LABELS[value]
-    raise ValueError(f"the {name} is {_shown(value)}; it must be 0, 1 or null (or yes, no)")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -95,11 +94,10 @@ def report(
     agreement = tuple(agree(members, sources.queries, settings, of=name) for name, members in sources.panels())
     _check_comparable(annotators, agreement, gold, sources)
     runs = tuple(_run(run, sources, settings) for run in sources.runs)
-    against = None
-    if read is not None:
-        against = GoldReport(path=str(gold), labels=len(read.labels), without_label=read.without_label)
     return ScoreReport(
-        gold=against,
+        gold=None
+        if read is None
+        else GoldReport(path=str(gold), labels=len(read.labels), without_label=read.without_label),
         annotators=annotators,
         agreement=agreement,
         runs=runs,
@@ -120,17 +118,14 @@ def _annotator(annotator: Rater, sources: LabelSources, settings: BootstrapSetti
 
 def _run(run: RunSource, sources: LabelSources, settings: BootstrapSettings) -> RunReport:
     labels, gold = run.annotator.labels, sources.gold
-    against: dict[str, Any] = {}
-    if gold is not None:
-        against["breakdown"] = break_down(run.tally)
-        against["calibration"] = calibrate(labels, run.confidences, gold, sources.queries, settings)
     return RunReport(
         name=run.name,
         errors=dict(run.tally.errors.most_common()),
         reviews=run.reviewed.words,
         reviews_left_out=run.reviewed.left_out,
+        breakdown=None if gold is None else break_down(run.tally),
+        calibration=None if gold is None else calibrate(labels, run.confidences, gold, sources.queries, settings),
         estimates=estimate_run(labels, run.reviewed, settings),
-        **against,
     )
 
 
@@ -182,7 +177,13 @@ def notes_of(
     for run in sources.runs:
         yield from _reviews(run)
     for each in runs:
-        yield from _ahead(each)
+        if each.estimates is not None and each.estimates.ahead:
+            count = each.estimates.ahead
+            yield (
+                f"{each.name}: {counted(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a "
+                "queue ahead of the sample's order, and left out of the estimates: what a queue holds is not random. "
+                "Go on with the sample (agent review without --queue): what it has passed counts"
+            )
 
 
 def _few_pairs(scored: Mapping[str, Scores], agreement: Sequence[Agreement]) -> Iterator[str]:
@@ -233,16 +234,6 @@ def _reviews(run: RunSource) -> Iterator[str]:
         yield (
             f"{run.name}: the run is not what its sample was drawn from (pairs were added or labelled again): "
             "nothing is estimated from it; draw another (agent review --new-sample)"
-        )
-
-
-def _ahead(run: RunReport) -> Iterator[str]:
-    if run.estimates is not None and run.estimates.ahead:
-        count = run.estimates.ahead
-        yield (
-            f"{run.name}: {counted(count, 'pair')} of the sample {'was' if count == 1 else 'were'} reviewed in a queue "
-            "ahead of the sample's order, and left out of the estimates: what a queue holds is not random. Go on with "
-            "the sample (agent review without --queue): what it has passed counts"
         )
 
 

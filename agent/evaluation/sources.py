@@ -13,8 +13,8 @@ from agent.evaluation.tally import Tally, annotated_pairs, as_one
 from agent.store import files
 from agent.store.run_view import RunView, criterion_of, load_run
 
+# what is read by the run's folder as a whole: labels, rounds and reviewers
 _PARTS = frozenset({files.ANNOTATIONS, files.LABELS, files.REVIEWS})
-"""What a run's folder is read from as a whole: labels, rounds and reviewers."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,16 @@ class RunSource:
 
 
 def read_run(
-    path: Path | str, round: int | None = None, gold: Mapping[str, int] | None = None, words: ReviewChoice = "blind"
+    path: Path | str,
+    round: int | None = None,
+    gold: Mapping[str, int] | None = None,
+    words: ReviewChoice = "blind",
+    *,
+    name: str | None = None,
 ) -> RunSource:
     """Read a run's labels: those of `round`, or the majority of all its rounds; the tally compares them with `gold`.
 
-    `words` says which reviews of the run count.
+    `words` says which reviews of the run count. `name` is what the run is called, if not as its folder.
 
     Raises:
         RunFolderError: the folder is no run, or is damaged.
@@ -56,10 +61,13 @@ def read_run(
             raise UsageError(f"{view.path}: has no annotations yet")
         if round is not None and round not in there:
             raise UsageError(f"{view.path}: has no round {round}; there is {', '.join(map(str, there))}")
-        return _read(view, there if round is None else [round], gold, words)
+        wanted = there if round is None else [round]
+        return _read(view, wanted, gold, words, name or view.path.resolve().name)
 
 
-def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: ReviewChoice) -> RunSource:
+def _read(
+    view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, words: ReviewChoice, name: str
+) -> RunSource:
     tally, labels, confidences = Tally(), dict[str, int | None](), dict[str, float]()
     rounds: dict[int, dict[str, int | None]] = {number: {} for number in wanted}
     queries: dict[str, str] = {}
@@ -74,11 +82,10 @@ def _read(view: RunView, wanted: Sequence[int], gold: Mapping[str, int] | None, 
         labels[pair.id], queries[pair.id] = whole.annotation.label, pair.query
         if whole.annotation.confidence is not None:
             confidences[pair.id] = whole.annotation.confidence
-    name = view.path.resolve().name
     several = rounds if len(rounds) > 1 else {}
     return RunSource(
         annotator=Rater(name, labels, "run"),
-        rounds=tuple(Rater(f"round {number}", of_round, "round") for number, of_round in several.items()),
+        rounds=tuple(Rater(f"{name} round {number}", of_round, "round") for number, of_round in several.items()),
         confidences=confidences,
         tally=tally,
         queries=queries,
@@ -113,7 +120,12 @@ class LabelSources:
             raise UsageError(f"{path}: is given twice: agreement with oneself says nothing, give it once")
         self.paths.append(path)
         if path.is_dir():
-            self._add_run(path, read_run(path, round, self.gold, self.words))
+            name = self._unused(path.resolve().name, str(path))
+            run = read_run(path, round, self.gold, self.words, name=name)
+            self._names.update(rater.name for rater in (run.annotator, *run.rounds))
+            reviewers = tuple(self._named(each, name) for each in run.reviewed.reviewers)
+            self.runs.append(replace(run, reviewed=replace(run.reviewed, reviewers=reviewers)))
+            self.learn(run.queries)
             return
         if path.name in _PARTS and (path.parent / files.MANIFEST).is_file():
             raise InputError(f"is part of a run: give the run's folder, {path.parent}", path=path)
@@ -129,11 +141,11 @@ class LabelSources:
 
     def annotators(self) -> list[Rater]:
         """Return everybody, each run before its rounds and reviewers, and majorities after those they are of."""
-        found: list[Rater] = []
+        raters: list[Rater] = []
         for run in self.runs:
-            found += [run.annotator, *run.rounds]
-            found += _with_majority(run.reviewed.reviewers, self._free(MAJORITY, run.name))
-        return found + _with_majority(self.files, self._free("majority", "files"))
+            raters += [run.annotator, *run.rounds]
+            raters += _with_majority(run.reviewed.reviewers, self._unused(MAJORITY, run.name))
+        return raters + _with_majority(self.files, self._unused("majority", "files"))
 
     def panels(self) -> list[tuple[str, Sequence[Rater]]]:
         """Return the groups within which agreement is of interest, each with a name."""
@@ -148,25 +160,12 @@ class LabelSources:
         panels = [("all", everybody), *people] if self.runs else [("annotators", everybody)]
         return [(name, members) for name, members in panels if len(members) > 1]
 
-    def _add_run(self, path: Path, run: RunSource) -> None:
-        annotator = self._named(run.annotator, str(path))
-        rounds = (replace(each, name=f"{annotator.name} {each.name}") for each in run.rounds)
-        reviewers = tuple(self._named(each, annotator.name) for each in run.reviewed.reviewers)
-        run = replace(
-            run,
-            annotator=annotator,
-            rounds=tuple(self._named(each, "") for each in rounds),
-            reviewed=replace(run.reviewed, reviewers=reviewers),
-        )
-        self.runs.append(run)
-        self.learn(run.queries)
-
     def _named(self, annotator: Rater, source: str) -> Rater:
-        name = self._free(annotator.name, source)
+        name = self._unused(annotator.name, source)
         self._names.add(name)
         return replace(annotator, name=name)
 
-    def _free(self, name: str, source: str) -> str:
+    def _unused(self, name: str, source: str) -> str:
         if name in self._names:
             name = f"{name} ({source})"
         if name in self._names:
