@@ -52,7 +52,7 @@ _ASK_OTHERWISE = "ask it in another way: --reply-format, --thinking, --max-token
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that was looked at. `needed` ones make the command fail when they do not work."""
+    """Whether one thing works here. The command fails if a `needed` one does not."""
 
     part: str
     name: str
@@ -189,9 +189,8 @@ async def _models(settings: ChosenSettings) -> list[Diagnosis]:
     try:
         models = settings.models(attempts=1)
     except UsageError as error:
-        return [
-            Diagnosis("model", named if isinstance(named, str) else ", ".join(named), False, str(error), needed=True)
-        ]
+        names = named if isinstance(named, str) else ", ".join(named)
+        return [Diagnosis("model", names, False, str(error), needed=True)]
     return [await _asked(model) for model in models.all()]
 
 
