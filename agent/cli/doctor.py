@@ -23,7 +23,7 @@ from agent.cli.text import Console, print_json, say
 from agent.config import SandboxConfig
 from agent.errors import AccountError, AgentError, DependencyUnavailable, SandboxError, SandboxUnavailable, UsageError
 from agent.llm.asker import read_reply
-from agent.llm.base import LLM, Call, Message, Reply, close
+from agent.llm.base import LLM, Call, Message, close
 from agent.llm.parsing import ScreenReply, UnreadableReply, parse_screen, schema_of
 from agent.sandbox import selfcheck
 from agent.sandbox.base import SandboxBackend, SandboxLimits
@@ -31,7 +31,6 @@ from agent.sandbox.dependencies.uv import Target, Uv
 from agent.sandbox.interpreter import InterpreterTag
 from agent.sandbox.registry import remedy
 from agent.sandbox.select import BACKENDS, limits, unenforced_limits
-from agent.sandbox.selfcheck import CheckVerdict
 
 _QUESTION = Call(
     "screen",
@@ -148,15 +147,14 @@ def _auto(lost: Mapping[str, list[str] | None]) -> Diagnosis:
     return Diagnosis("sandbox", "auto", False, "no backend works here", todo, needed=True)
 
 
-def _judged(backend: str, found: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
-    verdicts = [finding.verdict for finding in found]
-    for one in found:
-        if one.verdict is CheckVerdict.BROKEN:
-            detail = f"{one.group}: {one.check}: {one.detail}"
-            yield Diagnosis("check", backend, False, detail, _REPORT_IT, needed=True)
-    if found and CheckVerdict.BROKEN not in verdicts:
-        detail = f"the self-check holds: {verdicts.count(CheckVerdict.HELD)} attacks and tricks came to nothing"
-        yield Diagnosis("check", backend, True, detail)
+def _judged(backend: str, results: list[selfcheck.CheckResult]) -> Iterator[Diagnosis]:
+    broken = [result for result in results if result.verdict is selfcheck.CheckVerdict.BROKEN]
+    for result in broken:
+        detail = f"{result.group}: {result.check}: {result.detail}"
+        yield Diagnosis("check", backend, False, detail, _REPORT_IT, needed=True)
+    if results and not broken:
+        held = sum(result.verdict is selfcheck.CheckVerdict.HELD for result in results)
+        yield Diagnosis("check", backend, True, f"the self-check holds: {held} attacks and tricks came to nothing")
 
 
 def _python() -> Diagnosis:
@@ -198,25 +196,20 @@ async def _asked(model: LLM) -> Diagnosis:
     name = str(model.identity().get("model", type(model).__name__))
     if name in ("heuristic", "replay"):
         return Diagnosis("model", name, True, "embedded: needs no network", needed=True)
-    started = time.monotonic()
+    started, answered = time.monotonic(), ""
     try:
         reply = await model.reply(_QUESTION)
-        return _answered(name, reply, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
+        read_reply(reply, parse_screen)
+    except UnreadableReply as error:
+        detail = f"{answered}, which cannot be used: {error}"
+        return Diagnosis("model", name, False, detail, _ASK_OTHERWISE, needed=True)
     except AgentError as error:
         todo = _CHECK_ACCOUNT if isinstance(error, AccountError) else _ASK_OTHERWISE
         return Diagnosis("model", name, False, str(error), todo, needed=True)
     finally:
         await close(model)
-
-
-def _answered(name: str, reply: Reply, seconds: float) -> Diagnosis:
-    answered = f"answered in {seconds:.1f} s as {reply.model or name}: {reply.text.strip()[:80]!r}"
-    try:
-        read_reply(reply, parse_screen)
-    except UnreadableReply as error:
-        return Diagnosis(
-            "model", name, False, f"{answered}, which cannot be used: {error}", _ASK_OTHERWISE, needed=True
-        )
     return Diagnosis("model", name, True, answered, needed=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +13,6 @@ from rich.text import Text
 from agent.cli.text import one_line
 from agent.evaluation.audit import audits, in_words
 from agent.evaluation.tally import Tally
-from agent.types import Status, Usage
 from agent.wording import counted
 
 
@@ -36,10 +36,10 @@ def as_json(tally: Tally, **more: Any) -> dict[str, Any]:
         "labels": {"1": ended["1"], "0": ended["0"], "null": ended["undecided"] + ended["error"]},
         "undecided": ended["undecided"],
         "errors": dict(tally.errors.most_common()),
-        "decided_by": _decided_by(tally),
+        "decided_by": dict(_decided_by(tally).most_common()),
         "audit": {name: asdict(audit) for name, audit in audits(tally).items()},
         "statuses": dict(tally.statuses.most_common()),
-        "causes": _causes(tally),
+        "causes": dict(_causes(tally).most_common()),
         "tests_checked": tally.checked,
         "tests_vacuous": tally.vacuous,
         "mean_strength": _rounded(tally.mean_strength, 4),
@@ -73,44 +73,47 @@ def as_table(
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-
-    def row(name: str, value: str) -> None:
-        table.add_row(name, Text(value))
-
-    ended, alike = tally.ended, tally.agreement
-    row("pairs", _pairs(tally, kept))
+    ended, usage = tally.ended, tally.usage
     by_majority = " by majority" * (tally.round_count > 1)
-    row("labels", f"{ended['1']} match · {ended['0']} no match · {ended['undecided']} undecided{by_majority}")
-    if alike is not None:
-        alpha = "undefined" if tally.rounds_alpha is None else f"{tally.rounds_alpha:.3f}"
-        row("agreement", f"two rounds end alike in {alike:.1%} of cases · Krippendorff's alpha {alpha}")
-    if tally.errors:
-        row("errors", _listed(dict(tally.errors.most_common())))
-    row("decided by", _listed(_decided_by(tally)) or "nobody")
-    if audit := in_words(audits(tally)):
-        row("screener", audit)
-    if tally.outcomes:
-        row("tests", _tests(tally))
+    rows: dict[str, str | None] = {
+        "pairs": _pairs(tally, kept),
+        "labels": f"{ended['1']} match · {ended['0']} no match · {ended['undecided']} undecided{by_majority}",
+        "agreement": _agreement(tally),
+        "errors": _listed(tally.errors),
+        "decided by": _listed(_decided_by(tally)) or "nobody",
+        "screener": in_words(audits(tally)),
+        "tests": _tests(tally),
+        "causes": _listed(_causes(tally)),
+    }
     if tally.mean_strength is not None:
-        row("strength", f"{tally.mean_strength:.2f} on average, of {tally.checked} tests tried on mutants")
-    if causes := _causes(tally):
-        row("causes", _listed(causes))
+        rows["strength"] = f"{tally.mean_strength:.2f} on average, of {tally.checked} tests tried on mutants"
     if tally.programs:
         ran = f"{tally.executed} of {tally.programs} ran ({tally.executed_share:.1%})"
-        row("programs", f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each")
-        row("repairs", f"{tally.repairs} on {counted(tally.repaired, 'pair')}")
-        row("stand-ins", f"{tally.stand_ins} on {counted(tally.with_stand_ins, 'pair')}")
-    row("model", _spent(tally.usage))
-    if _more_was_spent(tally.usage.cost_usd, spent_usd):
-        row("folder", f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too")
-    if elsewhere:
-        row(
-            "servers",
-            f"{counted(sum(elsewhere.values()), 'reply', 'replies')} came from another address: {_listed(elsewhere)}",
+        rows["programs"] = f"{ran}, {_rounded(tally.cases_per_program, 2)} cases each"
+        rows["repairs"] = f"{tally.repairs} on {counted(tally.repaired, 'pair')}"
+        rows["stand-ins"] = f"{tally.stand_ins} on {counted(tally.with_stand_ins, 'pair')}"
+    tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
+    rows["model"] = f"{counted(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
+    if None not in (usage.cost_usd, spent_usd) and money(spent_usd) != money(usage.cost_usd):
+        rows["folder"] = (
+            f"{money(spent_usd)} paid in all its starts, for other and unfinished pairs and other tries too"
         )
-    if wall_seconds is not None and wall_seconds > 0:
-        row("time", f"{wall_seconds:.1f} s")
+    if elsewhere:
+        replies = counted(sum(elsewhere.values()), "reply", "replies")
+        rows["servers"] = f"{replies} came from another address: {_listed(elsewhere)}"
+    if wall_seconds:
+        rows["time"] = f"{wall_seconds:.1f} s"
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, Text(value))
     return table
+
+
+def _agreement(tally: Tally) -> str | None:
+    if tally.agreement is None:
+        return None
+    alpha = "undefined" if tally.rounds_alpha is None else f"{tally.rounds_alpha:.3f}"
+    return f"two rounds end alike in {tally.agreement:.1%} of cases · Krippendorff's alpha {alpha}"
 
 
 def _pairs(tally: Tally, kept: tuple[int, int]) -> str:
@@ -128,35 +131,20 @@ def money(cost: float | None) -> str:
     return "cost unknown" if cost is None else f"${cost:.4f}"
 
 
-def _more_was_spent(counted_usd: float | None, spent_usd: float | None) -> bool:
-    return counted_usd is not None and spent_usd is not None and money(spent_usd) != money(counted_usd)
+def _decided_by(tally: Tally) -> Counter[str]:
+    return Counter({name: labels.total() for name, labels in tally.deciders.items()})
 
 
-def _spent(usage: Usage) -> str:
-    tokens = f"{usage.input_tokens:,} tokens in ({usage.cached_input_tokens:,} cached), {usage.output_tokens:,} out"
-    return f"{counted(usage.calls, 'call')} paid · {tokens} · {money(usage.cost_usd)}"
-
-
-def _decided_by(tally: Tally) -> dict[str, int]:
-    counts = {name: labels.total() for name, labels in tally.deciders.items()}
-    return dict(sorted(counts.items(), key=lambda each: -each[1]))
-
-
-def _causes(tally: Tally) -> dict[str, int]:
-    counts = {
-        f"{outcome}: {cause}": count
-        for outcome, causes in tally.causes.items()
-        for cause, count in causes.items()
-        if cause
-    }
-    return dict(sorted(counts.items(), key=lambda each: -each[1]))
+def _causes(tally: Tally) -> Counter[str]:
+    return Counter(
+        {f"{outcome}: {cause}": counts[cause] for outcome, counts in tally.causes.items() for cause in counts if cause}
+    )
 
 
 def _tests(tally: Tally) -> str:
-    vacuous, statuses = tally.vacuous, dict(tally.statuses.most_common())
-    passed = f"passed, of these {vacuous} {'proves' if vacuous == 1 else 'prove'} nothing"
-    names = {Status.PASSED.value: passed} if vacuous else {}
-    return _listed({names.get(name, name): count for name, count in statuses.items()})
+    vacuous = tally.vacuous
+    passed = f"passed, of these {vacuous} {'proves' if vacuous == 1 else 'prove'} nothing" if vacuous else "passed"
+    return _listed({passed if name == "passed" else name: count for name, count in tally.statuses.items()})
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
@@ -164,4 +152,4 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return " · ".join(f"{count} {one_line(name, 60)}" for name, count in counts.items())
+    return " · ".join(f"{count} {one_line(name, 60)}" for name, count in Counter(counts).most_common())

@@ -6,7 +6,7 @@ A piece is a JSON array of records, deflated (zlib) and in base64, so that a bro
 from __future__ import annotations
 
 import base64
-import hashlib
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -35,37 +35,39 @@ MOST_MARKS = 500
 
 
 class Shelf:
-    """Takes in records one by one and holds them compressed.
+    """Holds records compressed, in pieces of `records` records; `piece_bytes` ends a piece of large ones earlier.
 
-    A piece ends with `records` records, or earlier when they are large. Each is held as packed, with how many it holds.
+    `pieces` are packed, each with the number of its records. Records that a page of `max_bytes` has no room for are
+    dropped.
     """
 
-    def __init__(self, name: str, *, records: int, piece_bytes: int = _PIECE_BYTES) -> None:
+    def __init__(self, name: str, max_bytes: int, *, records: int, piece_bytes: float = _PIECE_BYTES) -> None:
         self.name = name
         self.pieces: list[tuple[bytes, int]] = []
-        self.page_bytes = 0
+        self._room = max_bytes
         self._records = records
         self._piece_bytes = piece_bytes
         self._open: list[bytes] = []
         self._open_bytes = 0
 
-    def add(self, record: bytes) -> tuple[int, int]:
-        """Take in one record in JSON; return the numbers of its piece and of its place therein."""
+    def add(self, record: Callable[[], Any]) -> tuple[int, int]:
+        """Add what `record` returns, as JSON; return the numbers of its piece and of its place therein."""
         place = (len(self.pieces), len(self._open))
-        self._open.append(record)
-        self._open_bytes += len(record)
+        if self._room < 0:
+            return place
+        self._open.append(dumps(record()))
+        self._open_bytes += len(self._open[-1])
         if len(self._open) >= self._records or self._open_bytes >= self._piece_bytes:
             self.flush()
         return place
 
     def flush(self) -> None:
         """End the piece."""
-        if not self._open:
-            return
-        packed = zlib.compress(b"[" + b",".join(self._open) + b"]", 9)
-        self.pieces.append((packed, len(self._open)))
-        self.page_bytes += page_bytes(packed)
-        self._open, self._open_bytes = [], 0
+        if self._open:
+            packed = zlib.compress(b"[" + b",".join(self._open) + b"]", 9)
+            self.pieces.append((packed, len(self._open)))
+            self._room -= page_bytes(packed)
+            self._open, self._open_bytes = [], 0
 
     def encoded(self, count: int) -> Iterator[tuple[str, str]]:
         """Yield the first `count` pieces, each with its name in the page."""
@@ -101,18 +103,15 @@ class Archive:
     """
 
     def __init__(self, max_bytes: int) -> None:
+        self.rows = Shelf("rows", max_bytes, records=_ROWS_IN_A_PIECE)
         # by number of records alone: rows do not say where their story is
-        self.rows, self.stories = (
-            Shelf("rows", records=_ROWS_IN_A_PIECE),
-            Shelf("stories", records=STORIES_IN_A_PIECE, piece_bytes=1 << 62),
-        )
-        self.shared = Shelf("shared", records=_MOST_SHARED, piece_bytes=1 << 62)
-        self.evidence = [Shelf(name, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
+        self.stories = Shelf("stories", max_bytes, records=STORIES_IN_A_PIECE, piece_bytes=math.inf)
+        self.shared = Shelf("shared", max_bytes, records=_MOST_SHARED, piece_bytes=math.inf)
+        self.evidence = [Shelf(name, max_bytes, records=_EVIDENCE_IN_A_PIECE) for name in _CLASSES]
         self.columns: tuple[str, ...] = ()
         self.annotated = self.with_evidence = self.not_asked_for = 0
-        self._numbers: dict[bytes, int] = {}
+        self._shared_numbers: dict[str, int] = {}
         self._marks: dict[str, int] = {}
-        self._max_bytes = max_bytes
 
     @property
     def shelves(self) -> list[Shelf]:
@@ -131,75 +130,66 @@ class Archive:
         if seen.history is not None:
             if kept == "all" or (kept == "tested" and seen.annotation.test is not None):
                 shelf, history = self.evidence[_class(seen)], seen.history
-                place = (shelf.name, *self._put(shelf, lambda: as_json(event_steps(history), self._share)))
+                place = (shelf.name, *shelf.add(lambda: as_json(event_steps(history), self._share)))
                 self.with_evidence += 1
             else:
                 self.not_asked_for += 1
         row = _row(seen, pair, place, whole) | {"marks": self._marked(seen)}
         self.columns = tuple(row)
-        self._put(self.rows, lambda: [*row.values()])
+        self.rows.add(lambda: [*row.values()])
         steps = [*reversed([*ending(seen.annotation, None)]), *opening(pair), *input_fields(pair)]
-        self._put(self.stories, lambda: as_json(steps))
-
-    def _put(self, shelf: Shelf, record: Callable[[], Any]) -> tuple[int, int]:
-        """Add a record; where it cannot fit, return a place behind all that is there."""
-        shelves = self.shelves
-        if sum(each.page_bytes for each in shelves[: shelves.index(shelf) + 1]) > self._max_bytes:
-            return len(shelf.pieces) + 1, 0
-        return shelf.add(dumps(record()))
+        self.stories.add(lambda: as_json(steps))
 
     def _marked(self, seen: Seen) -> list[int]:
         """Return the numbers of an annotation's marks."""
-        found = set[int]()
+        numbers = set[int]()
         for name in marks_of(seen):
             if name in self._marks or len(self._marks) < MOST_MARKS:
-                found.add(self._marks.setdefault(name, len(self._marks)))
-        return sorted(found)
+                numbers.add(self._marks.setdefault(name, len(self._marks)))
+        return sorted(numbers)
 
     def _share(self, text: str) -> int | None:
         """Return the number of a system message, which is in the page once; None when there are too many."""
-        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if key not in self._numbers:
-            if len(self._numbers) >= _MOST_SHARED:
-                return None
-            self._numbers[key] = len(self._numbers)
-            self.shared.add(dumps(cut(text, TEXT_LIMIT)))
-        return self._numbers[key]
+        text = cut(text, TEXT_LIMIT)
+        if text not in self._shared_numbers and len(self._shared_numbers) < _MOST_SHARED:
+            self._shared_numbers[text] = len(self._shared_numbers)
+            self.shared.add(lambda: text)
+        return self._shared_numbers.get(text)
 
 
 def _row(seen: Seen, pair: Pair, place: tuple[str, int, int] | None, whole: Seen) -> dict[str, Any]:
     """Return an annotation's row by its columns; `place` says where its evidence is."""
-    found, test = seen.annotation, seen.annotation.test
+    annotation, test = seen.annotation, seen.annotation.test
     return {
-        "id": found.id,
-        "round": found.round,
+        "id": annotation.id,
+        "round": annotation.round,
         "query": cut(pair.query, _QUERY_LIMIT),
         "label": seen.label,
         "majority": whole.label,
-        "standing": int(found.round == whole.annotation.round),
-        "decided_by": found.decided_by,
-        "screened": None if found.screen_verdict is None else found.screen_verdict.value,
+        "standing": int(annotation.round == whole.annotation.round),
+        "decided_by": annotation.decided_by,
+        "screened": None if annotation.screen_verdict is None else annotation.screen_verdict.value,
         "status": None if test is None else test.outcome,
         "cause": None if test is None or test.cause is None else test.cause.value,
-        "error": None if found.error is None else found.error.type,
-        "stand_ins": len(found.stand_ins),
-        "repairs": found.repairs,
-        "confidence": found.confidence,
+        "error": None if annotation.error is None else annotation.error.type,
+        "stand_ins": len(annotation.stand_ins),
+        "repairs": annotation.repairs,
+        "confidence": annotation.confidence,
         "confidence_bin": None if whole.annotation.confidence is None else bin_of(whole.annotation.confidence),
-        "strength": found.strength,
-        "strength_bin": None if found.strength is None else bin_of(found.strength),
-        "seconds": found.seconds,
-        "calls": found.usage.calls,
-        "tokens": found.usage.input_tokens + found.usage.output_tokens,
-        "cost": found.usage.cost_usd,
-        "against": int(found.against_test),
+        "strength": annotation.strength,
+        "strength_bin": None if annotation.strength is None else bin_of(annotation.strength),
+        "seconds": annotation.seconds,
+        "calls": annotation.usage.calls,
+        "tokens": annotation.usage.input_tokens + annotation.usage.output_tokens,
+        "cost": annotation.usage.cost_usd,
+        "against": int(annotation.against_test),
         "gold": seen.gold,
         "evidence": place,
     }
 
 
 def _class(seen: Seen) -> int:
-    found = seen.annotation
-    if seen.label in ("undecided", "error") or found.against_test or seen.gold not in (None, found.label):
+    annotation = seen.annotation
+    if seen.label in ("undecided", "error") or annotation.against_test or seen.gold not in (None, annotation.label):
         return 0
-    return 1 if found.test is not None else 2
+    return 1 if annotation.test is not None else 2

@@ -88,58 +88,44 @@ def reviewer_named(name: object) -> str:
     return trimmed
 
 
+@dataclass
 class Desk:
     """Gives a queue's pairs to one reviewer and writes down what the reviewer commits.
 
     With `blind`, nothing but the pair is given out before the reviewer has committed a label for it.
     """
 
-    def __init__(
-        self,
-        view: RunView,
-        queue: Queue,
-        *,
-        reviewer: str,
-        blind: bool,
-        log: ReviewLog,
-        guidelines: Guidelines,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._view = view
-        self._queue = queue
-        self._reviewer = reviewer
-        self._blind = blind
-        self._log = log
-        self._guidelines = guidelines
-        self._clock = clock
+    view: RunView
+    queue: Queue
+    reviewer: str
+    blind: bool
+    log: ReviewLog
+    guidelines: Guidelines
+    clock: Clock = utc_now
+
+    def __post_init__(self) -> None:
         self._id = secrets.token_hex(8)
-        self._mine = self._reviews_of(reviewer)
-        self._rounds = {entry.id: view.index.rounds_of(entry.id) for entry in queue.entries}
+        self._mine = self._reviews_of(self.reviewer)
 
     def __len__(self) -> int:
-        return len(self._queue.entries)
-
-    @property
-    def reviewer(self) -> str:
-        """Who reviews."""
-        return self._reviewer
+        return len(self.queue.entries)
 
     @property
     def reviewed(self) -> int:
         """Number of the queue's pairs that the reviewer has committed a label for, now or before."""
-        return sum(entry.id in self._mine for entry in self._queue.entries)
+        return sum(entry.id in self._mine for entry in self.queue.entries)
 
     def session(self) -> dict[str, Any]:
         """Return what is the same for all pairs, and which of them the reviewer has reviewed."""
         return {
             "id": self._id,
-            "run": str(self._view.path),
-            "reviews": str(self._log.path),
-            "reviewer": self._reviewer,
-            "blind": self._blind,
-            "queue": self._queue.title,
-            "guidelines": asdict(self._guidelines),
-            "reviewed": [entry.id in self._mine for entry in self._queue.entries],
+            "run": str(self.view.path),
+            "reviews": str(self.log.path),
+            "reviewer": self.reviewer,
+            "blind": self.blind,
+            "queue": self.queue.title,
+            "guidelines": asdict(self.guidelines),
+            "reviewed": [entry.id in self._mine for entry in self.queue.entries],
         }
 
     def change_reviewer(self, document: object) -> dict[str, Any]:
@@ -153,7 +139,7 @@ class Desk:
             raise UsageError("a change of the reviewer has a name")
         reviewer = reviewer_named(document["reviewer"])
         self._mine = self._reviews_of(reviewer)
-        self._reviewer = reviewer
+        self.reviewer = reviewer
         return self.session()
 
     def show(self, number: int) -> dict[str, Any]:
@@ -167,14 +153,14 @@ class Desk:
         """
         entry = self._entry(number)
         mine = self._mine.get(entry.id)
-        history = self._view.evidence(entry.id, entry.round) if self._view.has_evidence else None
+        history = self.view.evidence(entry.id, entry.round) if self.view.has_evidence else None
         pair = self._pair(entry) if history is None else history.pair
         return {
             "number": number,
-            "reviewer": self._reviewer,
+            "reviewer": self.reviewer,
             "pair": pair.model_dump(mode="json", include={"query", "code", "language", "context"}),
             "mine": None if mine is None else _review(mine),
-            "evidence": None if self._blind and mine is None else self._evidence(entry, pair, history),
+            "evidence": None if self.blind and mine is None else self._evidence(entry, pair, history),
         }
 
     def commit(self, number: int, document: object) -> dict[str, Any]:
@@ -190,9 +176,9 @@ class Desk:
         """
         entry = self._entry(number)
         label, reason, reviewer = _read(document)
-        if reviewer != self._reviewer:
+        if reviewer != self.reviewer:
             raise UsageError(
-                f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self._reviewer} by now (the name "
+                f"This page reviews as {reviewer[:LONGEST_NAME]}, and the session as {self.reviewer} by now (the name "
                 "was changed in another tab): load the page anew, or change the name back."
             )
         review = Review(
@@ -200,30 +186,30 @@ class Desk:
             round=entry.round,
             label=label,
             reason=reason,
-            reviewer=self._reviewer,
-            at=self._clock().replace(microsecond=0),
-            blind=self._blind,
-            source="queue" if self._queue.sample is None else "sample",
-            sample=self._queue.sample,
+            reviewer=self.reviewer,
+            at=self.clock().replace(microsecond=0),
+            blind=self.blind,
+            source="queue" if self.queue.sample is None else "sample",
+            sample=self.queue.sample,
         )
-        review = self._log.append(review)
+        review = self.log.append(review)
         self._mine[entry.id] = review
         return {"saved": _review(review)}
 
     def _reviews_of(self, reviewer: str) -> dict[str, Review]:
-        return {review.id: review for review in read_reviews(self._log.path) if review.reviewer == reviewer}
+        return {review.id: review for review in read_reviews(self.log.path) if review.reviewer == reviewer}
 
     def _entry(self, number: int) -> QueueEntry:
         if not 0 <= number < len(self):
             raise UsageError(f"there is no pair {number}")
-        return self._queue.entries[number]
+        return self.queue.entries[number]
 
     def _pair(self, entry: QueueEntry) -> Pair:
-        for pair in self._view.pairs():
+        for pair in self.view.pairs():
             if pair.id == entry.id:
                 return pair
         raise RunFolderError(
-            f"{self._view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
+            f"{self.view.path}: the pair {entry.id[:60]!r} is neither in its evidence nor in its input"
         )
 
     def _evidence(self, entry: QueueEntry, pair: Pair, history: History | None) -> dict[str, Any]:
@@ -231,11 +217,15 @@ class Desk:
 
         `ended` is how the pair ended by the majority of its rounds, `story` is of one round.
         """
-        found = {number: self._view.annotation(entry.id, number) for number in self._rounds[entry.id]}
-        annotations = {number: annotation for number, annotation in found.items() if annotation is not None}
+        rounds = self.view.index.rounds_of(entry.id)
+        annotations = {
+            number: annotation
+            for number in rounds
+            if (annotation := self.view.annotation(entry.id, number)) is not None
+        }
         label = pair_label(entry.id, [Vote.of(each) for each in annotations.values()])
         steps = [*reversed([*ending(annotations[entry.round], history)]), *input_fields(pair)]
-        others = (review for review in read_reviews(self._log.path) if review.reviewer != self._reviewer)
+        others = (review for review in read_reviews(self.log.path) if review.reviewer != self.reviewer)
         return {
             "id": entry.id,
             "why": entry.why,
