@@ -1,9 +1,9 @@
-"""The pairs of a run in the order of its input, filtered and by pages: for `agent show RUN`."""
+"""A page of the annotations of a run in the order of its input: for `agent show RUN`."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
@@ -11,64 +11,55 @@ from rich.text import Text
 
 from agent.cli.options import ListOptions
 from agent.cli.text import Console, one_line, say
-from agent.store.annotations import Key, ended
-from agent.store.run_view import RunView
-from agent.types import Annotation
+from agent.store.annotations import ended
+from agent.types import Annotation, Pair
 from agent.wording import counted
 
 _PIPED_WIDTH = 120
 _QUERY_WIDTH = 60
 
 
-@dataclass
 class Listing:
-    """The page of a run's annotations that `options` ask for; `add` them all, then `read`."""
+    """The page of annotations that `options` ask for: `rows`, each with its query.
 
-    options: ListOptions
-    total: int = 0
-    rows: list[tuple[Annotation, str]] = field(default_factory=list)
-    """The annotations on the page, each with its query."""
-    _rounds: int = 0
-    _found: set[Key] = field(default_factory=set)
+    `total` counts the annotations of all pages.
+    """
 
-    def add(self, annotation: Annotation) -> None:
-        """Take an annotation in where it is one of those asked for."""
+    def __init__(self, options: ListOptions) -> None:
+        self.options = options
+        self.total = 0
+        self.rows: list[tuple[Annotation, str]] = []
+
+    def add(self, pair: Pair, rounds: Iterable[Annotation]) -> None:
+        """Add the annotations of a pair, in the order of the input."""
+        first = (self.options.page - 1) * self.options.limit
+        if (self.options.query or "").casefold() not in pair.query.casefold():
+            return
+        for annotation in filter(self._is_wanted, rounds):
+            if first <= self.total < first + self.options.limit:
+                self.rows.append((annotation, pair.query))
+            self.total += 1
+
+    def _is_wanted(self, annotation: Annotation) -> bool:
         label, status = self.options.label, self.options.status
-        self._rounds = max(self._rounds, annotation.round + 1)
-        if self.options.narrows() and (
+        return (
             (label is None or label == ("null" if annotation.label is None else str(annotation.label)))
             and (not self.options.errors or annotation.error is not None)
             and (status is None or (annotation.test is not None and annotation.test.status.value == status))
-        ):
-            self._found.add((annotation.id, annotation.round))
-
-    def read(self, view: RunView) -> None:
-        """Find those on the page, in the order of the input and of the rounds."""
-        first = (self.options.page - 1) * self.options.limit
-        wanted = (self.options.query or "").casefold()
-        keys = self._found if self.options.narrows() else view.index
-        for pair in view.pairs():
-            for number in range(self._rounds if wanted in pair.query.casefold() else 0):
-                if (pair.id, number) not in keys:
-                    continue
-                if first <= self.total < first + self.options.limit:
-                    annotation = view.annotation(pair.id, number)
-                    self.rows += [] if annotation is None else [(annotation, pair.query)]
-                self.total += 1
-
-    @property
-    def pages(self) -> int:
-        """How many pages there are."""
-        return -(-self.total // self.options.limit)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return page and rows for programs; `matches` counts the annotations of all pages."""
         return {
             "matches": self.total,
             "page": self.options.page,
-            "pages": self.pages,
+            "pages": self._pages,
             "annotations_listed": [_row(*each) for each in self.rows],
         }
+
+    @property
+    def _pages(self) -> int:
+        return -(-self.total // self.options.limit)
 
     def print(self) -> None:
         """Print the page as a table, and how to see the others."""
@@ -78,16 +69,16 @@ class Listing:
         for column in ("pair", *(["round"] if rounds else ()), "label", "decided by", "status", "query"):
             table.add_column(column, no_wrap=True, overflow="fold" if column == "pair" else "ellipsis")
         for annotation, query in self.rows:
-            label = {"undecided": "-"}.get(name := ended(annotation.label, failed=annotation.error is not None), name)
-            texts = (label, one_line(annotation.decided_by or "-", 30), _status(annotation))
+            end = ended(annotation.label, failed=annotation.error is not None)
+            texts = ("-" if end == "undecided" else end, one_line(annotation.decided_by or "-", 30))
             pair = (one_line(annotation.id, 60), *([str(annotation.round)] if rounds else ()))
-            table.add_row(*map(Text, (*pair, *texts, one_line(query, _QUERY_WIDTH))))
+            table.add_row(*map(Text, (*pair, *texts, _status(annotation), one_line(query, _QUERY_WIDTH))))
         if self.rows:
             console.print(table)
         page, what = self.options.page, counted(self.total, "annotation")
-        if self.pages > 1 or page > 1:
-            more = f"; the next: --page {page + 1}" if page < self.pages else ""
-            say(console, f"\npage {page} of {self.pages}, {what} in all{more}")
+        if self._pages > 1 or page > 1:
+            more = f"; the next: --page {page + 1}" if page < self._pages else ""
+            say(console, f"\npage {page} of {self._pages}, {what} in all{more}")
         elif not self.rows:
             say(console, "no annotation is like that")
 

@@ -16,7 +16,7 @@ from agent.cli.options import ListOptions
 from agent.cli.summary import as_json, as_table
 from agent.cli.text import Console, plain, print_json, say
 from agent.errors import UsageError
-from agent.evaluation.tally import Seen, Tally
+from agent.evaluation.tally import Seen, Tally, annotated_pairs
 from agent.history import Exchange, History
 from agent.languages import built_in_languages
 from agent.llm.parsing import UnreadableReply, fenced_blocks
@@ -114,13 +114,13 @@ def _near(pair_id: str, known: Collection[str]) -> list[str]:
 def _show_run(view: RunView, listing: Listing, machine: bool) -> None:
     """Print the summary and the first page, or where a page or filter is given that alone."""
     tally = Tally()
-    for rounds in view.index.by_pair():
-        tally.add(*map(Seen, rounds))
-        for annotation in rounds:
-            listing.add(annotation)
     if (view.path / files.INPUT).is_file():
-        listing.read(view)
+        for pair, rounds in annotated_pairs(view):
+            tally.add(*rounds)
+            listing.add(pair, [seen.annotation for seen in rounds])
     else:
+        for annotations in view.index.by_pair():
+            tally.add(*map(Seen, annotations))
         say(Console(stderr=True), f"note: {view.path} holds no {files.INPUT}: its pairs cannot be listed")
     if machine:
         print_json(as_json(tally, spent_usd=view.spent_usd(), manifest=view.manifest, **listing.as_json()))
