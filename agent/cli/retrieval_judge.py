@@ -22,7 +22,7 @@ from agent.retrieval.judging import Judged, Labels, fill_pool, labels, merged, r
 from agent.retrieval.measures import DEFAULT
 from agent.retrieval.scores import RetrievalScores
 from agent.store import files
-from agent.views.searchers import number
+from agent.views.charts import number_text
 from agent.wording import counted
 
 Changes = dict[str, dict[str, dict[str, float | None]]]
@@ -102,7 +102,7 @@ def _print(state: Mapping[str, Any], queries: Mapping[str, int], changes: Change
         for metric, of in metrics.items():
             before, after = of["before"], of["after"]
             change = "–" if before is None or after is None else f"{after - before:+.3f}"
-            add_row(table, metric, number(before), number(after), change)
+            add_row(table, metric, number_text(before), number_text(after), change)
         console.print(table)
         say(console, "")
     say(

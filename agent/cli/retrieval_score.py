@@ -27,7 +27,8 @@ from agent.retrieval.search import take
 from agent.retrieval.significance import TESTS
 from agent.store.files import replacing
 from agent.types import Frozen
-from agent.views.searchers import FOUND, STABILITY, how_compared, interval, number, p_value, rank, remarks
+from agent.views.charts import interval_text, number_text
+from agent.views.searchers import FOUND, STABILITY, how_compared, p_value, rank, remarks
 
 T = TypeVar("T")
 _COLUMN = 16
@@ -165,7 +166,8 @@ def _print_scores(found: RetrievalScores) -> None:
     console = Console()
     columns = {
         metric: [
-            f"{number(each.values[metric].mean)}\n{interval(each.values[metric].interval)}" for each in found.searchers
+            f"{number_text(each.values[metric].mean)}\n{interval_text(each.values[metric].interval)}"
+            for each in found.searchers
         ]
         for metric in found.metrics
     }
@@ -186,7 +188,7 @@ def _print_scores(found: RetrievalScores) -> None:
         table = headed("", "Cronbach's alpha", "variance (n − 1)", "variance (n)")
         for each in found.stability:
             variances = f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"
-            add_row(table, each.metric, number(each.alpha), *variances)
+            add_row(table, each.metric, number_text(each.alpha), *variances)
         console.print(table)
         say(console, f"{STABILITY}\n")
     for line in remarks(found):
@@ -207,7 +209,7 @@ def _print_comparisons(found: Comparisons) -> None:
         for each, name in group:
             tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
             queries = f"{each.better}:{each.worse}:{each.equal}"
-            figures = f"{each.difference:+.3f}", interval(each.interval), *tests, queries
+            figures = f"{each.difference:+.3f}", interval_text(each.interval), *tests, queries
             if apart:
                 say(console, name)
             say(console, _figures("" if apart else name, 0 if apart else widest, *figures))

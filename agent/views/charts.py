@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, TypedDict
 
+from agent.evaluation.statistics import Interval
+
 LABEL_LENGTH = 26
 _ROW_PIXELS = 34
 # Up to here every whole number has its mark, so that nothing is counted in halves.
@@ -89,6 +91,25 @@ def table(columns: Mapping[str, bool], rows: Iterable[Sequence[str]]) -> Table:
     }
 
 
+def dot(name: str, value: float, interval: Interval | None, **more: Any) -> Dot:
+    """Return a dot. Without an interval the value is its own."""
+    return (
+        Dot(name, value, value, value, **more)
+        if interval is None
+        else Dot(name, value, interval.low, interval.high, **more)
+    )
+
+
+def number_text(value: float | None) -> str:
+    """Return a figure to read."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """Return an interval to read."""
+    return "–" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
+
+
 def label(text: str, limit: int = LABEL_LENGTH) -> str:
     """Return a text for a chart: on one line, visible escapes for what is not printable, no markup, cut."""
     line = _line(text)
@@ -151,7 +172,8 @@ def bars(
 
 
 def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, float] | None = None) -> Chart:
-    """Return a dot with its interval for each name, the first on top."""
+    """Return a dot with its interval for each name, the first on top; `alt` is a title, which the values follow."""
+    values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     trace = {
         "type": "scatter",
         "mode": "markers+text",
@@ -180,12 +202,13 @@ def intervals(dots: Sequence[Dot], *, alt: str, unit: str, extent: tuple[float, 
     if extent is not None:
         axis["range"] = list(extent)
     layout = {"showlegend": False, "xaxis": axis, "yaxis": _rows_axis([dot.name for dot in dots])}
-    return {"traces": [trace], "layout": layout, "height": _height(len(dots)), "alt": alt}
+    return {"traces": [trace], "layout": layout, "height": _height(len(dots)), "alt": f"{alt}. {values}"}
 
 
 def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) -> Chart:
     """Return the share that is right, a dot for each bin, against mean confidence, and the line of equal ones."""
-    dots = intervals(bins, alt=alt, unit="confidence")["traces"][0]
+    chart = intervals(bins, alt=alt, unit="confidence")
+    dots = chart["traces"][0]
     error = {**dots.pop("error_x"), "color": "@muted"}
     trace = {**dots, "x": list(confidences), "y": [each.value for each in bins], "error_y": error, "name": "labels",
              "textposition": "middle right"}  # fmt: skip
@@ -199,7 +222,7 @@ def reliability(bins: Sequence[Dot], confidences: Sequence[float], *, alt: str) 
         "xaxis": {**axis, "title": {"text": "mean confidence"}},
         "yaxis": {**axis, "title": {"text": "share that is right"}, "automargin": True},
     }
-    return {"traces": [line, trace], "layout": layout, "height": 380, "alt": alt}
+    return {"traces": [line, trace], "layout": layout, "height": 380, "alt": chart["alt"]}
 
 
 def _bar(name: str, colour: str, placed: Sequence[tuple[int, Segment, str]]) -> dict[str, Any]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from agent.evaluation.ablation_table import AblationTable
 from agent.evaluation.ablation_text import REMARK, Section, remarks, sections
 from agent.evaluation.breakdown import Breakdown, BreakdownGroup, Calibration
 from agent.evaluation.measures import Scores
 from agent.evaluation.scoring import ScoreReport
-from agent.evaluation.statistics import Interval
-from agent.views.charts import Dot, Figure, Table, figure, intervals, reliability, table
+from agent.views.charts import (
+    Dot,
+    Figure,
+    Table,
+    dot,
+    figure,
+    interval_text,
+    intervals,
+    number_text,
+    reliability,
+    table,
+)
 from agent.views.marks import GROUPED, judged, mark
 from agent.wording import counted
 
@@ -32,7 +42,7 @@ def ablation_blocks(found: AblationTable, own: str | None = None) -> list[Figure
     if dots:
         lowest, highest = min(dot.low for dot in dots), max(dot.high for dot in dots)
         extent = max(0.0, lowest - 0.05), min(1.02, highest + 0.05)
-        alt = _described("Accuracy with its 95% interval", dots)
+        alt = "Accuracy with its 95% interval"
         chart = intervals(dots, alt=alt, unit="accuracy, with 95% intervals", extent=extent)
     return [
         figure("Accuracy of the variants", " ".join(remarks(found)), chart, [_cells(first, found)]),
@@ -62,12 +72,17 @@ def gold_blocks(found: ScoreReport) -> list[Figure]:
 def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
     values = {name: getattr(scores, name) for name in _MEASURES}
     dots = [
-        Dot(_MEASURES[name], value, *_bounds(scores, name, value))
+        dot(_MEASURES[name], value, scores.bootstrap.get(name) or scores.wilson.get(name))
         for name, value in values.items()
         if value is not None
     ]
     rows = [
-        [_MEASURES[name], _number(value), _interval(scores.wilson.get(name)), _interval(scores.bootstrap.get(name))]
+        [
+            _MEASURES[name],
+            number_text(value),
+            interval_text(scores.wilson.get(name)),
+            interval_text(scores.bootstrap.get(name)),
+        ]
         for name, value in values.items()
     ]
     pairs, queries = counted(scores.pairs, "pair"), counted(scores.queries, "query", "queries")
@@ -86,7 +101,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
     return figure(
         "Scores",
         " ".join((text, *(f"Note: {note}." for note in notes))),
-        intervals(dots, alt=_described("Scores with intervals", dots), unit="value", extent=extent),
+        intervals(dots, alt="Scores with intervals", unit="value", extent=extent),
         [
             table(columns, rows),
             table({"gold": False, "label 1": True, "label 0": True, "no label": True}, confusion),
@@ -97,7 +112,7 @@ def _scores(scores: Scores, notes: Iterable[str]) -> Figure:
 def _breakdown(found: Breakdown) -> Figure:
     groups = [(way, group) for way in GROUPED for group in getattr(found, way)]
     dots = [
-        Dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval.low, group.interval.high,
+        dot(f"{GROUPED[way]}: {group.name}", group.accuracy, group.interval,
             pairs={"marks": mark(judged(way), group.name)})
         for way, group in groups
     ]  # fmt: skip
@@ -107,7 +122,7 @@ def _breakdown(found: Breakdown) -> Figure:
             group.name,
             f"{group.pairs:,}",
             f"{group.accuracy:.3f}",
-            _interval(group.interval),
+            interval_text(group.interval),
             *_confusion(group),
         ]
         for way, group in groups
@@ -118,7 +133,7 @@ def _breakdown(found: Breakdown) -> Figure:
     return figure(
         "Where the labels are right",
         "Accuracy of groups of pairs, with Wilson's intervals. Few pairs make wide ones.",
-        intervals(dots, alt=_described("Accuracy by group", dots), unit="accuracy", extent=(-0.02, 1.02)),
+        intervals(dots, alt="Accuracy by group", unit="accuracy", extent=(-0.02, 1.02)),
         [table(columns, rows)],
     )
 
@@ -126,43 +141,31 @@ def _breakdown(found: Breakdown) -> Figure:
 def _calibration(found: Calibration) -> Figure:
     bins = [each for each in found.table if each.count]
     dots = [
-        Dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy,
-            each.interval.low, each.interval.high)
-        for each in bins if each.accuracy is not None and each.interval is not None
+        dot(f"confidence in {each.name}, {counted(each.count, 'label')}", each.accuracy, each.interval)
+        for each in bins if each.accuracy is not None
     ]  # fmt: skip
     confidences = [each.confidence for each in bins if each.confidence is not None]
     rows = [
-        [each.name, f"{each.count:,}", _number(each.confidence), _number(each.accuracy), _interval(each.interval)]
+        [
+            each.name,
+            f"{each.count:,}",
+            number_text(each.confidence),
+            number_text(each.accuracy),
+            interval_text(each.interval),
+        ]
         for each in bins
     ]
     columns = {"confidence": False} | dict.fromkeys(("labels", "mean confidence", "right", "interval"), True)
     text = (
         f"{counted(found.labels, 'label')} with a confidence. "
-        f"Brier score {found.brier:.4f} ({_interval(found.brier_interval)}), "
+        f"Brier score {found.brier:.4f} ({interval_text(found.brier_interval)}), "
         f"expected calibration error {found.ece:.4f} over {len(found.table)} bins. Labels whose dot is below the line "
         "are right less often than they say."
     )
-    chart = reliability(dots, confidences, alt=_described("Share that is right by confidence", dots))
+    chart = reliability(dots, confidences, alt="Share that is right by confidence")
     return figure("Calibration", text, chart, [table(columns, rows)])
 
 
 def _confusion(group: BreakdownGroup) -> list[str]:
     cells = group.confusion
     return [f"{each:,}" for each in (cells.tp, cells.fp, cells.fn, cells.tn, cells.null_positive + cells.null_negative)]
-
-
-def _bounds(scores: Scores, name: str, value: float) -> tuple[float, float]:
-    found = scores.bootstrap.get(name) or scores.wilson.get(name)
-    return (value, value) if found is None else (found.low, found.high)
-
-
-def _described(title: str, dots: Sequence[Dot]) -> str:
-    return f"{title}. " + "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _interval(found: Interval | None) -> str:
-    return "–" if found is None else f"{found.low:.3f} to {found.high:.3f}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from agent.evaluation.statistics import Interval
 from agent.retrieval.folder import COMPARISON, SCORES, RetrievalFolder
 from agent.retrieval.scores import Comparison, Comparisons, RetrievalScores, SearcherScores
-from agent.views.charts import Chart, Dot, Figure, figure, intervals, label, table
+from agent.views.charts import Chart, Dot, Figure, dot, figure, interval_text, intervals, label, number_text, table
 from agent.wording import counted
 
 _AT_ONCE = 8
@@ -52,7 +51,7 @@ def searcher_blocks(folder: RetrievalFolder) -> list[Figure]:
 
 
 def _means(found: RetrievalScores) -> Figure:
-    columns = {name: [number(each.values[name].mean) for each in found.searchers] for name in found.metrics}
+    columns = {name: [number_text(each.values[name].mean) for each in found.searchers] for name in found.metrics}
     columns[FOUND[0]] = [f"{each.found:,}" for each in found.searchers]
     columns[FOUND[1]] = [rank(each) for each in found.searchers]
     names = [each.searcher for each in found.searchers]
@@ -68,16 +67,16 @@ def _means(found: RetrievalScores) -> Figure:
 
 def _metric(found: RetrievalScores, name: str) -> Figure:
     values = [(each.searcher, each.values[name]) for each in found.searchers]
-    dots = [Dot(searcher, value.mean, *_bounds(value.interval, value.mean)) for searcher, value in values]
+    dots = [dot(searcher, value.mean, value.interval) for searcher, value in values]
     extent = min(dot.low for dot in dots), max(dot.high for dot in dots)
-    rows = [[searcher, number(value.mean), interval(value.interval)] for searcher, value in values]
+    rows = [[searcher, number_text(value.mean), interval_text(value.interval)] for searcher, value in values]
     columns = {"searcher": False, name: True, f"{found.level:.0%} interval": True}
     return figure(name, "", _drawn(dots, name, found.level, extent), [table(columns, rows)])
 
 
 def _stability(found: RetrievalScores) -> Iterator[Figure]:
     rows = [
-        [each.metric, number(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
+        [each.metric, number_text(each.alpha), f"{each.sample_variance:.5f}", f"{each.population_variance:.5f}"]
         for each in found.stability
     ]
     columns = {"metric": False, "Cronbach's alpha": True, "variance (n − 1)": True, "variance (n)": True}
@@ -89,10 +88,10 @@ def _differences(found: Comparisons, metric: str, group: Iterator[Comparison]) -
     dots, rows = [], []
     for each in group:
         name = f"{each.first} − {each.second}"
-        dots.append(Dot(name, each.difference, *_bounds(each.interval, each.difference)))
+        dots.append(dot(name, each.difference, each.interval))
         tests = p_value(each.bootstrap_adjusted), p_value(each.randomisation_adjusted)
         queries = f"{each.better:,}:{each.worse:,}:{each.equal:,}"
-        rows.append([name, f"{each.difference:+.3f}", interval(each.interval), *tests, queries])
+        rows.append([name, f"{each.difference:+.3f}", interval_text(each.interval), *tests, queries])
     columns = {"searchers": False} | dict.fromkeys(COMPARED, True)
     title = f"Differences in {metric}"
     extent = min(0.0, *(dot.low for dot in dots)), max(0.0, *(dot.high for dot in dots))
@@ -123,13 +122,8 @@ def _searching(folder: RetrievalFolder, scored: Sequence[str]) -> Figure:
 def _drawn(dots: Sequence[Dot], what: str, level: float, extent: tuple[float, float]) -> Chart:
     lowest, highest = extent
     margin = 0.08 * (highest - lowest) or 0.05
-    values = "; ".join(f"{dot.name} {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
     unit = f"{what}, with {level:.0%} intervals"
-    return intervals(dots, alt=f"{unit}. {values}", unit=label(unit, 60), extent=(lowest - margin, highest + margin))
-
-
-def _bounds(found: Interval | None, value: float) -> tuple[float, float]:
-    return (value, value) if found is None else (found.low, found.high)
+    return intervals(dots, alt=unit, unit=label(unit, 60), extent=(lowest - margin, highest + margin))
 
 
 def remarks(found: RetrievalScores) -> Iterator[str]:
@@ -164,19 +158,9 @@ def how_compared(found: Comparisons) -> str:
     )
 
 
-def number(value: float | None) -> str:
-    """Return a figure to read."""
-    return "–" if value is None else f"{value:.3f}"
-
-
 def rank(found: SearcherScores) -> str:
     """Return the median of the expected ranks of the first relevant code, of the queries that have one."""
     return "–" if found.median_frank is None else f"{found.median_frank:g}"
-
-
-def interval(found: Interval | None) -> str:
-    """Return an interval to read."""
-    return "–" if found is None else f"{found.low:.3f} to {found.high:.3f}"
 
 
 def p_value(value: float | None) -> str:
